@@ -1,0 +1,242 @@
+"""Everything that is not deterministic comes in through :class:`Env`: clocks, randomness, network, disk, threads.
+
+``RealEnv`` is the machine. A simulation gives a node another one. Left out on purpose: sleeping and deadlines, which
+are Trio's (its clock is the monotonic one here, and a simulation runs Trio on a clock of its own).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import trio
+
+from kbroker.errors import FatalError
+
+if TYPE_CHECKING:
+    from kbroker.log.disk import Disk
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+
+class Stream(Protocol):
+    """One end of a connection. The calls without ``async`` never wait: they raise ``BlockingIOError`` instead.
+
+    ``OSError`` from any of them means that the connection is lost. Left out: half-close, options, TLS.
+    """
+
+    peer: tuple[str, int]
+    local: tuple[str, int]
+
+    def recv_into(self, buffer: bytearray | memoryview) -> int:
+        """Bytes read; 0 when the peer has closed."""
+        ...
+
+    def send(self, data: Buffer) -> int:
+        """Bytes taken, at least 1."""
+        ...
+
+    def sendmsg(self, buffers: Sequence[Buffer]) -> int:
+        """Vectored ``send``."""
+        ...
+
+    def sendfile(self, fd: int, position: int, length: int) -> int:
+        """File bytes taken; 0 when the file ends before ``position + 1``."""
+        ...
+
+    async def wait_readable(self) -> None: ...
+
+    async def wait_writable(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class StreamListener(Protocol):
+    """A bound port."""
+
+    address: tuple[str, int]
+
+    async def accept(self) -> Stream: ...
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Where streams come from."""
+
+    async def listen(self, host: str, port: int) -> StreamListener:
+        """Bind a port (0 picks a free one); :class:`FatalError` when it cannot be had."""
+        ...
+
+    async def connect(self, host: str, port: int) -> Stream:
+        """Connect to a peer; ``OSError`` when that fails."""
+        ...
+
+
+class Env(Protocol):
+    """The world around one node."""
+
+    rng: random.Random
+    disk: Disk
+    network: Network
+
+    def now(self) -> float:
+        """Monotonic seconds: for durations and deadlines, the clock of ``trio.current_time``."""
+        ...
+
+    def wall_clock_ms(self) -> int:
+        """Milliseconds since 1970, as in record timestamps; may jump."""
+        ...
+
+    async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
+        """Run long file work off the event loop (here: in a thread)."""
+        ...
+
+
+def can_sendfile() -> bool:
+    """Whether ``os.sendfile`` between a file and a socket works as on Linux."""
+    return sys.platform.startswith("linux") and hasattr(os, "sendfile")
+
+
+class RealStream:
+    """A TCP connection of this machine."""
+
+    __slots__ = ("_sock", "_use_sendfile", "local", "peer", "recv_into", "send", "sendmsg")
+
+    def __init__(self, sock: socket.socket, *, use_sendfile: bool) -> None:
+        sock.setblocking(False)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            pass  # not TCP, or already gone: the first read tells
+        self._sock = sock
+        self._use_sendfile = use_sendfile
+        # Bound methods of the socket itself: this is the hot path, a hop less.
+        self.recv_into = sock.recv_into
+        self.send = sock.send
+        self.sendmsg = sock.sendmsg
+        try:
+            self.peer = _address(sock.getpeername())
+        except OSError:
+            self.peer = ("?", 0)
+        self.local = _address(sock.getsockname())
+
+    def sendfile(self, fd: int, position: int, length: int) -> int:
+        if self._use_sendfile:
+            return os.sendfile(self._sock.fileno(), fd, position, length)
+        data = os.pread(fd, min(length, 256 * 1024), position)
+        return self._sock.send(data) if data else 0
+
+    async def wait_readable(self) -> None:
+        await trio.lowlevel.wait_readable(self._sock)
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.wait_writable(self._sock)
+
+    def close(self) -> None:
+        if self._sock.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._sock)
+            self._sock.close()
+
+
+def _address(name: Any) -> tuple[str, int]:
+    return (name[0], name[1]) if isinstance(name, tuple) else (str(name), 0)
+
+
+class RealListener:
+    """A listening TCP port of this machine."""
+
+    def __init__(self, sock: socket.socket, *, use_sendfile: bool) -> None:
+        self._sock = sock
+        self._use_sendfile = use_sendfile
+        self.address = _address(sock.getsockname())
+
+    async def accept(self) -> Stream:
+        while True:
+            try:
+                sock, _ = self._sock.accept()
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._sock)
+            else:
+                return RealStream(sock, use_sendfile=self._use_sendfile)
+
+    def close(self) -> None:
+        if self._sock.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._sock)
+            self._sock.close()
+
+
+class RealNetwork:
+    """TCP."""
+
+    def __init__(self, *, use_sendfile: bool | None = None) -> None:
+        self.use_sendfile = can_sendfile() if use_sendfile is None else use_sendfile
+
+    async def listen(self, host: str, port: int) -> StreamListener:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            if host and not _is_numeric(host):
+                found = await trio.to_thread.run_sync(
+                    lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+                )
+                family, target = found[0][0], found[0][4]
+            else:
+                target = (host or "0.0.0.0", port)
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            raise FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        try:
+            if sys.platform != "win32":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setblocking(False)
+            sock.bind(target)
+            sock.listen(512)
+        except OSError as error:
+            sock.close()
+            if error.errno == errno.EADDRINUSE:
+                raise FatalError(f"cannot listen on {host}:{port}: the port is in use") from error
+            raise FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        return RealListener(sock, use_sendfile=self.use_sendfile)
+
+    async def connect(self, host: str, port: int) -> Stream:
+        stream = await trio.open_tcp_stream(host, port)
+        sock = stream.socket
+        plain = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
+        return RealStream(plain, use_sendfile=self.use_sendfile)
+
+
+def _is_numeric(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+            return True
+        except OSError:
+            continue
+    return False
+
+
+class RealEnv:
+    """The machine this process runs on. ``seed`` is for tests that want repeatable random choices."""
+
+    def __init__(self, *, seed: int | None = None, use_sendfile: bool | None = None) -> None:
+        from kbroker.log.disk import OsDisk
+
+        self.rng: random.Random = random.Random(seed) if seed is not None else random.SystemRandom()
+        self.disk: Disk = OsDisk()
+        self.network: Network = RealNetwork(use_sendfile=use_sendfile)
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def wall_clock_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
+        return await trio.to_thread.run_sync(fn, *args)

@@ -1,0 +1,115 @@
+"""What a handler is given besides its request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.env import Env
+    from kbroker.log.manager import LogManager
+    from kbroker.replication.fetch_session import FetchSessionCache
+
+T = TypeVar("T")
+
+
+class DelayedResponse:
+    """A response whose value comes later, while the connection reads on (Produce only).
+
+    The connection keeps its place in the order of replies. ``complete`` is called once, by whoever sees the
+    condition met or the time run out; later calls do nothing.
+    """
+
+    __slots__ = ("_callback", "done", "response")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.response: Any = None
+        self._callback: Callable[[], None] | None = None
+
+    def complete(self, response: Any) -> None:
+        """Give the value; the connection writes it as soon as all earlier replies are out."""
+        if self.done:
+            return
+        self.done = True
+        self.response = response
+        if self._callback is not None:
+            self._callback()
+
+    def on_complete(self, callback: Callable[[], None]) -> None:
+        """Have ``callback()`` called when the value is there (at once if it already is)."""
+        self._callback = callback
+        if self.done:
+            callback()
+
+
+class MetadataDriver(Protocol):
+    """The part of ``node.raft_driver`` that handlers use."""
+
+    @property
+    def image(self) -> Any:
+        """The latest published ``MetadataImage``."""
+        ...
+
+    async def submit(self, operation: Callable[[Any, int], Any]) -> Any:
+        """Run ``operation(controller, now_ms) -> ControllerResult`` on the active controller.
+
+        Returns its response once the records are committed and the image that holds them is published.
+        """
+        ...
+
+
+class ConnectionInfo(Protocol):
+    """What a handler may know of the connection that the request came on."""
+
+    listener_name: str
+    is_controller: bool
+    peer: str
+    closed: bool
+    client_software_name: str
+    client_software_version: str
+
+    async def wait_for(self, operation: Any, timeout: float) -> None:
+        """Wait until ``operation.done``, the time (seconds) is out, or the client is gone (raises)."""
+        ...
+
+
+class ReplicaManagerView(Protocol):
+    """The part of ``node.replica_manager.ReplicaManager`` that handlers outside the data plane use."""
+
+    @property
+    def partitions(self) -> Mapping[Any, Any]: ...
+
+
+@dataclass(slots=True)
+class Services:
+    """The node's parts, as handlers see them: one object for the life of the node."""
+
+    env: Env
+    config: BrokerConfig
+    node_id: int
+    cluster_id: str
+    metadata: MetadataDriver
+    replica_manager: Any
+    log_manager: LogManager
+    fetch_sessions: FetchSessionCache
+    producer_ids: Any
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class RequestContext:
+    """One request's header, connection, and the node's services."""
+
+    __slots__ = ("connection", "header", "services")
+
+    def __init__(self, header: Any, connection: Any, services: Services) -> None:
+        self.header = header
+        self.connection = connection
+        self.services = services
+
+    @property
+    def api_version(self) -> int:
+        """The version of the request, which the response is encoded in too."""
+        return int(self.header.api_version)

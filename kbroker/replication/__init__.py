@@ -1,0 +1,1 @@
+"""Pure cores of replication: high watermark and ISR, fetch sessions, delayed operations."""
