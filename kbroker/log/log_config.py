@@ -1,0 +1,91 @@
+"""The part of a topic's configuration that its logs need, as typed values.
+
+The names are Kafka's topic configs with underscores (``segment.bytes`` is ``segment_bytes``) and the
+defaults are those of ``LogConfig`` in Apache Kafka 4.3.1. Parsing and validating text is the business of
+``kbroker.config``; a ``LogConfig`` is what comes out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+_MAX_LONG = 2**63 - 1
+_WEEK_MS = 7 * 24 * 60 * 60 * 1000
+
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What one topic's logs obey. Sizes are bytes, durations milliseconds; -1 is "no limit" for retention."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = _WEEK_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    flush_messages: int = _MAX_LONG
+    flush_ms: int = _MAX_LONG
+    retention_bytes: int = -1
+    retention_ms: int = _WEEK_MS
+    max_message_bytes: int = 1024 * 1024 + 12
+    delete_retention_ms: int = 24 * 60 * 60 * 1000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _MAX_LONG
+    file_delete_delay_ms: int = 60_000
+    min_cleanable_dirty_ratio: float = 0.5
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    unclean_leader_election_enable: bool = False
+    min_insync_replicas: int = 1
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    preallocate: bool = False
+    message_timestamp_type: str = CREATE_TIME
+    message_timestamp_before_max_ms: int = _MAX_LONG
+    message_timestamp_after_max_ms: int = 60 * 60 * 1000
+
+    @property
+    def compact(self) -> bool:
+        """Old values of a key are removed (``cleanup.policy`` holds "compact")."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        """Old segments are removed by time and size (``cleanup.policy`` holds "delete")."""
+        return "delete" in self.cleanup_policy
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, object]) -> LogConfig:
+        """From Kafka's names to parsed values (int, float, bool, str, list); absent ones get the default.
+
+        Text is taken too, as ``kbroker.config`` has validated it; names that no log needs are left out.
+        ``internal.segment.bytes`` (Kafka's back door for small segments in tests) wins over ``segment.bytes``.
+        """
+        known = {field.name: field.default for field in fields(cls)}
+        chosen: dict[str, object] = {}
+        for name, value in values.items():
+            key = name.replace(".", "_")
+            if key in known and value is not None:
+                chosen[key] = _typed(known[key], value)
+        internal = values.get("internal.segment.bytes")
+        if internal is not None:
+            chosen["segment_bytes"] = _typed(0, internal)
+        return cls(**chosen)  # type: ignore[arg-type]
+
+
+def _typed(default: object, value: object) -> object:
+    if isinstance(default, frozenset):
+        parts = value.split(",") if isinstance(value, str) else value
+        assert isinstance(parts, list | tuple | set | frozenset)
+        return frozenset(str(part).strip().lower() for part in parts if str(part).strip())
+    if isinstance(default, bool):
+        return value if isinstance(value, bool) else str(value).strip().lower() == "true"
+    if isinstance(default, int):
+        return int(value)  # type: ignore[call-overload]
+    if isinstance(default, float):
+        return float(value)  # type: ignore[arg-type]
+    return str(value)
