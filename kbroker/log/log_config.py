@@ -63,7 +63,7 @@ class LogConfig:
         """From Kafka's names to parsed values (int, float, bool, str, list); absent ones get the default.
 
         Text is taken too, as ``kbroker.config`` has validated it; names that no log needs are left out.
-        ``internal.segment.bytes`` (Kafka's back door for small segments in tests) wins over ``segment.bytes``.
+        ``internal.segment.bytes`` (Kafka's way to small segments in tests) wins over ``segment.bytes``.
         """
         known = {field.name: field.default for field in fields(cls)}
         chosen: dict[str, object] = {}
