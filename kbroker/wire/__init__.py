@@ -1,0 +1,1 @@
+"""L1: bytes to objects and back. No clock, no IO."""
