@@ -1,0 +1,68 @@
+"""Deadlines of a pure core, by key: cheap to move later, which is what every heartbeat does."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class DeadlineQueue(Generic[K]):
+    """At most one deadline per key, in milliseconds of the caller's clock.
+
+    Invariant: each key of ``_deadline`` has a heap entry that is not later than its deadline; its
+    time is ``_queued[key]``. An entry found too early is pushed again, so postponing costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._deadline: dict[K, int] = {}
+        self._queued: dict[K, int] = {}
+        self._heap: list[tuple[int, int, K]] = []
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._deadline)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._deadline
+
+    def schedule(self, key: K, deadline_ms: int) -> None:
+        """Set the key's deadline, replacing an earlier one."""
+        self._deadline[key] = deadline_ms
+        queued = self._queued.get(key)
+        if queued is None or deadline_ms < queued:
+            self._push(key, deadline_ms)
+
+    def cancel(self, key: K) -> None:
+        """Forget the key's deadline, if it has one."""
+        self._deadline.pop(key, None)
+
+    def next_deadline(self) -> int | None:
+        """The earliest deadline, or None."""
+        heap = self._heap
+        while heap:
+            queued, _, key = heap[0]
+            deadline = self._deadline.get(key) if self._queued.get(key) == queued else None
+            if deadline == queued:
+                return queued
+            heapq.heappop(heap)
+            if self._queued.get(key) == queued:
+                del self._queued[key]
+                if deadline is not None:
+                    self._push(key, deadline)
+        return None
+
+    def pop_due(self, now_ms: int) -> Iterator[K]:
+        """Remove and yield the keys whose deadline has come, earliest first."""
+        while (deadline := self.next_deadline()) is not None and deadline <= now_ms:
+            _, _, key = heapq.heappop(self._heap)
+            del self._queued[key]
+            del self._deadline[key]
+            yield key
+
+    def _push(self, key: K, deadline_ms: int) -> None:
+        self._sequence += 1
+        self._queued[key] = deadline_ms
+        heapq.heappush(self._heap, (deadline_ms, self._sequence, key))

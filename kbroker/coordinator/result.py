@@ -1,0 +1,49 @@
+"""What a coordinator core returns: records to append, and the replies that wait for them.
+
+A core never holds a future. A reply that cannot be given yet is a `Token`, which a later result
+names in ``completed`` (ARCHITECTURE: determinism, rule c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from kbroker.errors import ErrorCode
+
+R = TypeVar("R")
+
+
+class Token:
+    """Stands for a reply that comes later; compared by identity."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """A record of a coordinator's topic: versioned key, and versioned value or None for a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+Continuation = Callable[[ErrorCode | None, int], "CoordinatorResult[None]"]
+"""Called with the append's error (None when the records are committed) and the time in ms."""
+
+
+@dataclass(slots=True)
+class CoordinatorResult(Generic[R]):
+    """The outcome of one step.
+
+    ``response`` and ``completed`` may be told to clients once ``records`` are committed.
+    ``on_stored`` is the rest of the step, run when the records are committed or have failed.
+    """
+
+    response: R
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    completed: list[tuple[Token, object]] = field(default_factory=list)
+    on_stored: Continuation | None = None
+    replay: bool = True
+    """Whether the records change the core's state; False where they only describe what it already holds."""

@@ -1,0 +1,1 @@
+"""Consumer groups: pure cores of the group coordinator (classic protocol and committed offsets)."""

@@ -1,0 +1,140 @@
+"""Records of ``__consumer_offsets``: Kafka's keys and values, each behind its type or version number.
+
+A key opens with the record's type as int16, a value with its version as int16
+(Kafka's ``GroupCoordinatorRecordHelpers`` and ``GroupCoordinatorRecordSerde``).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kbroker.coordinator.result import CoordinatorRecord
+from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.compiler import decode, encode
+from kbroker.wire.errors import WireError
+from kbroker.wire.records.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+if TYPE_CHECKING:
+    from kbroker.groups.classic_group import ClassicGroup
+
+_PREFIX = struct.Struct(">h")
+_OFFSET_COMMIT_TYPES = (0, 1)
+"""Type 0 is what brokers before 0.8.2's second format wrote; same fields."""
+_GROUP_METADATA_TYPE = 2
+_OFFSET_COMMIT_VERSION = 4
+_OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
+_GROUP_METADATA_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset. Times are ms since the epoch; ``expire_timestamp_ms`` only where a client set it."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int | None = None
+    topic_id: Uuid = ZERO_UUID
+
+
+def offset_commit_record(
+    group_id: str, topic: str, partition: int, committed: OffsetAndMetadata | None
+) -> CoordinatorRecord:
+    """The record of a committed offset; a tombstone for None."""
+    key = _PREFIX.pack(1) + encode(OffsetCommitKey(group=group_id, topic=topic, partition=partition), 0)
+    if committed is None:
+        return CoordinatorRecord(key, None)
+    expires = committed.expire_timestamp_ms
+    # Only version 1 can hold an expiry; the versions after it leave that to the retention config.
+    version = _OFFSET_COMMIT_VERSION if expires is None else _OFFSET_COMMIT_VERSION_WITH_EXPIRY
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=-1 if expires is None else expires,
+        topic_id=committed.topic_id,
+    )
+    return CoordinatorRecord(key, _PREFIX.pack(version) + encode(value, version))
+
+
+def group_metadata_record(
+    group: ClassicGroup, assignment: dict[str, bytes], now_ms: int
+) -> CoordinatorRecord:
+    """The record of a classic group with these assignments."""
+    protocol = group.protocol_name
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=protocol,
+        leader=group.leader_id,
+        current_state_timestamp=now_ms if group.state_timestamp_ms is None else group.state_timestamp_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(protocol or ""),
+                assignment=assignment[member.member_id],
+            )
+            for member in (group.members.values() if assignment else ())
+        ],
+    )
+    version = _GROUP_METADATA_VERSION
+    return CoordinatorRecord(_group_key(group.group_id), _PREFIX.pack(version) + encode(value, version))
+
+
+def group_metadata_tombstone(group_id: str) -> CoordinatorRecord:
+    """The record that deletes a classic group."""
+    return CoordinatorRecord(_group_key(group_id), None)
+
+
+def _group_key(group_id: str) -> bytes:
+    return _PREFIX.pack(_GROUP_METADATA_TYPE) + encode(GroupMetadataKey(group=group_id), 0)
+
+
+def read_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
+    """Decode a key; None for a type that kbroker does not know. `WireError` for a broken one."""
+    kind = _prefix(key)
+    if kind in _OFFSET_COMMIT_TYPES:
+        return decode(OffsetCommitKey, 0, key, _PREFIX.size)[0]
+    if kind == _GROUP_METADATA_TYPE:
+        return decode(GroupMetadataKey, 0, key, _PREFIX.size)[0]
+    return None
+
+
+def read_offset_commit(value: bytes) -> OffsetAndMetadata:
+    """Decode the value of an offset's record."""
+    record, _ = decode(OffsetCommitValue, _prefix(value), value, _PREFIX.size)
+    return OffsetAndMetadata(
+        offset=record.offset,
+        leader_epoch=record.leader_epoch,
+        metadata=record.metadata,
+        commit_timestamp_ms=record.commit_timestamp,
+        expire_timestamp_ms=None if record.expire_timestamp == -1 else record.expire_timestamp,
+        topic_id=Uuid(record.topic_id),
+    )
+
+
+def read_group_metadata(value: bytes) -> GroupMetadataValue:
+    """Decode the value of a classic group's record."""
+    return decode(GroupMetadataValue, _prefix(value), value, _PREFIX.size)[0]
+
+
+def _prefix(data: bytes) -> int:
+    if len(data) < _PREFIX.size:
+        raise WireError("a coordinator record is shorter than its type number")
+    (number,) = _PREFIX.unpack_from(data)
+    return int(number)
