@@ -8,8 +8,8 @@ The rules of forgetting are those that a careful program may assume of a POSIX f
   directory's changes may be lost from the last one backwards (they are journalled in order), each as a whole.
 
 :meth:`FakeDisk.crash` is a power cut; :meth:`FakeDisk.kill` the end of the process alone, after which all
-that was written is there. Faults are injected by ``on_operation``, called before each operation that changes or
-reads something, or by ``crash_after``.
+that was written is there. Faults are injected by ``on_operation``, called before each operation that changes
+or reads something, or by ``crash_after``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,132 @@
+"""Which leader epoch wrote which offsets: ``leader-epoch-checkpoint`` (KIP-101, KIP-279).
+
+A follower that finds its log to differ from the leader's asks where its last epoch ended, and cuts there.
+The file is written when the log is flushed: it is then complete below the recovery point, and what lies
+beyond is found again in the batch headers, each of which carries its leader epoch.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+
+from kbroker.log.checkpoints import read_checkpoint, write_checkpoint
+from kbroker.log.disk import Disk
+from kbroker.types import OffsetAndEpoch
+
+FILE_NAME = "leader-epoch-checkpoint"
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochs:
+    """Epochs with the offset at which each began. Both columns grow strictly."""
+
+    __slots__ = ("_epochs", "_start_offsets", "dirty")
+
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self._epochs: list[int] = []
+        self._start_offsets: list[int] = []
+        self.dirty = False
+        """Whether something changed since the file was read or written."""
+        for epoch, start_offset in entries or ():
+            self.assign(epoch, start_offset)
+        self.dirty = False
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """``(epoch, start offset)``, oldest first."""
+        return list(zip(self._epochs, self._start_offsets, strict=True))
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, or -1."""
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    @property
+    def earliest(self) -> tuple[int, int] | None:
+        """The oldest epoch and its start offset."""
+        return (self._epochs[0], self._start_offsets[0]) if self._epochs else None
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that ``epoch`` begins at ``start_offset``; answer whether that was news.
+
+        Entries that contradict it (a greater or equal epoch, or one that begins there or later) go, as in
+        Kafka: an epoch under which nothing was written leaves no trace.
+        """
+        epochs, offsets = self._epochs, self._start_offsets
+        if epochs and epoch == epochs[-1] and start_offset >= offsets[-1]:
+            return False
+        while epochs and (epochs[-1] >= epoch or offsets[-1] >= start_offset):
+            epochs.pop()
+            offsets.pop()
+        epochs.append(epoch)
+        offsets.append(start_offset)
+        self.dirty = True
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> OffsetAndEpoch:
+        """Where the largest epoch not above ``epoch`` ends: the answer of OffsetForLeaderEpoch.
+
+        The end is the next epoch's start, or ``log_end_offset`` for the newest. For an epoch newer than all,
+        the answer is undefined (-1, -1). One older than all ends where the oldest begins, under its own
+        name, since its records were removed.
+        """
+        epochs, offsets = self._epochs, self._start_offsets
+        if epoch == UNDEFINED_EPOCH or not epochs or epoch > epochs[-1]:
+            return OffsetAndEpoch(UNDEFINED_OFFSET, UNDEFINED_EPOCH)
+        if epoch == epochs[-1]:
+            return OffsetAndEpoch(log_end_offset, epoch)
+        index = bisect_right(epochs, epoch)
+        if index == 0:
+            return OffsetAndEpoch(offsets[0], epoch)
+        return OffsetAndEpoch(offsets[index], epochs[index - 1])
+
+    def epoch_for(self, offset: int) -> int | None:
+        """The epoch under which ``offset`` was, or would be, written; ``None`` before the oldest entry."""
+        index = bisect_right(self._start_offsets, offset)
+        return self._epochs[index - 1] if index else None
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log now ends at ``end_offset``: drop epochs that began there or later."""
+        while self._start_offsets and self._start_offsets[-1] >= end_offset:
+            self._epochs.pop()
+            self._start_offsets.pop()
+            self.dirty = True
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log now starts at ``start_offset``: the epoch that holds it begins there, older ones go."""
+        index = bisect_right(self._start_offsets, start_offset)
+        if index and (index > 1 or self._start_offsets[0] < start_offset):
+            del self._epochs[: index - 1]
+            del self._start_offsets[: index - 1]
+            self._start_offsets[0] = start_offset
+            self.dirty = True
+
+    def clear(self) -> None:
+        """Forget all."""
+        if self._epochs:
+            self._epochs.clear()
+            self._start_offsets.clear()
+            self.dirty = True
+
+    def write(self, disk: Disk, directory: str, *, sync: bool) -> None:
+        """Write the checkpoint file of a partition's directory."""
+        lines = [f"{epoch} {offset}" for epoch, offset in self.entries]
+        write_checkpoint(disk, os.path.join(directory, FILE_NAME), lines, sync=sync)
+        self.dirty = False
+
+    @classmethod
+    def read(cls, disk: Disk, directory: str) -> LeaderEpochs:
+        """Read the checkpoint file; empty if there is none. ``CorruptCheckpoint`` if it cannot be right."""
+
+        def parse(words: list[str]) -> tuple[int, int]:
+            epoch, offset = map(int, words)
+            if epoch < 0 or offset < 0:
+                raise ValueError(words)
+            return epoch, offset
+
+        return cls(read_checkpoint(disk, os.path.join(directory, FILE_NAME), parse))
