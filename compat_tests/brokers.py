@@ -1,0 +1,128 @@
+"""The brokers that the cases run against: kbroker, Apache Kafka 4.3.1, or one that is running already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from compat_tests.apache_kafka import ApacheKafka, free_port
+
+
+class BrokerError(Exception):
+    """The broker under test did not start or stop as it should; the message holds what it printed."""
+
+
+class ExternalBroker:
+    """A broker that someone else runs."""
+
+    name = "external"
+    can_restart = False
+    data_dir: Path | None = None
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def restart(self) -> None:
+        raise BrokerError("not ours to restart")
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+
+class ApacheBroker:
+    """Apache Kafka 4.3.1, the judge."""
+
+    name = "apache"
+    can_restart = True
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="compat-apache-"))
+        self._node = ApacheKafka(directory=self._directory)
+        self._node.start()
+        self.bootstrap = self._node.bootstrap
+        self.data_dir: Path | None = self._node.data_dir
+
+    def restart(self) -> None:
+        self._node.stop()
+        self._node.start()
+
+    def stop(self) -> None:
+        self._node.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+class KbrokerBroker:
+    """kbroker by its command, as a user starts it."""
+
+    name = "kbroker"
+    can_restart = True
+
+    def __init__(self, *options: str) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="compat-kbroker-"))
+        self.data_dir: Path | None = self._directory / "data"
+        self._options = options
+        self._port = free_port()
+        self._controller_port = free_port()
+        self.bootstrap = f"127.0.0.1:{self._port}"
+        self.process: subprocess.Popen[str] | None = None
+        self.start()
+
+    @property
+    def log(self) -> str:
+        """What the node wrote to standard error."""
+        return (self._directory / "stderr.log").read_text(errors="replace")
+
+    def start(self, timeout: float = 30) -> None:
+        """Start the node and wait for the line that says it serves."""
+        listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
+        command = [sys.executable, "-m", "kbroker", "start", "-o", f"listeners={listeners}",
+                   "-o", f"log.dirs={self.data_dir}"]
+        for option in self._options:
+            command += ["-o", option]
+        with open(self._directory / "stderr.log", "ab") as errors:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+                cwd=self._directory, env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
+            )
+        assert self.process.stdout is not None
+        watchdog = threading.Timer(timeout, self.process.kill)
+        watchdog.start()
+        try:
+            line = self.process.stdout.readline()
+            while line and not line.startswith("kbroker ready:"):
+                line = self.process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            code = self.process.wait()
+            raise BrokerError(f"kbroker did not start (exit code {code}):\n{self.log[-3000:]}")
+
+    def _end(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        try:
+            code = self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise BrokerError(f"kbroker did not stop within 10 s of SIGTERM:\n{self.log[-3000:]}") from None
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    def restart(self) -> None:
+        code = self._end()
+        if code:
+            raise BrokerError(f"kbroker ended with code {code} on SIGTERM:\n{self.log[-3000:]}")
+        self.start()
+
+    def stop(self) -> None:
+        try:
+            self._end()
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,104 @@
+"""Which broker the cases run against, the clients, and the recording of results for the table in the docs.
+
+    pytest compat_tests                            kbroker, started by the tests
+    pytest compat_tests --broker apache            Apache Kafka 4.3.1, started by the tests
+    pytest compat_tests --bootstrap HOST:PORT      one that runs already (or environment KBROKER_COMPAT_BOOTSTRAP)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from compat_tests.apache_kafka import cache_dir
+from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
+from compat_tests.clients import Clients
+
+Broker = ApacheBroker | ExternalBroker | KbrokerBroker
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("compat")
+    group.addoption("--broker", choices=("kbroker", "apache"), default="kbroker", help="the broker that the tests start")
+    group.addoption("--bootstrap", default=os.environ.get("KBROKER_COMPAT_BOOTSTRAP"), help="a broker that runs already")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "feature(client, group, title): the cell of docs/compatibility.md")
+    config.stash[_RESULTS] = {}
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """The broker under test."""
+    bootstrap = request.config.getoption("--bootstrap")
+    if bootstrap:
+        yield ExternalBroker(bootstrap)
+        return
+    node = ApacheBroker() if request.config.getoption("--broker") == "apache" else KbrokerBroker()
+    try:
+        yield node
+    finally:
+        node.stop()
+
+
+@pytest.fixture(scope="session")
+def clients(broker: Broker) -> Iterator[Clients]:
+    """All clients, each made when first asked for."""
+    made = Clients(broker.bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: Broker) -> str:
+    """host:port of the broker under test."""
+    return broker.bootstrap
+
+
+_RESULTS = pytest.StashKey[dict[str, dict[str, str]]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    mark = item.get_closest_marker("feature")
+    if mark is not None and (report.when == "call" or report.outcome != "passed"):
+        outcome: str = report.outcome
+        reason = ""
+        if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
+            reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        elif report.outcome == "failed" and call.excinfo is not None:
+            reason = call.excinfo.exconly(tryshort=True).splitlines()[0][:200]
+        client, group, title = mark.args
+        results = item.config.stash[_RESULTS]
+        key = json.dumps([client, group, title])
+        # A row may gather several tests: it fails if one does.
+        if results.get(key, {}).get("outcome") != "failed":
+            results[key] = {"outcome": outcome, "reason": reason}
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    results = session.config.stash[_RESULTS]
+    if not results or session.config.getoption("--collect-only"):
+        return
+    name = session.config.getoption("--broker")
+    if session.config.getoption("--bootstrap"):
+        name = "external"
+    directory = cache_dir() / "compat"
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"results-{name}.json"
+    merged: dict[str, Any] = {}
+    if path.exists():
+        merged = {json.dumps([row["client"], row["group"], row["title"]]): row for row in json.loads(path.read_text())}
+    for key, result in results.items():
+        client, group, title = json.loads(key)
+        merged[key] = {"client": client, "group": group, "title": title, **result}
+    path.write_text(json.dumps(list(merged.values()), indent=1) + "\n")

@@ -1,0 +1,212 @@
+"""Adapter for kafka-python 3."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import kafka
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
+from kafka.errors import BrokerResponseError, KafkaError, OffsetOutOfRangeError
+from kafka.structs import TopicPartition
+
+from compat_tests.client import (
+    ALL_FEATURES, EARLIEST, LATEST, MAX_TIMESTAMP, Client, ClientError, Cluster, ReadTimeout, Record, error_name,
+)
+
+
+def _translate(error: Exception) -> ClientError:
+    if isinstance(error, BrokerResponseError):
+        return ClientError(error_name(error.errno), str(error))
+    return ClientError(type(error).__name__, str(error))
+
+
+class KafkaPythonClient(Client):
+    """kafka-python's producer, consumer and admin client."""
+
+    name = "kafka-python"
+    version = kafka.__version__
+    features = ALL_FEATURES - {"groups"}
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._admin: KafkaAdminClient | None = None
+
+    def close(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    @property
+    def admin(self) -> KafkaAdminClient:
+        if self._admin is None:
+            self._admin = KafkaAdminClient(bootstrap_servers=self._bootstrap)
+        return self._admin
+
+    def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None,
+                     replication_factor: int = 1) -> None:
+        try:
+            self.admin.create_topics([NewTopic(topic, partitions, replication_factor, topic_configs=dict(configs or {}))],
+                                     timeout_ms=30000)
+        except KafkaError as error:
+            raise _translate(error) from error
+
+    def delete_topic(self, topic: str) -> None:
+        try:
+            self.admin.delete_topics([topic], timeout_ms=30000)
+        except KafkaError as error:
+            raise _translate(error) from error
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        try:
+            self.admin.create_partitions({topic: NewPartitions(total)}, timeout_ms=30000)
+        except KafkaError as error:
+            raise _translate(error) from error
+
+    def list_topics(self) -> set[str]:
+        return set(self.admin.list_topics())
+
+    def partition_count(self, topic: str) -> int:
+        described = self.admin.describe_topics([topic])[0]
+        if described["error_code"]:
+            raise ClientError(error_name(described["error_code"]))
+        return len(described["partitions"])
+
+    def describe_cluster(self) -> Cluster:
+        told = self.admin.describe_cluster()
+        brokers = tuple((node.get("broker_id", node.get("node_id")), node["host"], node["port"])
+                        for node in told["brokers"])
+        return Cluster(told["cluster_id"], told["controller_id"], brokers)
+
+    def describe_configs(self, topic: str) -> dict[str, str | None]:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        try:
+            told = self.admin.describe_configs([resource], config_filter="all")
+        except KafkaError as error:
+            raise _translate(error) from error
+        return {name: entry["value"] for name, entry in _entries(told, topic).items()}
+
+    def alter_configs(self, topic: str, configs: Mapping[str, str | None]) -> None:
+        values = {name: value for name, value in configs.items() if value is not None}
+        resets = {name: None for name, value in configs.items() if value is None}
+        try:
+            if values:
+                self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, values)])
+            if resets:
+                self.admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, topic, resets)])
+        except KafkaError as error:
+            raise _translate(error) from error
+
+    def delete_records(self, topic: str, partition: int, offset: int) -> None:
+        try:
+            self.admin.delete_records({TopicPartition(topic, partition): offset}, timeout_ms=30000)
+        except KafkaError as error:
+            raise _translate(error) from error
+
+    def produce(self, topic: str, records: Sequence[Record], *, acks: int = -1, compression: str = "none",
+                idempotent: bool = False, max_request_size: int | None = None, linger_ms: int = 5,
+                timeout: float = 30) -> list[int]:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            acks="all" if acks == -1 else acks,
+            compression_type=None if compression == "none" else compression,
+            enable_idempotence=idempotent,
+            max_request_size=max_request_size or 1048576,
+            linger_ms=linger_ms,
+            retries=5,
+            delivery_timeout_ms=int(timeout * 1000),
+            request_timeout_ms=int(timeout * 1000) - 1000,
+            max_block_ms=int(timeout * 1000),
+        )
+        try:
+            futures = [
+                producer.send(topic, value=record.value, key=record.key, headers=list(record.headers),
+                              partition=record.partition, timestamp_ms=record.timestamp)
+                for record in records
+            ]
+            producer.flush(timeout=timeout)
+            return [future.get(timeout).offset for future in futures]
+        except KafkaError as error:
+            raise _translate(error) from error
+        finally:
+            producer.close(timeout=5)
+
+    def _consumer(self, **configs: object) -> kafka.KafkaConsumer:
+        return kafka.KafkaConsumer(
+            bootstrap_servers=self._bootstrap, group_id=None, auto_offset_reset="none", enable_auto_commit=False,
+            allow_auto_create_topics=False, **configs,
+        )
+
+    def read(self, topic: str, partition: int = 0, start: int | str = EARLIEST, count: int = 1, *, timeout: float = 30,
+             max_wait_ms: int = 500, min_bytes: int = 1, max_bytes: int | None = None,
+             max_partition_bytes: int | None = None) -> list[Record]:
+        deadline = time.monotonic() + timeout
+        configs: dict[str, object] = {"fetch_max_wait_ms": max_wait_ms, "fetch_min_bytes": min_bytes}
+        if max_bytes is not None:
+            configs["fetch_max_bytes"] = max_bytes
+        if max_partition_bytes is not None:
+            configs["max_partition_fetch_bytes"] = max_partition_bytes
+        consumer = self._consumer(**configs)
+        records: list[Record] = []
+        try:
+            where = TopicPartition(topic, partition)
+            if consumer.partitions_for_topic(topic) is None:
+                raise ClientError("UNKNOWN_TOPIC_OR_PARTITION", topic)
+            consumer.assign([where])
+            if start == EARLIEST:
+                consumer.seek_to_beginning(where)
+            elif start == LATEST:
+                consumer.seek_to_end(where)
+            else:
+                consumer.seek(where, start)
+            while len(records) < count:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ReadTimeout(records)
+                for batch in consumer.poll(timeout_ms=int(left * 1000), max_records=count - len(records)).values():
+                    records.extend(
+                        Record(
+                            value=message.value, key=message.key, headers=tuple(message.headers),
+                            timestamp=message.timestamp, partition=message.partition, offset=message.offset,
+                            timestamp_type="LogAppendTime" if message.timestamp_type == 1 else "CreateTime",
+                        )
+                        for message in batch
+                    )
+            return records
+        except OffsetOutOfRangeError as error:
+            raise ClientError("OFFSET_OUT_OF_RANGE", str(error)) from error
+        except KafkaError as error:
+            raise _translate(error) from error
+        finally:
+            consumer.close()
+
+    def list_offset(self, topic: str, partition: int, spec: int | str) -> int:
+        where = TopicPartition(topic, partition)
+        if spec == MAX_TIMESTAMP:
+            from kafka.admin import OffsetSpec
+
+            told = self.admin.list_partition_offsets({where: OffsetSpec.MAX_TIMESTAMP})
+            return int(told[where].offset)
+        consumer = self._consumer()
+        try:
+            if spec == EARLIEST:
+                return int(consumer.beginning_offsets([where])[where])
+            if spec == LATEST:
+                return int(consumer.end_offsets([where])[where])
+            found = consumer.offsets_for_times({where: spec})[where]
+            return -1 if found is None else int(found.offset)
+        except KafkaError as error:
+            raise _translate(error) from error
+        finally:
+            consumer.close()
+
+
+def _entries(told: object, topic: str) -> dict[str, dict[str, str | None]]:
+    """kafka-python 3 answers {resource type: {name: {config: entry}}}."""
+    assert isinstance(told, dict)
+    for by_name in told.values():
+        if topic in by_name:
+            found = by_name[topic]
+            assert isinstance(found, dict)
+            return found
+    raise ClientError("UNKNOWN_TOPIC_OR_PARTITION", topic)

@@ -1,0 +1,37 @@
+"""Turns the cases into the tests of one client: ``test_case, client = suite("kafka-python")`` is a whole test module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from compat_tests.cases import CASES, Broker, Case, Context
+from compat_tests.client import Client
+from compat_tests.clients import Clients, unavailable
+
+
+def suite(name: str, peer: str = "confluent-kafka") -> tuple[Callable[..., None], Any]:
+    """The parametrised test and the `client` fixture of the client `name`; `peer` is the client that looks from outside."""
+
+    @pytest.fixture(scope="module")
+    def client(clients: Clients) -> Client:
+        for needed in (name, peer):
+            reason = unavailable(needed)
+            if reason:
+                pytest.skip(reason)
+        return clients[name]
+
+    parameters = [
+        pytest.param(case, id=case.name, marks=pytest.mark.feature(name, case.group, case.title)) for case in CASES
+    ]
+
+    @pytest.mark.parametrize("case", parameters)
+    def test_case(case: Case, client: Client, clients: Clients, broker: Broker) -> None:
+        missing = case.missing(client)
+        if missing:
+            pytest.skip(f"{name} has no {', '.join(missing)}")
+        case.run(Context(client, broker, clients[peer]))
+
+    return test_case, client
