@@ -42,12 +42,14 @@ __all__ = [
     "build_end_txn_marker",
     "check_crc",
     "crc32c",
+    "iter_payload",
     "iter_records",
     "parse_control_record",
     "parse_end_txn_marker",
     "parse_header",
     "patch_in_place",
     "recompress",
+    "records_payload",
     "set_log_append_time",
     "set_timestamp",
     "walk_headers",
@@ -199,7 +201,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the tombstones and markers in here (KIP-534); kept as the base timestamp."""
+        """When compaction may drop the tombstones and markers in here (KIP-534); the base timestamp then."""
         return self.base_timestamp if self.attributes & _DELETE_HORIZON_FLAG else None
 
     @property
@@ -309,10 +311,11 @@ def iter_records(
     """
     header = parse_header(buf, pos)
     data = records_payload(buf, pos, header, max_decompressed)
-    yield from _iter_payload(data, header)
+    yield from iter_payload(data, header)
 
 
-def _iter_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:
+def iter_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records in ``data``, which ``records_payload`` gave for the batch of ``header``."""
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & _TIMESTAMP_TYPE_FLAG else None
