@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class CloseConnection(Exception):
+    """The handler wants this connection closed without an answer; the text goes to the log."""
+
+
 class DelayedResponse:
     """A response whose value comes later, while the connection reads on (Produce only).
 

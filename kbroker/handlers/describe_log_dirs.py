@@ -1,0 +1,53 @@
+"""DescribeLogDirs (key 35): what lies in which log directory, and how large it is.
+
+Served: 1 to 5. 2: flexible; 3: top-level error_code; 4: total_bytes and usable_bytes (KIP-827); 5: is_cordoned
+(KIP-1066).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+VERSIONS = Versions(1, 5)
+
+
+@handler(DescribeLogDirsRequest, versions=VERSIONS)
+async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> DescribeLogDirsResponse:
+    """``ReplicaManager.describeLogDirs``. A null list of topics asks for all."""
+    services = ctx.services
+    wanted: set[tuple[str, int]] | None = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    results = []
+    for directory in services.replica_manager.describe_log_dirs():
+        if directory.offline:
+            results.append(
+                DescribeLogDirsResult(log_dir=directory.path, error_code=ErrorCode.KAFKA_STORAGE_ERROR, topics=[])
+            )
+            continue
+        by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
+        for topic, index, size in directory.partitions:
+            if wanted is None or (topic, index) in wanted:
+                by_topic.setdefault(topic, []).append(
+                    DescribeLogDirsPartition(
+                        partition_index=index, partition_size=size, offset_lag=0, is_future_key=False
+                    )
+                )
+        results.append(
+            DescribeLogDirsResult(
+                log_dir=directory.path,
+                topics=[DescribeLogDirsTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
+                total_bytes=directory.total_bytes,
+                usable_bytes=directory.usable_bytes,
+            )
+        )
+    return DescribeLogDirsResponse(results=results)

@@ -1,0 +1,261 @@
+"""Fetch (key 1): read record batches, waiting for them if the client wishes.
+
+Served: 4 (isolation level, aborted transactions) to 18. 5: log_start_offset; 7: incremental sessions (KIP-227);
+9: current_leader_epoch; 11: rack_id, preferred_read_replica; 12: flexible, last_fetched_epoch, diverging_epoch,
+current_leader; 13: topic ids (KIP-516); 14: as 13 (tiered storage's error); 15: replica_state; 16: node_endpoints
+(KIP-951); 17: replica directory id (KIP-853); 18: high_watermark of the replica (KIP-1166).
+
+Record bytes never enter Python: a partition's records are a file region that the connection sends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.leaders import current_leader
+from kbroker.handlers.registration import BROKER, Versions, handler
+from kbroker.replication.delayed import DelayedFetch
+from kbroker.replication.fetch_session import FetchPlan, PartitionKey, SessionPartition, key_of
+from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+logger = logging.getLogger(__name__)
+
+VERSIONS = Versions(4, 18)
+
+CONSUMER_REPLICA_ID = -1
+READ_COMMITTED = 1
+
+
+@handler(FetchRequest, versions=VERSIONS, listeners=BROKER)
+async def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
+    """Read now; if that is less than ``min_bytes``, wait for appends to the requested partitions and read again."""
+    version = ctx.header.api_version
+    services = ctx.services
+    requested = []
+    for topic in request.topics:
+        name, topic_id = (topic.topic, ZERO_UUID) if version < 13 else ("", Uuid(topic.topic_id))
+        for partition in topic.partitions:
+            wanted = SessionPartition(PartitionKey(name, topic_id, partition.partition))
+            wanted.update_request(partition)
+            requested.append(wanted)
+    forgotten = [
+        key_of(topic.topic if version < 13 else "", topic.topic_id if version >= 13 else ZERO_UUID, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+    plan = services.fetch_sessions.plan(
+        session_id=request.session_id,
+        session_epoch=request.session_epoch,
+        uses_topic_ids=version >= 13,
+        requested=requested,
+        forgotten=forgotten,
+        now_ms=int(services.env.now() * 1000),
+    )
+    if plan.error:
+        return FetchResponse(error_code=plan.error)
+
+    replica_id = request.replica_id if version < 15 else request.replica_state.replica_id
+    reader = _Reader(request, ctx, plan, replica_id)
+    reader.read()
+    if not reader.satisfied and request.max_wait_ms > 0:
+        deadline = services.env.now() + request.max_wait_ms / 1000
+        purgatory = services.replica_manager.purgatory
+        while not reader.satisfied:
+            remaining = deadline - services.env.now()
+            if remaining <= 0:
+                break
+            waiting = DelayedFetch(reader.watched, reader.min_bytes - reader.size)
+            purgatory.watch_fetch(waiting)
+            try:
+                await ctx.connection.wait_for(waiting, remaining)
+            finally:
+                purgatory.unwatch_fetch(waiting)
+            reader.read()
+    return _respond(reader, plan, ctx)
+
+
+class _Reader:
+    """One request's reads. ``results`` runs parallel to the plan's partitions."""
+
+    def __init__(self, request: FetchRequest, ctx: RequestContext, plan: FetchPlan, replica_id: int) -> None:
+        services = ctx.services
+        self.ctx = ctx
+        self.manager = services.replica_manager
+        self.partitions: Sequence[SessionPartition] = plan.partitions
+        self.max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        self.replica_id = replica_id
+        self.read_committed = request.isolation_level == READ_COMMITTED
+        self.storage_error = (
+            ErrorCode.KAFKA_STORAGE_ERROR if ctx.header.api_version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
+        self.results: list[PartitionData] = []
+        self.names: list[str | None] = []
+        self.size = 0
+        self.watched: list[tuple[str, int]] = []
+        self.satisfied = False
+        if ctx.header.api_version >= 13:
+            name_of = self.manager.topic_name
+            self.names = [name_of(wanted.key.topic_id) for wanted in self.partitions]
+        else:
+            self.names = [wanted.key.topic for wanted in self.partitions]
+
+    def read(self) -> None:
+        """Read every partition within the limits of the request (``ReplicaManager.readFromLog``)."""
+        results = []
+        watched = []
+        limit = self.max_bytes
+        size = 0
+        failed = False
+        exists = self.manager.exists
+        for wanted, name in zip(self.partitions, self.names, strict=True):
+            index = wanted.key.partition
+            if name is None:
+                results.append(_error(index, ErrorCode.UNKNOWN_TOPIC_ID))
+                continue
+            try:
+                data = self._read_partition(name, wanted, limit, size == 0)
+            except ApiError as error:
+                code = error.code
+                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not exists(name, index):
+                    results.append(_error(index, code))
+                    continue
+                failed = True
+                data = _error(index, self.storage_error if code == ErrorCode.KAFKA_STORAGE_ERROR else code)
+            except Exception:
+                logger.exception("Fetch from %s-%d at offset %d failed", name, index, wanted.fetch_offset)
+                failed = True
+                data = _error(index, ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                length = len(data.records)
+                size += length
+                limit = max(0, limit - length)
+                watched.append((name, index))
+                if data.diverging_epoch.epoch >= 0:
+                    failed = True
+            results.append(data)
+        self.results = results
+        self.watched = watched
+        self.size = size
+        self.satisfied = failed or not watched or size >= self.min_bytes
+
+    def _read_partition(self, name: str, wanted: SessionPartition, limit: int, first: bool) -> PartitionData:
+        partition = self.manager.get_partition(name, wanted.key.partition)
+        if wanted.key.topic_id != ZERO_UUID and wanted.key.topic_id != partition.topic_id:
+            raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        state = partition.state
+        if not state.is_leader and self.replica_id != -2:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        log = partition.log
+        offset = wanted.fetch_offset
+        last_stable_offset = partition.last_stable_offset
+        data = PartitionData(
+            partition_index=wanted.key.partition,
+            last_stable_offset=last_stable_offset,
+            preferred_read_replica=-1,
+            records=b"",
+        )
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
+            if epoch == -1 or end_offset == -1:
+                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < wanted.last_fetched_epoch or end_offset < offset:
+                data.high_watermark = partition.high_watermark
+                data.log_start_offset = log.log_start_offset
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                return data
+        if self.replica_id == CONSUMER_REPLICA_ID:
+            bound = last_stable_offset if self.read_committed else state.high_watermark
+        else:
+            if self.replica_id >= 0:
+                self.manager.follower_fetched(partition, self.replica_id, offset, wanted.replica_log_start_offset)
+            bound = log.log_end_offset
+        try:
+            info = log.read(offset, min(wanted.partition_max_bytes, limit), max_offset=bound, min_one_message=first)
+        except OSError as error:
+            self.manager.storage_failed(partition, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        data.high_watermark = state.high_watermark
+        data.log_start_offset = log.log_start_offset
+        data.records = info.records
+        if self.read_committed:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in (log.aborted_transactions(offset, info) if len(info.records) else ())
+            ]
+        else:
+            data.aborted_transactions = None
+        return data
+
+
+def _error(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        preferred_read_replica=-1,
+        records=b"",
+    )
+
+
+def _respond(reader: _Reader, plan: FetchPlan, ctx: RequestContext) -> FetchResponse:
+    """Shape the response: everything for a full fetch, the news for an incremental one."""
+    version = ctx.header.api_version
+    session = plan.session
+    response = FetchResponse()
+    endpoints: dict[int, NodeEndpoint] = {}
+    topics: list[FetchableTopicResponse] = []
+    last: FetchableTopicResponse | None = None
+    # What the cached state of a new session is to hold must be remembered too, so the session comes first.
+    if plan.may_create:
+        session = ctx.services.fetch_sessions.maybe_create(
+            plan.partitions,
+            privileged=reader.replica_id >= 0,
+            uses_topic_ids=version >= 13,
+            now_ms=int(ctx.services.env.now() * 1000),
+        )
+    for wanted, name, data in zip(reader.partitions, reader.names, reader.results, strict=True):
+        if session is not None:
+            has_records = len(data.records) > 0
+            news = wanted.changed(data, has_records, update=True)
+            if not plan.full:
+                if not news:
+                    continue
+                if has_records and wanted.key in session.partitions:
+                    session.partitions.move_to_end(wanted.key)
+        if version >= 16 and data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            leader = current_leader(ctx, name or "", data.partition_index)
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
+            if leader.host is not None:
+                endpoints[leader.leader_id] = NodeEndpoint(
+                    node_id=leader.leader_id, host=leader.host, port=leader.port, rack=leader.rack
+                )
+        key: Any = wanted.key
+        if last is None or last.topic != key.topic or last.topic_id != key.topic_id:
+            last = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id, partitions=[])
+            topics.append(last)
+        last.partitions.append(data)
+    response.responses = topics
+    if endpoints:
+        response.node_endpoints = list(endpoints.values())
+    if session is not None:
+        response.session_id = session.session_id
+    return response

@@ -1,0 +1,38 @@
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ends, so that a client finds out about truncation (KIP-320).
+
+Served: 2 (current_leader_epoch) to 4. 3: replica_id; 4: flexible.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+VERSIONS = Versions(2, 4)
+
+
+@handler(OffsetForLeaderEpochRequest, versions=VERSIONS)
+async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> OffsetForLeaderEpochResponse:
+    """``Partition.lastOffsetForLeaderEpoch`` of each partition."""
+    manager = ctx.services.replica_manager
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            answer = EpochEndOffset(partition=wanted.partition)
+            try:
+                log = manager.get_leader(topic.topic, wanted.partition, wanted.current_leader_epoch).log
+                found = log.leader_epochs.end_offset_for(wanted.leader_epoch, log.log_end_offset)
+                answer.leader_epoch, answer.end_offset = found
+            except ApiError as error:
+                answer.error_code = error.code
+            answers.append(answer)
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)

@@ -1,0 +1,219 @@
+"""Produce (key 0): append record batches.
+
+Served: 3 (record batch v2) to 13 (topics by id). 5: log_start_offset; 8: record_errors, error_message;
+9: flexible; 10: current_leader and node_endpoints (KIP-951); 11: as 10; 12: transactions v2 (KIP-890); 13: topic ids
+(KIP-516).
+
+Advertised from 0, as Apache Kafka does on a broker's listeners (KAFKA-18659): librdkafka takes a broker without
+Produce 0 for one without the features it needs. A request below 3 is nevertheless refused.
+
+This is the hottest path of the node: no task, scope or timer per request, and one pass over the request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable
+from typing import Any
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
+from kbroker.handlers.leaders import current_leader
+from kbroker.handlers.registration import Versions, handler
+from kbroker.replication.delayed import DelayedProduce
+from kbroker.types import ZERO_UUID, TopicPartition, Uuid
+from kbroker.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+VERSIONS = Versions(3, 13)
+ADVERTISED = Versions(0, 13)
+
+_ADMIN_CLIENT = "__admin_client"
+_TOO_SHORT = 61  # a batch header: nothing below can hold one
+_MAGIC_AT = 16
+_ATTRIBUTES_AT = 21
+_ZSTD = 4
+_TRANSACTIONAL = 0x10
+
+
+@handler(ProduceRequest, versions=VERSIONS, advertised=ADVERTISED)
+async def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | DelayedResponse | None:
+    """Append each partition's batch; the answer waits for replication only if acks=all needs more than this node."""
+    version = ctx.header.api_version
+    services = ctx.services
+    manager = services.replica_manager
+    partitions = manager.partitions
+    acks = request.acks
+    now_ms = services.env.wall_clock_ms()
+    failed = False
+    required: dict[Hashable, int] | None = None
+    topics = []
+    for topic in request.topic_data:
+        topic_id = topic.topic_id
+        name = topic.name
+        if version >= 13:
+            name = manager.topic_name(topic_id)
+        answers = []
+        for data in topic.partition_data:
+            try:
+                if name is None:
+                    raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+                partition = partitions.get((name, data.index))
+                if partition is None:
+                    partition = manager.get_partition(name, data.index)
+                records = data.records
+                _check_records(records, version, request.transactional_id)
+                if acks != -1 and acks != 1 and acks != 0:
+                    raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+                if partition.is_internal and ctx.header.client_id != _ADMIN_CLIENT:
+                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+                info = partition.append(records, acks, now_ms)
+                answers.append(
+                    PartitionProduceResponse(
+                        index=data.index,
+                        base_offset=info.first_offset,
+                        log_append_time_ms=info.log_append_time_ms,
+                        log_start_offset=info.log_start_offset,
+                    )
+                )
+                if acks == -1 and partition.state.high_watermark <= info.last_offset:
+                    if required is None:
+                        required = {}
+                    required[TopicPartition(name, data.index)] = info.last_offset + 1
+            except ApiError as error:
+                failed = True
+                answers.append(_error_answer(data.index, error, manager, name))
+            except Exception as error:
+                failed = True
+                logger.exception("Produce to %s-%d failed", name, data.index)
+                answers.append(_error_answer(data.index, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR), manager, name))
+                del error
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic_id, partition_responses=answers))
+    if acks == 0:
+        if failed:
+            # The client expects no answer, so closing is the only way to tell it (KafkaApis.handleProduceRequest).
+            raise CloseConnection(f"error in a produce request with acks=0: {_summary(topics)}")
+        return None
+    response = ProduceResponse(responses=topics)
+    if failed and version >= 10:
+        _add_leaders(response, ctx)
+    if required is None:
+        return response
+    return _delay(response, required, request.timeout_ms, ctx)
+
+
+def _check_records(records: Any, version: int, transactional_id: str | None) -> None:
+    """``ProduceRequest.validateRecords``, and what needs a transaction coordinator."""
+    if records is None or len(records) == 0:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} must have at least one record batch per partition",
+        )
+    if len(records) < _TOO_SHORT:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the record batch is shorter than its header")
+    if records[_MAGIC_AT] != 2:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
+        )
+    if int.from_bytes(records[8:12], "big") + 12 < len(records):
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} are only allowed to contain exactly one record batch "
+            "per partition",
+        )
+    attributes = records[_ATTRIBUTES_AT + 1]
+    if version < 7 and attributes & 7 == _ZSTD:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    if attributes & _TRANSACTIONAL:
+        # No transaction is ever open here until this node coordinates some: what Kafka answers to a batch
+        # whose transaction it cannot verify.
+        if transactional_id is None:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, "the transaction of this batch is not open")
+
+
+def _error_answer(index: int, error: ApiError, manager: Any, name: str | None) -> PartitionProduceResponse:
+    record_errors = getattr(error, "record_errors", ())
+    log_start_offset = -1
+    if record_errors or error.code in _KNOWS_LOG_START:
+        partition = manager.partitions.get((name, index))
+        if partition is not None and partition.has_log and not partition.offline:
+            log_start_offset = partition.log.log_start_offset
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=log_start_offset,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+            for batch_index, message in record_errors
+        ],
+        error_message=error.message if error.code in _KNOWS_LOG_START else None,
+    )
+
+
+_KNOWS_LOG_START = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
+"""Errors for which ``ReplicaManager.appendRecordsToLeader`` answers with a message and the log start offset."""
+
+
+def _add_leaders(response: ProduceResponse, ctx: RequestContext) -> None:
+    endpoints: dict[int, NodeEndpoint] = {}
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            name = topic.name
+            if topic.topic_id != ZERO_UUID:
+                name = ctx.services.replica_manager.topic_name(Uuid(topic.topic_id)) or name
+            leader = current_leader(ctx, name, partition.index)
+            partition.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
+            if leader.host is not None:
+                endpoints[leader.leader_id] = NodeEndpoint(
+                    node_id=leader.leader_id, host=leader.host, port=leader.port, rack=leader.rack
+                )
+    response.node_endpoints = list(endpoints.values())
+
+
+def _delay(
+    response: ProduceResponse, required: dict[Hashable, int], timeout_ms: int, ctx: RequestContext
+) -> DelayedResponse:
+    """Answer once every appended partition is replicated, or with errors for those that are not in time."""
+    delayed = DelayedResponse()
+    by_key = {
+        TopicPartition(topic.name or ctx.services.replica_manager.topic_name(topic.topic_id) or "", answer.index): answer
+        for topic in response.responses
+        for answer in topic.partition_responses
+    }
+
+    def finish(results: dict[Hashable, Any]) -> None:
+        for key, error in results.items():
+            if error is not None:
+                answer = by_key[key]  # type: ignore[index]
+                answer.error_code = error
+        delayed.complete(response)
+
+    ctx.services.replica_manager.watch_produce(DelayedProduce(required, finish), timeout_ms)
+    return delayed
+
+
+def _summary(topics: list[TopicProduceResponse]) -> str:
+    return ", ".join(
+        f"{topic.name}-{partition.index}: {ErrorCode(partition.error_code).name}"
+        for topic in topics
+        for partition in topic.partition_responses
+        if partition.error_code
+    )

@@ -1,0 +1,375 @@
+"""The partitions that this node holds: which it leads, their logs, and who waits for them.
+
+It follows the metadata (``on_image``), appends and reads for the handlers, and wakes what waits in the purgatory.
+All of it runs on the event loop; only cold reads and flushes leave it, elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.log_config import LogConfig
+from kbroker.replication.delayed import DelayedProduce, Purgatory
+from kbroker.replication.partition_state import PartitionState
+from kbroker.types import TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.env import Env
+    from kbroker.log.manager import LogManager
+    from kbroker.log.partition_log import AppendInfo, PartitionLog
+
+logger = logging.getLogger(__name__)
+
+_TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics that only the broker itself writes (and an admin client, as in Kafka)."""
+
+
+class Partition:
+    """One partition on this node: its state in replication, and its log.
+
+    The log is made on first use, so that a topic of a thousand partitions is led at once; ``ReplicaManager`` makes
+    the rest in the background. A partition without files is an empty partition, as after a crash in Kafka.
+    """
+
+    __slots__ = ("_log", "_manager", "config", "is_internal", "offline", "state", "topic_id", "topic_partition")
+
+    def __init__(
+        self, manager: ReplicaManager, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig
+    ) -> None:
+        self._manager = manager
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.state = PartitionState(manager.node_id)
+        self.is_internal = topic_partition.topic in INTERNAL_TOPICS
+        self.offline = False
+        self._log: PartitionLog | None = None
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log; ``ApiError(KAFKA_STORAGE_ERROR)`` when its directory has failed."""
+        if self._log is None:
+            self._manager.open_log(self)
+            assert self._log is not None
+        if self.offline:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {self.topic_partition} is offline")
+        return self._log
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the log exists already."""
+        return self._log is not None
+
+    def attach_log(self, log: PartitionLog, high_watermark: int) -> None:
+        """Give the partition its log; the high watermark is what the checkpoint says, within the log's bounds."""
+        self._log = log
+        state = self.state
+        state.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
+        if state.is_leader:
+            self.on_leadership(log)
+
+    def on_leadership(self, log: PartitionLog) -> None:
+        """The log begins the leader epoch at its end; alone in the ISR, all that it holds is committed."""
+        state = self.state
+        log.leader_epochs.maybe_assign(state.leader_epoch, log.log_end_offset)
+        state.leader_epoch_start_offset = log.log_end_offset
+        state.maybe_advance_high_watermark(log.log_end_offset)
+
+    @property
+    def high_watermark(self) -> int:
+        """The exclusive end of what is committed."""
+        if self._log is None:
+            return self.log.log_end_offset
+        return self.state.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The exclusive end of what read_committed may see."""
+        unstable = self.log.first_unstable_offset
+        high_watermark = self.state.high_watermark
+        return high_watermark if unstable is None or unstable > high_watermark else unstable
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Fence a client by the leader epoch it believes in (-1: none), as ``Partition.checkCurrentLeaderEpoch``."""
+        epoch = self.state.leader_epoch
+        if current_leader_epoch < 0 or current_leader_epoch == epoch:
+            return
+        if current_leader_epoch < epoch:
+            raise ApiError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"the request's leader epoch {current_leader_epoch} is older than the current epoch {epoch}",
+            )
+        raise ApiError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"the request's leader epoch {current_leader_epoch} is newer than the current epoch {epoch}",
+        )
+
+    def append(self, records: memoryview, required_acks: int, now_ms: int) -> AppendInfo:
+        """Append as leader, then tell the waiters.
+
+        ``ApiError``: not the leader, too few in-sync replicas for acks=all, or the batch is refused.
+        """
+        state = self.state
+        if state.leader != state.local_id:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"this broker does not lead {self.topic_partition}",
+            )
+        if required_acks == -1 and not state.has_min_isr(self.config.min_insync_replicas):
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"the ISR of {self.topic_partition} has {len(state.isr)} members, "
+                f"min.insync.replicas is {self.config.min_insync_replicas}",
+            )
+        log = self._log
+        if log is None or self.offline:
+            log = self.log
+        size_before = log.size
+        try:
+            info = log.append_as_leader(records, state.leader_epoch, now_ms=now_ms)
+        except OSError as error:
+            self._manager.storage_failed(self, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
+        if not info.duplicate:
+            self._manager.appended(self, log.log_end_offset, log.size - size_before)
+        return info
+
+
+class ReplicaManager:
+    """The node's partitions by (topic, partition), in step with the metadata image."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        env: Env,
+        config: BrokerConfig,
+        log_manager: LogManager,
+        topic_log_config: Callable[[Mapping[str, str]], LogConfig],
+    ) -> None:
+        self.node_id = node_id
+        self.env = env
+        self.config = config
+        self.log_manager = log_manager
+        self.purgatory = Purgatory()
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        #: Set when something was appended or changed that the checkpoints on disk do not know.
+        self.dirty = trio.Event()
+        self._topic_log_config = topic_log_config
+        self._high_watermarks: Mapping[TopicPartition, int] = {}
+        self._image: Any = None
+        self._to_open: deque[Partition] = deque()
+        self._to_open_event = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self.on_log_dir_failure: Callable[[str, BaseException], None] = _log_failure
+
+    # --- metadata ---------------------------------------------------------------------------------------------
+
+    def load(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Give the checkpointed high watermarks, before the first image."""
+        self._high_watermarks = high_watermarks
+
+    def on_image(self, delta: Any, image: Any) -> None:
+        """Follow the metadata: make, lead, and drop partitions. Synchronous; touches the disk only to delete."""
+        before, self._image = self._image, image
+        if before is None:
+            for topic in image.topics.by_name.values():
+                self._apply_topic(topic, image)
+            return
+        for topic_id in delta.deleted_topics:
+            old = before.topics.by_id.get(topic_id)
+            if old is not None:
+                self._drop_topic(old)
+        for topic_id in delta.changed_topics:
+            topic = image.topics.by_id.get(topic_id)
+            if topic is not None:
+                self._apply_topic(topic, image)
+        for resource in delta.changed_configs:
+            if resource.type == _TOPIC_RESOURCE:
+                self._apply_configs(resource.name, image)
+
+    def _apply_topic(self, topic: Any, image: Any) -> None:
+        config: LogConfig | None = None
+        now_ms = self.env.wall_clock_ms()
+        for index, assigned in topic.partitions.items():
+            key = (topic.name, index)
+            partition = self.partitions.get(key)
+            if self.node_id not in assigned.replicas:
+                if partition is not None:
+                    self._drop(partition)
+                continue
+            if partition is None:
+                if config is None:
+                    config = self._topic_log_config(image.configs.for_topic(topic.name))
+                partition = Partition(self, TopicPartition(topic.name, index), topic.id, config)
+                self.partitions[key] = partition
+                self._to_open.append(partition)
+            self._apply_leadership(partition, assigned, now_ms)
+        if self._to_open:
+            self._to_open_event.set()
+
+    def _apply_leadership(self, partition: Partition, assigned: Any, now_ms: int) -> None:
+        state = partition.state
+        if assigned.leader == self.node_id:
+            log = partition.log if partition.has_log and not partition.offline else None
+            new = state.become_leader(
+                leader_epoch=assigned.leader_epoch,
+                partition_epoch=assigned.partition_epoch,
+                replicas=assigned.replicas,
+                isr=assigned.isr,
+                log_end_offset=log.log_end_offset if log is not None else 0,
+                now_ms=now_ms,
+            )
+            if new and log is not None:
+                partition.on_leadership(log)
+                self.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            was_leader = state.is_leader
+            state.become_follower(
+                leader=assigned.leader,
+                leader_epoch=assigned.leader_epoch,
+                partition_epoch=assigned.partition_epoch,
+                replicas=assigned.replicas,
+                isr=assigned.isr,
+            )
+            if was_leader:
+                self.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _apply_configs(self, name: str, image: Any) -> None:
+        topic = image.topics.by_name.get(name)
+        if topic is None:
+            return
+        config = self._topic_log_config(image.configs.for_topic(name))
+        for index in topic.partitions:
+            partition = self.partitions.get((name, index))
+            if partition is not None:
+                partition.config = config
+                if partition.has_log and not partition.offline:
+                    partition.log.update_config(config)
+
+    def _drop_topic(self, topic: Any) -> None:
+        for index in topic.partitions:
+            partition = self.partitions.get((topic.name, index))
+            if partition is not None and partition.topic_id == topic.id:
+                self._drop(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        tp = partition.topic_partition
+        del self.partitions[tp]
+        partition.state.leader = -1
+        self.purgatory.partition_changed(tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.has_log or self.log_manager.get_log(tp) is not None:
+            self.log_manager.delete_log(tp)
+        partition.offline = True
+        self.dirty.set()
+
+    # --- logs -------------------------------------------------------------------------------------------------
+
+    def open_log(self, partition: Partition) -> None:
+        """Find or make the partition's log."""
+        tp = partition.topic_partition
+        try:
+            log = self.log_manager.get_log(tp)
+            if log is None:
+                log = self.log_manager.create_log(tp, partition.topic_id, partition.config)
+        except OSError as error:
+            self.storage_failed(partition, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot create the log of {tp}") from error
+        partition.attach_log(log, self._high_watermarks.get(tp, 0))
+
+    async def open_logs(self) -> None:
+        """Make the logs of new partitions, a few at a time, for as long as the node runs."""
+        while True:
+            await self._to_open_event.wait()
+            self._to_open_event = trio.Event()
+            while self._to_open:
+                for _ in range(min(8, len(self._to_open))):
+                    partition = self._to_open.popleft()
+                    if not partition.has_log and not partition.offline:
+                        try:
+                            self.open_log(partition)
+                        except ApiError:
+                            logger.exception("cannot create the log of %s", partition.topic_partition)
+                await trio.lowlevel.checkpoint()
+
+    def storage_failed(self, partition: Partition, error: BaseException) -> None:
+        """A read, write or flush failed: the partition is offline until the node is started again."""
+        partition.offline = True
+        self.on_log_dir_failure(str(partition.topic_partition), error)
+        self.purgatory.partition_changed(partition.topic_partition, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def appended(self, partition: Partition, log_end_offset: int, added_bytes: int) -> None:
+        """After an append: advance the high watermark, wake readers and producers of this partition."""
+        if partition.state.maybe_advance_high_watermark(log_end_offset):
+            purgatory = self.purgatory
+            purgatory.advanced(partition.topic_partition, added_bytes)
+            purgatory.high_watermark_moved(partition.topic_partition, partition.state.high_watermark)
+        self.dirty.set()
+
+    def get_partition(self, topic: str, partition: int) -> Partition:
+        """The local partition; ``ApiError`` as ``ReplicaManager.getPartitionOrException``."""
+        found = self.partitions.get((topic, partition))
+        if found is not None:
+            return found
+        image = self._image
+        if image is not None and image.topics.partition(topic, partition) is not None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker holds no replica of {topic}-{partition}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+
+    def get_leader(self, topic: str, partition: int, current_leader_epoch: int = -1) -> Partition:
+        """The partition, led here and in the client's leader epoch."""
+        found = self.get_partition(topic, partition)
+        found.check_leader_epoch(current_leader_epoch)
+        if not found.state.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {topic}-{partition}")
+        return found
+
+    def topic_id(self, name: str) -> Uuid | None:
+        """The id of a topic, by the metadata."""
+        topic = self._image.topics.by_name.get(name) if self._image is not None else None
+        return topic.id if topic is not None else None
+
+    def topic_name(self, topic_id: Uuid) -> str | None:
+        """The name of a topic, by the metadata."""
+        topic = self._image.topics.by_id.get(topic_id) if self._image is not None else None
+        return topic.name if topic is not None else None
+
+    def watch_produce(self, operation: DelayedProduce, timeout_ms: int) -> None:
+        """Have a DelayedProduce end with REQUEST_TIMED_OUT once its time is out."""
+        self.purgatory.watch_produce(operation)
+        if self._nursery is not None:
+            self._nursery.start_soon(self._expire, operation, timeout_ms / 1000)
+
+    async def _expire(self, operation: DelayedProduce, seconds: float) -> None:
+        await trio.sleep(seconds)
+        operation.expire(ErrorCode.REQUEST_TIMED_OUT)
+        self.purgatory.unwatch_produce(operation)
+
+    async def run(self) -> None:
+        """The background work, for as long as the node runs."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self.open_logs)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """What ``replication-offset-checkpoint`` is to hold."""
+        return {
+            partition.topic_partition: partition.state.high_watermark
+            for partition in self.partitions.values()
+            if partition.has_log and not partition.offline
+        }
+
+
+def _log_failure(where: str, error: BaseException) -> None:
+    logger.error("storage failed at %s: %s", where, error)

@@ -1,0 +1,150 @@
+"""Purgatory: operations that wait for a partition to move.
+
+A waiting Fetch is woken by appends to the partitions that it watches and by nothing else, so an append costs the
+watchers of its own partition and not the waiting fetches of the node. The deadline of an operation belongs to
+whoever waits on it (``node.connection``); nothing here knows the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+
+class DelayedFetch:
+    """A Fetch (or ListOffsets-like reader) that waits until ``min_bytes`` more have become readable.
+
+    ``done`` never goes back to false. ``wake`` is set by the one who waits.
+    """
+
+    __slots__ = ("done", "keys", "missing_bytes", "wake")
+
+    def __init__(self, keys: Sequence[Hashable], missing_bytes: int) -> None:
+        self.keys = keys
+        self.missing_bytes = missing_bytes
+        self.done = False
+        self.wake: Callable[[], None] | None = None
+
+    def advanced(self, added_bytes: int) -> None:
+        """A watched partition has ``added_bytes`` more for readers."""
+        self.missing_bytes -= added_bytes
+        if self.missing_bytes <= 0:
+            self.complete()
+
+    def complete(self) -> None:
+        """Wake the waiter: enough bytes, or a change (leader, deletion) that it must look at."""
+        if not self.done:
+            self.done = True
+            if self.wake is not None:
+                self.wake()
+
+
+class DelayedProduce:
+    """A Produce with acks=all whose partitions must be replicated up to their required offsets.
+
+    ``on_complete(results)`` is called once; a result per key, the error given by ``fail`` or ``None``.
+    """
+
+    __slots__ = ("_on_complete", "_waiting", "done", "keys", "results")
+
+    def __init__(
+        self, required_offsets: dict[Hashable, int], on_complete: Callable[[dict[Hashable, Any]], None]
+    ) -> None:
+        self._waiting = dict(required_offsets)
+        self._on_complete = on_complete
+        self.keys: Sequence[Hashable] = tuple(required_offsets)
+        self.results: dict[Hashable, Any] = {}
+        self.done = False
+
+    def high_watermark_reached(self, key: Hashable, high_watermark: int) -> None:
+        """``key``'s high watermark (an exclusive offset) has moved."""
+        required = self._waiting.get(key)
+        if required is not None and high_watermark >= required:
+            self._satisfy(key, None)
+
+    def fail(self, key: Hashable, error: Any) -> None:
+        """``key`` cannot be acknowledged any more (leadership lost, too few replicas)."""
+        if key in self._waiting:
+            self._satisfy(key, error)
+
+    def expire(self, error: Any) -> None:
+        """The time is out: what still waits ends with ``error``."""
+        for key in list(self._waiting):
+            self._satisfy(key, error)
+
+    def _satisfy(self, key: Hashable, error: Any) -> None:
+        del self._waiting[key]
+        self.results[key] = error
+        if not self._waiting and not self.done:
+            self.done = True
+            self._on_complete(self.results)
+
+
+class Purgatory:
+    """Who watches which partition. ``key`` is whatever names a partition to the caller."""
+
+    def __init__(self) -> None:
+        self._fetches: dict[Hashable, dict[DelayedFetch, None]] = {}
+        self._produces: dict[Hashable, dict[DelayedProduce, None]] = {}
+
+    def watch_fetch(self, operation: DelayedFetch) -> None:
+        """Register under each of the operation's keys. ``unwatch_fetch`` must follow."""
+        for key in operation.keys:
+            self._fetches.setdefault(key, {})[operation] = None
+
+    def unwatch_fetch(self, operation: DelayedFetch) -> None:
+        """Forget the operation, done or not."""
+        _unwatch(self._fetches, operation.keys, operation)
+
+    def watch_produce(self, operation: DelayedProduce) -> None:
+        """Register; unregisters itself as soon as it is done, otherwise ``unwatch_produce`` must follow."""
+        for key in operation.keys:
+            self._produces.setdefault(key, {})[operation] = None
+
+    def unwatch_produce(self, operation: DelayedProduce) -> None:
+        """Forget the operation, done or not."""
+        _unwatch(self._produces, operation.keys, operation)
+
+    def advanced(self, key: Hashable, added_bytes: int) -> None:
+        """``added_bytes`` of a partition have become visible to readers."""
+        watchers = self._fetches.get(key)
+        if watchers:
+            for operation in list(watchers):
+                operation.advanced(added_bytes)
+
+    def high_watermark_moved(self, key: Hashable, high_watermark: int) -> None:
+        """Tell waiting produces how far a partition is replicated."""
+        watchers = self._produces.get(key)
+        if watchers:
+            for operation in list(watchers):
+                operation.high_watermark_reached(key, high_watermark)
+                if operation.done:
+                    self.unwatch_produce(operation)
+
+    def partition_changed(self, key: Hashable, error: Any) -> None:
+        """Leadership or existence changed: readers look again, waiting produces end with ``error``."""
+        for operation in list(self._fetches.get(key, ())):
+            operation.complete()
+        for produce in list(self._produces.get(key, ())):
+            produce.fail(key, error)
+            if produce.done:
+                self.unwatch_produce(produce)
+
+    @property
+    def fetch_watch_count(self) -> int:
+        """Registrations of waiting fetches (one per operation and partition)."""
+        return sum(len(watchers) for watchers in self._fetches.values())
+
+    @property
+    def produce_watch_count(self) -> int:
+        """Registrations of waiting produces."""
+        return sum(len(watchers) for watchers in self._produces.values())
+
+
+def _unwatch(table: dict[Hashable, dict[Any, None]], keys: Iterable[Hashable], operation: Any) -> None:
+    for key in keys:
+        watchers = table.get(key)
+        if watchers is not None:
+            watchers.pop(operation, None)
+            if not watchers:
+                del table[key]

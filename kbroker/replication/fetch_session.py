@@ -1,0 +1,237 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer reads, so that each side sends changes.
+
+A request names a session by id and epoch. Epoch 0 opens one (id 0) or replaces one, -1 closes it, n continues it.
+Rules are those of Kafka's ``FetchSession.scala``; ids are random, the cache is bounded, and the time is an argument.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kbroker.errors import ErrorCode
+from kbroker.types import ZERO_UUID
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EVICTION_MS = 120_000
+"""A session unused for this long may be replaced; a younger one only by a more deserving one."""
+
+
+class PartitionKey(NamedTuple):
+    """A partition as requests name it: by topic id (Fetch 13+; then ``topic`` is "") or by topic name."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+class SessionPartition:
+    """What is asked of one partition, and what was last told about it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "key",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "partition_max_bytes",
+        "replica_log_start_offset",
+    )
+
+    def __init__(self, key: PartitionKey) -> None:
+        self.key = key
+        self.fetch_offset = 0
+        self.partition_max_bytes = 0
+        self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.replica_log_start_offset = -1
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def update_request(self, partition: Any) -> None:
+        """Take the parameters of a request's ``FetchPartition``."""
+        self.fetch_offset = partition.fetch_offset
+        self.partition_max_bytes = partition.partition_max_bytes
+        self.current_leader_epoch = partition.current_leader_epoch
+        self.last_fetched_epoch = partition.last_fetched_epoch
+        self.replica_log_start_offset = partition.log_start_offset
+
+    def changed(self, response: Any, has_records: bool, *, update: bool) -> bool:
+        """Whether ``response`` (a ``PartitionData``) holds news; with ``update``, remember it as told."""
+        news = has_records
+        if response.high_watermark != self.high_watermark:
+            news = True
+            if update:
+                self.high_watermark = response.high_watermark
+        if response.log_start_offset != self.log_start_offset:
+            news = True
+            if update:
+                self.log_start_offset = response.log_start_offset
+        if response.preferred_read_replica >= 0:
+            news = True
+        if response.error_code:
+            # Forget the high watermark, so that the partition is in the next response whatever it says then.
+            news = True
+            if update:
+                self.high_watermark = -1
+        diverging = response.diverging_epoch
+        if diverging is not None and diverging.epoch >= 0:
+            news = True
+        return news
+
+
+class FetchSession:
+    """One session. ``partitions`` is in serving order: what was just sent moves to the end, so none starves."""
+
+    __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "privileged", "session_id", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.partitions: OrderedDict[PartitionKey, SessionPartition] = OrderedDict()
+
+    @property
+    def size(self) -> int:
+        """Partitions in the session: what eviction compares."""
+        return len(self.partitions)
+
+    def update(self, requested: Iterable[SessionPartition], forgotten: Iterable[PartitionKey]) -> None:
+        """Apply a request's changes."""
+        for partition in requested:
+            known = self.partitions.get(partition.key)
+            if known is None:
+                self.partitions[partition.key] = partition
+            else:
+                known.fetch_offset = partition.fetch_offset
+                known.partition_max_bytes = partition.partition_max_bytes
+                known.current_leader_epoch = partition.current_leader_epoch
+                known.last_fetched_epoch = partition.last_fetched_epoch
+                known.replica_log_start_offset = partition.replica_log_start_offset
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch after this one: positive, wrapping to 1."""
+    if epoch < 0:
+        return FINAL_EPOCH
+    return 1 if epoch == 2**31 - 1 else epoch + 1
+
+
+class FetchPlan(NamedTuple):
+    """What one request is to read, and how to answer it.
+
+    ``error`` (with nothing to read) is the response's top-level error. ``session`` is ``None`` for a fetch outside
+    any session; ``full`` says that the response lists every partition.
+    """
+
+    error: ErrorCode
+    partitions: Sequence[SessionPartition]
+    session: FetchSession | None
+    full: bool
+    may_create: bool
+
+
+class FetchSessionCache:
+    """The node's sessions, at most ``max_slots`` (``max.incremental.fetch.session.cache.slots``)."""
+
+    def __init__(self, max_slots: int, rng: random.Random) -> None:
+        self.max_slots = max_slots
+        self._rng = rng
+        #: In order of last use, the longest unused first.
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions remembered in all sessions."""
+        return sum(session.size for session in self._sessions.values())
+
+    def plan(
+        self,
+        *,
+        session_id: int,
+        session_epoch: int,
+        uses_topic_ids: bool,
+        requested: Sequence[SessionPartition],
+        forgotten: Sequence[PartitionKey],
+        now_ms: int,
+    ) -> FetchPlan:
+        """Find or close the session of a request, and say what it reads."""
+        if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session_id != NO_SESSION:
+                self._sessions.pop(session_id, None)
+            return FetchPlan(ErrorCode.NONE, requested, None, True, session_epoch == INITIAL_EPOCH)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return FetchPlan(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, (), None, True, False)
+        if session.epoch != session_epoch:
+            return FetchPlan(ErrorCode.INVALID_FETCH_SESSION_EPOCH, (), None, True, False)
+        if session.uses_topic_ids != uses_topic_ids:
+            return FetchPlan(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, (), None, True, False)
+        session.update(requested, forgotten)
+        if not session.partitions:
+            # Nothing left to read: the session ends, as in Kafka.
+            del self._sessions[session_id]
+            return FetchPlan(ErrorCode.NONE, (), None, True, False)
+        session.epoch = next_epoch(session.epoch)
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session_id)
+        return FetchPlan(ErrorCode.NONE, tuple(session.partitions.values()), session, False, False)
+
+    def maybe_create(
+        self, partitions: Sequence[SessionPartition], *, privileged: bool, uses_topic_ids: bool, now_ms: int
+    ) -> FetchSession | None:
+        """Open a session after a full fetch, if there is a slot or a less deserving session to replace."""
+        if not partitions or self.max_slots <= 0:
+            return None
+        if len(self._sessions) >= self.max_slots and not self._try_evict(privileged, len(partitions), now_ms):
+            return None
+        while True:
+            session_id = self._rng.randint(1, 2**31 - 1)
+            if session_id not in self._sessions:
+                break
+        session = FetchSession(session_id, privileged=privileged, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        for partition in partitions:
+            session.partitions[partition.key] = partition
+        self._sessions[session_id] = session
+        return session
+
+    def _try_evict(self, privileged: bool, size: int, now_ms: int) -> bool:
+        """``FetchSessionCacheShard.tryEvict``: a stale session, else one that ranks below the newcomer."""
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms > EVICTION_MS:
+            return self._evict(oldest)
+        candidates = [
+            session
+            for session in self._sessions.values()
+            if now_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
+        ]
+        if not candidates:
+            return False
+        weakest = min(candidates, key=lambda session: (session.privileged, session.size, session.session_id))
+        if (weakest.privileged, weakest.size, weakest.session_id) < (privileged, size, 0):
+            return self._evict(weakest)
+        return False
+
+    def _evict(self, session: FetchSession) -> bool:
+        del self._sessions[session.session_id]
+        self.evictions += 1
+        return True
+
+
+def key_of(topic: str, topic_id: bytes, partition: int) -> PartitionKey:
+    """The key under which a request's partition is kept."""
+    return PartitionKey("" if topic_id != ZERO_UUID else topic, topic_id, partition)
