@@ -1,0 +1,715 @@
+"""What a partition knows of its idempotent and transactional producers.
+
+For each producer id: its epoch, the last five batches (so that a retry of any of the five requests that a
+client has in flight is answered with the offsets of the first attempt), and where its open transaction began.
+The open transactions give the first unstable offset, which bounds read_committed.
+
+The state lives in memory and is rebuilt from the log. ``<20 digits>.snapshot`` files, in Apache Kafka's own
+format, save replaying all of it: one holds the state before the offset in its name. The rules follow Kafka
+4.3's ``ProducerStateManager``, ``ProducerAppendInfo`` and ``ProducerStateEntry``, and the transaction checks
+of ``UnifiedLog.analyzeAndValidateProducerState``.
+
+Use: ``check`` a batch whose offsets are assigned, write it, then ``update`` with it and
+``update_map_end_offset``. When ``update`` tells of a completed transaction, ask ``last_stable_offset``, write
+the transaction index if it was aborted, and call ``complete_txn``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.disk import Disk
+from kbroker.log.validation import AppendOrigin
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    EndTxnMarker,
+    crc32c,
+)
+
+__all__ = [
+    "BatchMetadata",
+    "CompletedTxn",
+    "CorruptSnapshot",
+    "ProducerStateEntry",
+    "ProducerStateManager",
+    "VerificationGuard",
+    "decode_snapshot",
+    "encode_snapshot",
+]
+
+logger = logging.getLogger(__name__)
+
+NUM_BATCHES_TO_RETAIN = 5
+"""Requests that an idempotent client may have in flight."""
+
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+TV_UNKNOWN = -1
+"""The transaction version of a batch that is no marker, or of a marker read from a log."""
+
+_MAX_INT32 = 2**31 - 1
+_MAX_INT16 = 2**15 - 1
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEADER = struct.Struct(">hI")  # version, CRC32C of all that follows
+_COUNT = struct.Struct(">i")
+# producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, txn first offset
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class CorruptSnapshot(Exception):
+    """A ``.snapshot`` file is not what Kafka or kbroker wrote; the state is rebuilt from older ones."""
+
+
+class BatchMetadata(NamedTuple):
+    """One of a producer's last batches."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    """Last offset less first offset; the sequence numbers span as much."""
+    timestamp: int
+    """The batch's latest timestamp, with LogAppendTime its append time."""
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence number of the first record; numbers wrap from 2^31-1 to 0."""
+        return (self.last_sequence - self.offset_delta) & _MAX_INT32
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record."""
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction whose marker was appended; ``last_offset`` is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class VerificationGuard:
+    """Stands for one question to the transaction coordinator: is the partition in the transaction (KIP-890)?
+
+    Compared by identity: an answer overtaken by the end of its transaction does not fit the next one.
+    """
+
+    __slots__ = ()
+
+
+class _VerificationState:
+    """A producer that waits for verification, and the lowest sequence it has tried with."""
+
+    __slots__ = ("epoch", "guard", "lowest_sequence", "supports_epoch_bump", "timestamp")
+
+    def __init__(self, timestamp: int, sequence: int, epoch: int, supports_epoch_bump: bool) -> None:
+        self.timestamp = timestamp
+        self.guard = VerificationGuard()
+        self.lowest_sequence = sequence
+        self.epoch = epoch
+        self.supports_epoch_bump = supports_epoch_bump
+
+    def note(self, sequence: int, epoch: int) -> None:
+        """A lower sequence must come first when retried, so higher ones are to be refused until then."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.lowest_sequence = sequence
+        elif epoch == self.epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
+
+
+class ProducerStateEntry:
+    """What is known of one producer."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        coordinator_epoch: int = -1,
+        last_timestamp: int = NO_TIMESTAMP,
+        current_txn_first_offset: int | None = None,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.current_txn_first_offset = current_txn_first_offset
+        self.batches: list[BatchMetadata] = []
+        """The oldest first, all of ``producer_epoch``, at most five."""
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last batch, -1 without one."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        """Of the last batch, -1 without one (markers are no data)."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
+        """Remember a batch; one of another epoch replaces all before it."""
+        batches = self.batches
+        if epoch != self.producer_epoch:
+            self.producer_epoch = epoch
+            batches.clear()
+        elif len(batches) == NUM_BATCHES_TO_RETAIN:
+            del batches[0]
+        batches.append(batch)
+        self.last_timestamp = batch.timestamp
+
+    def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
+        """The remembered batch with exactly these sequence numbers."""
+        if epoch == self.producer_epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                    return batch
+        return None
+
+    def __repr__(self) -> str:
+        return (
+            f"ProducerStateEntry(producer_id={self.producer_id}, producer_epoch={self.producer_epoch},"
+            f" coordinator_epoch={self.coordinator_epoch}, last_timestamp={self.last_timestamp},"
+            f" current_txn_first_offset={self.current_txn_first_offset}, batches={self.batches})"
+        )
+
+
+class ProducerStateManager:
+    """The producers of one partition, and their snapshots in its directory."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: str | os.PathLike[str],
+        disk: Disk,
+        *,
+        producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
+        max_transaction_timeout_ms: int = 15 * 60 * 1000,
+        transaction_verification: bool = True,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.max_transaction_timeout_ms = max_transaction_timeout_ms
+        self.transaction_verification = transaction_verification
+        self._directory = os.fspath(directory)
+        self._disk = disk
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._verification: dict[int, _VerificationState] = {}
+        self._ongoing: dict[int, int] = {}
+        """First offset -> producer id of each open transaction, in the order of first offsets."""
+        self._unreplicated: dict[int, int] = {}
+        """First offset -> offset of the marker, while the marker is above the high watermark."""
+        self._map_end_offset = 0
+        self._last_snapshot_offset = 0
+        self._snapshots = self._list_snapshots()
+
+    # What is known
+
+    @property
+    def active_producers(self) -> Mapping[int, ProducerStateEntry]:
+        """All producers by id; to be read only."""
+        return MappingProxyType(self._producers)
+
+    @property
+    def is_empty(self) -> bool:
+        """Neither producers nor transactions."""
+        return not self._producers and not self._unreplicated
+
+    @property
+    def map_end_offset(self) -> int:
+        """Offset up to which (exclusive) the log is reflected here."""
+        return self._map_end_offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Offset of the earliest transaction that is open, or ended by a marker above the high watermark."""
+        if not self._ongoing:
+            return min(self._unreplicated) if self._unreplicated else None
+        first = next(iter(self._ongoing))
+        return min(first, *self._unreplicated) if self._unreplicated else first
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Offset of the earliest open transaction."""
+        return next(iter(self._ongoing)) if self._ongoing else None
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """This producer has written to the partition in a transaction that is still open."""
+        entry = self._producers.get(producer_id)
+        return (
+            entry is not None
+            and entry.current_txn_first_offset is not None
+            and entry.producer_epoch == producer_epoch
+        )
+
+    def has_late_transaction(self, now_ms: int) -> bool:
+        """The oldest open transaction has been silent longer than any timeout allows: it hangs."""
+        if not self._ongoing:
+            return False
+        entry = self._producers.get(next(iter(self._ongoing.values())))
+        if entry is None or entry.last_timestamp <= 0:
+            return False
+        return now_ms - entry.last_timestamp > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+
+    # Appending
+
+    def maybe_start_verification(
+        self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool, now_ms: int
+    ) -> VerificationGuard | None:
+        """Before a transaction's first batch here: the guard to ask the coordinator and then to append with.
+
+        None if the transaction is already open here and nobody has to be asked. ``supports_epoch_bump``: the
+        client speaks transaction version 2. INVALID_PRODUCER_EPOCH for a fenced producer.
+        """
+        entry = self._producers.get(producer_id)
+        if entry is not None and epoch < entry.producer_epoch:
+            raise self._fenced(producer_id, epoch, entry.producer_epoch)
+        if self.has_ongoing_transaction(producer_id, epoch):
+            return None
+        state = self._verification.get(producer_id)
+        if state is None:
+            state = _VerificationState(now_ms, sequence, epoch, supports_epoch_bump)
+            self._verification[producer_id] = state
+        else:
+            state.note(sequence, epoch)
+        return state.guard
+
+    def check(
+        self,
+        header: BatchHeader,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification_guard: VerificationGuard | None = None,
+        marker: EndTxnMarker | None = None,
+        transaction_version: int = TV_UNKNOWN,
+    ) -> BatchMetadata | None:
+        """May the batch be appended? Returns the earlier batch that it repeats, or None; changes nothing.
+
+        ``header`` has its final offsets. For a control batch give its ``marker``, and on a leader the
+        ``transaction_version`` it was written for. Raises ``ApiError``: INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. A producer of which
+        nothing is known may begin with any sequence number (its batches may have been deleted); Kafka 4
+        never answers UNKNOWN_PRODUCER_ID here.
+        """
+        producer_id = header.producer_id
+        if producer_id < 0 or origin is AppendOrigin.REPLICATION:
+            return None
+        entry = self._producers.get(producer_id)
+        epoch = header.producer_epoch
+        transactional = header.attributes & 0x10
+        client = origin is AppendOrigin.CLIENT
+        base_sequence = header.base_sequence
+        if client and entry is not None and epoch == entry.producer_epoch:
+            batches = entry.batches
+            if (
+                batches
+                and base_sequence == batches[-1].last_sequence + 1
+                and not transactional
+                and entry.current_txn_first_offset is None
+                and producer_id not in self._verification
+            ):
+                return None  # the usual case: the next batch in sequence
+            duplicate = entry.find_duplicate(epoch, base_sequence, header.last_sequence)
+            if duplicate is not None:
+                return duplicate
+
+        if transactional and origin is not AppendOrigin.RAFT_LEADER:
+            in_transaction = (
+                entry is not None
+                and entry.current_txn_first_offset is not None
+                and entry.producer_epoch == epoch
+            )
+            if not in_transaction:
+                if entry is not None and epoch < entry.producer_epoch:
+                    raise self._fenced(producer_id, epoch, entry.producer_epoch)
+                if self.transaction_verification and not header.is_control:
+                    state = self._verification.get(producer_id)
+                    if verification_guard is None or state is None or state.guard is not verification_guard:
+                        raise ApiError(
+                            ErrorCode.INVALID_TXN_STATE,
+                            f"a batch of producer {producer_id} for {self.topic_partition} is not part of an"
+                            " ongoing transaction",
+                        )
+
+        if header.is_control:
+            if marker is not None:
+                self._check_marker(header, entry, marker, transaction_version)
+            return None
+
+        if entry is not None and epoch < entry.producer_epoch:
+            raise self._fenced(producer_id, epoch, entry.producer_epoch)
+        if client:
+            self._check_sequence(header, entry)
+        if entry is not None and entry.current_txn_first_offset is not None and not transactional:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} has an open transaction in {self.topic_partition} and sent a batch"
+                " that is not part of it",
+            )
+        return None
+
+    def _check_sequence(self, header: BatchHeader, entry: ProducerStateEntry | None) -> None:
+        first = header.base_sequence
+        state = self._verification.get(header.producer_id)
+        if state is not None:
+            if state.supports_epoch_bump and first != 0 and (entry is None or not entry.batches):
+                raise self._out_of_order(header, "a producer of which nothing is known begins with 0")
+            if first > state.lowest_sequence:
+                raise self._out_of_order(header, f"{state.lowest_sequence} was tried before and comes first")
+        if entry is None or entry.producer_epoch == NO_PRODUCER_EPOCH:
+            return
+        if header.producer_epoch != entry.producer_epoch:
+            if first != 0:
+                raise self._out_of_order(
+                    header, f"epoch {header.producer_epoch} follows {entry.producer_epoch} and begins with 0"
+                )
+            return
+        last = entry.last_sequence
+        if first != last + 1 and not (first == 0 and last == _MAX_INT32):
+            raise self._out_of_order(header, f"the last one was {last}")
+
+    def _check_marker(
+        self,
+        header: BatchHeader,
+        entry: ProducerStateEntry | None,
+        marker: EndTxnMarker,
+        transaction_version: int,
+    ) -> None:
+        if transaction_version == TV_UNKNOWN:
+            raise ValueError("a leader must say for which transaction version it writes a marker")
+        if entry is None:
+            return
+        epoch, current = header.producer_epoch, entry.producer_epoch
+        if transaction_version >= 2:
+            # Version 2 bumps the epoch for each marker, so an equal one is a late marker; unless the
+            # transaction has ended already, and then it is a retry that does no harm (KAFKA-19999).
+            retry = epoch == current and (entry.current_txn_first_offset is None or epoch == _MAX_INT16)
+            if epoch <= current and not retry:
+                raise self._fenced(header.producer_id, epoch, current)
+        elif epoch < current:
+            raise self._fenced(header.producer_id, epoch, current)
+        if entry.coordinator_epoch > marker.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a marker for producer {header.producer_id} in {self.topic_partition} comes from coordinator"
+                f" epoch {marker.coordinator_epoch}, behind {entry.coordinator_epoch}",
+            )
+
+    def _fenced(self, producer_id: int, epoch: int, current: int) -> ApiError:
+        return ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"epoch {epoch} of producer {producer_id} in {self.topic_partition} is behind {current}",
+        )
+
+    def _out_of_order(self, header: BatchHeader, why: str) -> ApiError:
+        return ApiError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sent sequence {header.base_sequence}"
+            f" to {self.topic_partition}: {why}",
+        )
+
+    def update(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> CompletedTxn | None:
+        """Take in a batch that the log holds now, checked, replicated or replayed.
+
+        For a control batch give its ``marker`` (None if compaction emptied it). Returns the transaction that
+        it ended; one that never wrote to this partition leaves no trace.
+        """
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return None
+        transactional = header.attributes & 0x10
+        control = header.attributes & 0x20
+        if self._verification and transactional:
+            state = self._verification.get(producer_id)
+            # With version 2 a marker's epoch may be that of the next transaction, which waits for its answer.
+            if state is not None and not (
+                control and state.supports_epoch_bump and header.producer_epoch == state.epoch
+            ):
+                del self._verification[producer_id]
+        if control and marker is None:
+            return None
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            entry = self._producers[producer_id] = ProducerStateEntry(producer_id)
+        if marker is not None:
+            completed = None
+            if entry.current_txn_first_offset is not None:
+                completed = CompletedTxn(
+                    producer_id, entry.current_txn_first_offset, header.base_offset, not marker.commit
+                )
+            if header.producer_epoch != entry.producer_epoch:
+                entry.producer_epoch = header.producer_epoch
+                entry.batches.clear()
+            entry.coordinator_epoch = marker.coordinator_epoch
+            entry.last_timestamp = marker.timestamp
+            entry.current_txn_first_offset = None
+            return completed
+        base_offset = header.base_offset
+        delta = header.last_offset_delta
+        last_sequence = (
+            NO_SEQUENCE if header.base_sequence < 0 else (header.base_sequence + delta) & _MAX_INT32
+        )
+        entry.add_batch(
+            header.producer_epoch,
+            BatchMetadata(last_sequence, base_offset + delta, delta, header.max_timestamp),
+        )
+        if transactional and entry.current_txn_first_offset is None:
+            entry.current_txn_first_offset = base_offset
+            self._ongoing[base_offset] = producer_id
+        return None
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """What the last stable offset becomes by the end of this transaction, which is not yet completed."""
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete_txn(self, completed: CompletedTxn) -> None:
+        """The transaction is over; it bounds the first unstable offset until its marker is replicated."""
+        if self._ongoing.pop(completed.first_offset, None) is None:
+            raise ValueError(f"{completed} in {self.topic_partition} was not begun")
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    def update_map_end_offset(self, offset: int) -> None:
+        """The log up to ``offset`` (exclusive) is reflected; to be said after each append, also by others."""
+        self._map_end_offset = offset
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Markers below are replicated, and their transactions stable."""
+        if self._unreplicated:
+            for first_offset, last_offset in list(self._unreplicated.items()):
+                if last_offset < high_watermark:
+                    del self._unreplicated[first_offset]
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Records below are gone. Producers are kept: they expire by time alone."""
+        self.on_high_watermark_updated(log_start_offset)
+        self._map_end_offset = max(self._map_end_offset, log_start_offset)
+        latest = self.latest_snapshot_offset
+        self._last_snapshot_offset = log_start_offset if latest is None else latest
+
+    def remove_expired_producers(self, now_ms: int) -> int:
+        """Forget producers idle for ``producer.id.expiration.ms`` with no open transaction; how many."""
+        expired = [id for id, entry in self._producers.items() if self._is_expired(entry, now_ms)]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        for producer_id, state in list(self._verification.items()):
+            if now_ms - state.timestamp >= self.producer_id_expiration_ms:
+                del self._verification[producer_id]
+        return len(expired)
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return (
+            entry.current_txn_first_offset is None
+            and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
+        )
+
+    # Snapshots
+
+    @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        """Offsets in the names of the snapshot files, ascending."""
+        return tuple(self._snapshots)
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        """Offset up to which (exclusive) the latest snapshot reflects the log."""
+        return self._snapshots[-1] if self._snapshots else None
+
+    @property
+    def oldest_snapshot_offset(self) -> int | None:
+        """The same of the oldest snapshot."""
+        return self._snapshots[0] if self._snapshots else None
+
+    def take_snapshot(self, *, sync: bool = True) -> str | None:
+        """Write the state at ``map_end_offset`` unless the latest snapshot reaches as far; its path."""
+        if self._map_end_offset <= self._last_snapshot_offset:
+            return None
+        path = self._path(self._map_end_offset)
+        self._disk.write_bytes(path, encode_snapshot(self._producers.values()), sync=sync)
+        if self._map_end_offset not in self._snapshots:
+            insort(self._snapshots, self._map_end_offset)
+        self._last_snapshot_offset = self._map_end_offset
+        return path
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Make the state fit a log of these bounds, from the latest snapshot in them.
+
+        Afterwards ``map_end_offset`` says from where the log is to be replayed (``update`` with each batch
+        that has a producer id). The log end must not be above the high watermark.
+        """
+        for offset in list(self._snapshots):
+            if offset > log_end_offset or offset <= log_start_offset:
+                self.remove_snapshot(offset)
+        if log_end_offset == self._map_end_offset:
+            self.on_log_start_offset_incremented(log_start_offset)
+            return
+        self._clear()
+        while self._snapshots:
+            offset = self._snapshots[-1]
+            path = self._path(offset)
+            try:
+                entries = decode_snapshot(self._disk.read_bytes(path))
+            except (CorruptSnapshot, FileNotFoundError) as error:
+                logger.warning("producer snapshot %s is left out: %s", path, error)
+                self.remove_snapshot(offset)
+                continue
+            for entry in entries:
+                if not self._is_expired(entry, now_ms):
+                    self._producers[entry.producer_id] = entry
+            open_transactions = [
+                (entry.current_txn_first_offset, entry.producer_id)
+                for entry in self._producers.values()
+                if entry.current_txn_first_offset is not None
+            ]
+            self._ongoing.update(sorted(open_transactions))
+            self._last_snapshot_offset = self._map_end_offset = offset
+            return
+        self._last_snapshot_offset = self._map_end_offset = log_start_offset
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """The log is empty now and goes on at ``offset``: no producers, no snapshots."""
+        self._clear()
+        for snapshot in list(self._snapshots):
+            self.remove_snapshot(snapshot)
+        self._last_snapshot_offset = 0
+        self._map_end_offset = offset
+
+    def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
+        """At start-up: delete snapshots that belong to no segment, but not the one of a clean shutdown.
+
+        That one lies above all base offsets, and only the highest such is kept.
+        """
+        self._snapshots = self._list_snapshots()
+        strays = [offset for offset in self._snapshots if offset not in segment_base_offsets]
+        if strays and (not segment_base_offsets or strays[-1] > max(segment_base_offsets)):
+            strays.pop()
+        for offset in strays:
+            self.remove_snapshot(offset)
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        """Delete the snapshots at offsets below ``offset``."""
+        for snapshot in self._snapshots[: bisect_left(self._snapshots, offset)]:
+            self.remove_snapshot(snapshot)
+
+    def remove_snapshot(self, offset: int) -> None:
+        """Delete the snapshot at ``offset``; fine if there is none."""
+        if offset in self._snapshots:
+            self._snapshots.remove(offset)
+        self._disk.remove(self._path(offset))
+
+    def mark_snapshot_for_deletion(self, offset: int) -> str | None:
+        """Rename a deleted segment's snapshot to ``.deleted``, to be removed later; its new path."""
+        if offset not in self._snapshots:
+            return None
+        self._snapshots.remove(offset)
+        path = self._path(offset)
+        try:
+            self._disk.rename(path, path + DELETED_SUFFIX)
+        except FileNotFoundError:
+            return None
+        return path + DELETED_SUFFIX
+
+    def update_parent_dir(self, directory: str | os.PathLike[str]) -> None:
+        """The partition's directory has another name now."""
+        self._directory = os.fspath(directory)
+
+    def _clear(self) -> None:
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+
+    def _path(self, offset: int) -> str:
+        return os.path.join(self._directory, f"{offset:020d}{SNAPSHOT_SUFFIX}")
+
+    def _list_snapshots(self) -> list[int]:
+        if not self._disk.is_dir(self._directory):
+            return []
+        offsets = []
+        for name in self._disk.list_dir(self._directory):
+            stem = name.removesuffix(SNAPSHOT_SUFFIX)
+            if stem != name and len(stem) == 20 and stem.isascii() and stem.isdigit():
+                offsets.append(int(stem))
+        return sorted(offsets)
+
+
+def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
+    """The content of a ``.snapshot`` file (Kafka's ``ProducerSnapshot``, version 1)."""
+    body = bytearray(_COUNT.size)
+    count = 0
+    for entry in entries:
+        last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, -1, 0, 0)
+        first_offset = entry.current_txn_first_offset
+        body += _ENTRY.pack(
+            entry.producer_id,
+            entry.producer_epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            -1 if first_offset is None else first_offset,
+        )
+        count += 1
+    _COUNT.pack_into(body, 0, count)
+    return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
+    """The entries of a ``.snapshot`` file, each with its last batch; ``CorruptSnapshot`` if it is damaged."""
+    start = _SNAPSHOT_HEADER.size
+    if len(data) < start + _COUNT.size:
+        raise CorruptSnapshot(f"{len(data)} bytes are too few")
+    version, crc = _SNAPSHOT_HEADER.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptSnapshot(f"version {version} is unknown")
+    computed = crc32c(memoryview(data)[start:])
+    if crc != computed:
+        raise CorruptSnapshot(f"the checksum is {crc}, the bytes give {computed}")
+    (count,) = _COUNT.unpack_from(data, start)
+    start += _COUNT.size
+    if not 0 <= count <= (len(data) - start) // _ENTRY.size:
+        raise CorruptSnapshot(f"{count} entries cannot be in {len(data) - start} bytes")
+    entries = []
+    for index in range(count):
+        (
+            producer_id,
+            epoch,
+            last_sequence,
+            last_offset,
+            offset_delta,
+            timestamp,
+            coordinator_epoch,
+            first_offset,
+        ) = _ENTRY.unpack_from(data, start + index * _ENTRY.size)
+        entry = ProducerStateEntry(
+            producer_id, epoch, coordinator_epoch, timestamp, first_offset if first_offset >= 0 else None
+        )
+        if last_offset >= 0:
+            entry.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp))
+        entries.append(entry)
+    return entries
