@@ -1,0 +1,291 @@
+"""What one property is: type, default, limits, how it may be changed; reading and writing its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any, Protocol
+
+from kbroker.errors import ApiError, ErrorCode
+
+
+class ConfigType(IntEnum):
+    """Kafka's property types; the numbers are those of DescribeConfigs' ``config_type``."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Importance(StrEnum):
+    """How much a property matters to most users, by Kafka's judgement."""
+
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    LOW = "LOW"
+
+
+class UpdateMode(StrEnum):
+    """Whether a broker property may change while the broker runs (KIP-226)."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class InvalidConfig(ApiError):
+    """A property that cannot be taken (INVALID_CONFIG to a client); ``message`` names it and says why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, message)
+        self.message: str = message
+
+
+class Password(str):
+    """A secret: its ``repr`` and ``str`` hide it, ``value`` gives it."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> str:
+        """The secret itself."""
+        return str.__str__(self)
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+    def __str__(self) -> str:
+        return "[hidden]"
+
+    def __format__(self, spec: str) -> str:
+        return format("[hidden]", spec)
+
+
+class Validator(Protocol):
+    """Judges a parsed value: returns what is wrong with it, or None."""
+
+    def __call__(self, value: Any) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number within bounds, both included; None leaves that side open. ``also`` is allowed besides."""
+
+    low: float | None = None
+    high: float | None = None
+    also: int | None = None
+
+    def __call__(self, value: Any) -> str | None:
+        if value is None:
+            return "a value is required"
+        if value == self.also and self.also is not None:
+            return None
+        if self.low is not None and value < self.low:
+            return f"Value must be at least {self.low}"
+        if self.high is not None and value > self.high:
+            return f"Value must be no more than {self.high}"
+        return None
+
+    def __str__(self) -> str:
+        """Kafka's notation, e.g. ``[1,...,9] or -1``."""
+        bounds = [
+            *([] if self.low is None else [f"{self.low}"]),
+            "...",
+            *([] if self.high is None else [f"{self.high}"]),
+        ]
+        return f"[{','.join(bounds)}]" + (f" or {self.also}" if self.also is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of some words."""
+
+    words: tuple[str, ...]
+    ignore_case: bool = False
+
+    def __call__(self, value: Any) -> str | None:
+        words = self.words
+        if (value.upper() if self.ignore_case and value else value) in words:
+            return None
+        return f"String must be one of: {', '.join(words)}"
+
+    def __str__(self) -> str:
+        return ("(case insensitive) " if self.ignore_case else "") + f"[{', '.join(self.words)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list of distinct entries that are not empty, of ``words`` if there are any."""
+
+    words: tuple[str, ...] = ()
+    may_be_empty: bool = True
+    may_be_null: bool = False
+
+    def __call__(self, value: Any) -> str | None:
+        if value is None:
+            return None if self.may_be_null else "a value is required"
+        if not value:
+            return None if self.may_be_empty else "the list must not be empty"
+        if len(set(value)) != len(value):
+            return "entries must not be repeated"
+        for entry in value:
+            if not entry:
+                return "entries must not be empty"
+            if self.words and entry not in self.words:
+                return f"entries must be among: {', '.join(self.words)}"
+        return None
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.words)}]" if self.words else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """``*``, ``none`` or a list of ``partition:broker``."""
+
+    def __call__(self, value: Any) -> str | None:
+        if value in ([], ["*"], ["none"]):
+            return None
+        if value and all(re.fullmatch(r"\d+:\d+", entry) for entry in value):
+            return None
+        return "expected *, none, or a list of partition:broker pairs"
+
+    def __str__(self) -> str:
+        return "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+
+
+_INTEGER_LIMITS = {
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.INT: (-(2**31), 2**31 - 1),
+    ConfigType.LONG: (-(2**63), 2**63 - 1),
+}
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
+_COMMA = re.compile(r"\s*,\s*")
+
+REQUIRED = "\0required"
+"""Stands for the default of a property that has none and must be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One property of one scope (topic, broker, group).
+
+    ``default`` is text as in a properties file, None for null, or :data:`REQUIRED`. ``no_effect`` is empty for
+    a property that kbroker acts on; otherwise it says why setting it changes nothing.
+    """
+
+    name: str
+    type: ConfigType
+    default: str | None
+    importance: Importance
+    doc: str
+    validator: Validator | None = None
+    update_mode: UpdateMode = UpdateMode.READ_ONLY
+    internal: bool = False
+    no_effect: str = ""
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether values are never shown."""
+        return self.type is ConfigType.PASSWORD
+
+    @property
+    def has_default(self) -> bool:
+        """Whether the property may be left out."""
+        return self.default != REQUIRED
+
+    def parse(self, text: str | None) -> Any:
+        """The typed value of ``text``, judged; :class:`InvalidConfig` when it cannot be taken."""
+        value = None if text is None else self._convert(text)
+        if self.validator is not None:
+            problem = self.validator(value)
+            if problem is not None:
+                raise self._invalid(text, problem)
+        return value
+
+    def default_value(self) -> Any:
+        """The default, typed."""
+        return None if self.default is None else self._convert(self.default)
+
+    def _convert(self, text: str) -> Any:
+        trimmed = text.strip()
+        kind = self.type
+        if kind in _INTEGER_LIMITS:
+            low, high = _INTEGER_LIMITS[kind]
+            # The length check keeps a hostile megabyte of digits from int()'s quadratic conversion.
+            if not _INTEGER.fullmatch(trimmed) or len(trimmed) > 40 or not low <= int(trimmed) <= high:
+                raise self._invalid(text, f"Not a number of type {kind.name}")
+            return int(trimmed)
+        if kind is ConfigType.BOOLEAN:
+            lowered = trimmed.lower()
+            if lowered not in ("true", "false"):
+                raise self._invalid(text, "Expected value to be either true or false")
+            return lowered == "true"
+        if kind is ConfigType.DOUBLE:
+            if not _DOUBLE.fullmatch(trimmed):
+                raise self._invalid(text, "Not a number of type DOUBLE")
+            return float(trimmed.rstrip("fFdD"))
+        if kind is ConfigType.LIST:
+            return _COMMA.split(trimmed) if trimmed else []
+        if kind is ConfigType.PASSWORD:
+            return Password(trimmed)
+        return trimmed
+
+    def _invalid(self, text: str | None, problem: str) -> InvalidConfig:
+        shown = "[hidden]" if self.sensitive else text
+        return InvalidConfig(f"Invalid value {shown} for configuration {self.name}: {problem}")
+
+    def format(self, value: Any) -> str | None:
+        """The text of a typed value, as DescribeConfigs gives it; secrets too, so mind ``sensitive``."""
+        if value is None:
+            return None
+        if self.type is ConfigType.BOOLEAN:
+            return "true" if value else "false"
+        if self.type is ConfigType.LIST:
+            return ",".join(value)
+        if self.type is ConfigType.DOUBLE:
+            return _java_double(value)
+        if isinstance(value, Password):
+            return value.value
+        return str(value)
+
+
+def _java_double(value: float) -> str:
+    text = repr(float(value))
+    if "e" in text:
+        mantissa, exponent = text.split("e")
+        return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+    return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(text, text)
+
+
+class ConfigDef(Mapping[str, ConfigKey]):
+    """The properties of one scope, by name, in alphabetical order."""
+
+    def __init__(self, scope: str, keys: Iterable[ConfigKey]) -> None:
+        self.scope = scope
+        self._keys = {key.name: key for key in sorted(keys, key=lambda key: key.name)}
+
+    def __getitem__(self, name: str) -> ConfigKey:
+        return self._keys[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def parse(self, name: str, text: str | None) -> Any:
+        """The typed value; :class:`InvalidConfig` for a bad one and for a name that is not in the scope."""
+        key = self._keys.get(name)
+        if key is None:
+            raise InvalidConfig(f"Unknown {self.scope} config name: {name}")
+        return key.parse(text)

@@ -1,0 +1,126 @@
+"""Listeners: ``NAME://host:port``, their security protocols, and what may stand beside what."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kbroker.errors import FatalError
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address. ``host`` is empty for all interfaces; ``port`` 0 asks for a free one."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        return self.host == "localhost" or self.host == "::1" or self.host.startswith("127.")
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumVoter:
+    """One entry ``id@host:port`` of ``controller.quorum.voters``."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+def parse_security_protocol_map(text: str) -> dict[str, str]:
+    """``listener.security.protocol.map``: listener name (upper case) to protocol."""
+    name = "listener.security.protocol.map"
+    result: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        listener, colon, protocol = entry.rpartition(":")
+        if not colon:
+            raise FatalError(f"{name}: {entry!r} is not of the form NAME:PROTOCOL")
+        if protocol.strip().upper() not in SECURITY_PROTOCOLS:
+            raise FatalError(f"{name}: {protocol.strip()!r} is not one of {', '.join(SECURITY_PROTOCOLS)}")
+        result[listener.strip().upper()] = protocol.strip().upper()
+    return result
+
+
+def parse_listeners(
+    property_name: str, entries: Iterable[str], protocols: Mapping[str, str]
+) -> list[Listener]:
+    """The listeners of ``listeners`` or ``advertised.listeners``; names become upper case as in Kafka."""
+    result: list[Listener] = []
+    for entry in entries:
+        match = _ENDPOINT.fullmatch(entry)
+        if match is None:
+            raise FatalError(f"{property_name}: {entry!r} is not of the form NAME://host:port")
+        name, host, port = match[1].strip().upper(), match[2], int(match[3])
+        if not name or not -1 <= port <= 65535:
+            raise FatalError(f"{property_name}: {entry!r} is not of the form NAME://host:port")
+        if name not in protocols:
+            raise FatalError(
+                f"{property_name}: listener {name} has no security protocol in listener.security.protocol.map"
+            )
+        result.append(Listener(name, host, port, protocols[name]))
+    names = [listener.name for listener in result]
+    if len(set(names)) != len(names):
+        raise FatalError(
+            f"{property_name}: each listener must have a different name: {','.join(map(str, result))}"
+        )
+    return result
+
+
+def check_distinct_ports(listeners: Sequence[Listener]) -> None:
+    """Two listeners share a port only if one is at an IPv4 address and the other at an IPv6 one (KIP-797)."""
+    by_port: dict[int, list[Listener]] = {}
+    for listener in listeners:
+        if listener.port > 0:
+            by_port.setdefault(listener.port, []).append(listener)
+    for port, sharing in by_port.items():
+        families = sorted(ip_version(listener.host) for listener in sharing)
+        if len(sharing) > 1 and families != [4, 6]:
+            raise FatalError(
+                f"listeners: port {port} is used more than once, which one IPv4 and one IPv6 address may:"
+                f" {','.join(map(str, sharing))}"
+            )
+
+
+def ip_version(host: str) -> int:
+    """4, 6, or 0 when ``host`` is a name or empty."""
+    for version, family in ((4, socket.AF_INET), (6, socket.AF_INET6)):
+        try:
+            socket.inet_pton(family, host.partition("%")[0])
+            return version
+        except OSError:
+            continue
+    return 0
+
+
+def parse_host_port(property_name: str, entry: str) -> tuple[str, int]:
+    """``host:port`` or ``[v6]:port``."""
+    match = re.fullmatch(r"\[?([0-9a-zA-Z\-%._:]+?)\]?:([0-9]{1,5})", entry)
+    if match is None or int(match[2]) > 65535:
+        raise FatalError(f"{property_name}: {entry!r} is not of the form host:port")
+    return match[1], int(match[2])
+
+
+def parse_voters(entries: Iterable[str]) -> list[QuorumVoter]:
+    """``controller.quorum.voters``."""
+    voters: list[QuorumVoter] = []
+    for entry in entries:
+        node_id, at, address = entry.partition("@")
+        if not at or not node_id.isascii() or not node_id.isdigit():
+            raise FatalError(f"controller.quorum.voters: {entry!r} is not of the form id@host:port")
+        host, port = parse_host_port("controller.quorum.voters", address)
+        voters.append(QuorumVoter(int(node_id), host, port))
+    return voters
