@@ -1,0 +1,175 @@
+"""Codecs: both snappy framings, damage, bombs, and the forms that Kafka's readers insist on."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+import tracemalloc
+import zlib
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbroker.wire.compression import CompressionType, CorruptRecord, compress, decompress
+
+CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
+TEXT = b"the quick brown fox jumps over the lazy dog " * 3000  # several xerial and lz4 blocks
+
+
+@given(st.binary(max_size=5000), st.sampled_from(list(CompressionType)))
+@settings(max_examples=100, deadline=None)
+def test_round_trip(data: bytes, codec: CompressionType) -> None:
+    assert decompress(codec, compress(codec, data)) == data
+    assert decompress(codec, memoryview(bytearray(compress(codec, memoryview(data))))) == data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_large(codec: CompressionType) -> None:
+    compressed = compress(codec, TEXT)
+    assert len(compressed) < len(TEXT) / 5
+    assert decompress(codec, compressed) == TEXT
+    assert decompress(codec, compressed, len(TEXT)) == TEXT
+    with pytest.raises(CorruptRecord, match="more than"):
+        decompress(codec, compressed, len(TEXT) - 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [
+        (CompressionType.GZIP, [-1, 1, 9]),
+        (CompressionType.LZ4, [0, 1, 17]),
+        (CompressionType.ZSTD, [-5, 3, 22]),
+    ],
+)
+def test_levels(codec: CompressionType, levels: list[int]) -> None:
+    for level in levels:
+        assert decompress(codec, compress(codec, TEXT, level)) == TEXT
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_cut_at_every_byte(codec: CompressionType) -> None:
+    data = bytes(range(256)) * 2
+    compressed = compress(codec, data)
+    for end in range(len(compressed)):
+        try:
+            got = decompress(codec, compressed[:end])
+        except CorruptRecord:
+            continue
+        assert data.startswith(got)
+
+
+@given(st.binary(max_size=400), st.sampled_from(CODECS))
+@settings(max_examples=300, deadline=None)
+def test_garbage(data: bytes, codec: CompressionType) -> None:
+    try:
+        decompress(codec, data)
+    except CorruptRecord:
+        pass
+
+
+@given(st.data(), st.sampled_from(CODECS))
+@settings(max_examples=300, deadline=None)
+def test_flipped_bits(data: st.DataObject, codec: CompressionType) -> None:
+    compressed = bytearray(compress(codec, TEXT[:2000]))
+    for bit in data.draw(st.lists(st.integers(0, len(compressed) * 8 - 1), min_size=1, max_size=4)):
+        compressed[bit // 8] ^= 1 << bit % 8
+    try:
+        decompress(codec, compressed, 1 << 20)
+    except CorruptRecord:
+        pass
+
+
+BOMB = 200 * 1024 * 1024
+
+
+def _bomb(codec: CompressionType) -> bytes:
+    """A small input that would become 200 MiB."""
+    zeros = bytes(1 << 20)
+    if codec is CompressionType.GZIP:
+        deflater = zlib.compressobj(9, zlib.DEFLATED, 31)
+        return b"".join(deflater.compress(zeros) for _ in range(200)) + deflater.flush()
+    if codec is CompressionType.ZSTD:
+        compressor = zstandard.ZstdCompressor(level=3).compressobj()
+        return b"".join(compressor.compress(zeros) for _ in range(200)) + compressor.flush()
+    if codec is CompressionType.LZ4:
+        with lz4.frame.LZ4FrameCompressor(block_linked=False) as lz4_compressor:
+            parts = [lz4_compressor.begin()]
+            parts += [lz4_compressor.compress(zeros) for _ in range(200)]
+            return b"".join(parts) + lz4_compressor.flush()
+    block = bytes(cramjam.snappy.compress_raw(zeros))
+    return compress(codec, b"")[:16] + (len(block).to_bytes(4, "big") + block) * 200
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_bomb(codec: CompressionType) -> None:
+    bomb = _bomb(codec)
+    assert len(bomb) < BOMB / 15
+    limit = 4 * 1024 * 1024
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptRecord, match="more than"):
+            decompress(codec, bomb, limit)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * limit + 5 * len(bomb)
+
+
+def test_raw_snappy_declaring_much_is_not_believed() -> None:
+    declared = b"\xff\xff\xff\x0f"  # 32 MiB in a stream of 10 bytes
+    with pytest.raises(CorruptRecord, match="cannot hold"):
+        decompress(CompressionType.SNAPPY, declared + b"abcdef")
+    with pytest.raises(CorruptRecord, match="more than"):
+        decompress(CompressionType.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"abcdef")
+    with pytest.raises(CorruptRecord, match="no sensible length"):
+        decompress(CompressionType.SNAPPY, b"\xff" * 9)
+
+
+def test_raw_snappy_as_librdkafka_writes_it() -> None:
+    assert decompress(CompressionType.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT))) == TEXT
+
+
+def test_raw_snappy_at_its_best_ratio() -> None:
+    data = bytes(1 << 20)
+    assert decompress(CompressionType.SNAPPY, bytes(cramjam.snappy.compress_raw(data))) == data
+
+
+def test_concatenated_streams_as_kafkas_readers_take_them() -> None:
+    for codec in CODECS:
+        assert decompress(codec, compress(codec, b"one") + compress(codec, b"two")) == b"onetwo"
+
+
+def test_kafkas_lz4_reader_wants_independent_blocks() -> None:
+    frame = compress(CompressionType.LZ4, TEXT)
+    info = lz4.frame.get_frame_info(frame)
+    assert not info["block_linked"]
+    assert info["block_size"] == 64 * 1024
+    assert not info["content_size"]
+
+
+def test_other_libraries_read_it() -> None:
+    assert gzip.decompress(compress(CompressionType.GZIP, TEXT)) == TEXT
+    assert zstandard.ZstdDecompressor().decompress(compress(CompressionType.ZSTD, TEXT)) == TEXT
+    kafka_codec = pytest.importorskip("kafka.codec")
+    assert kafka_codec.snappy_decode(compress(CompressionType.SNAPPY, TEXT)) == TEXT
+    assert decompress(CompressionType.SNAPPY, kafka_codec.snappy_encode(TEXT)) == TEXT
+    assert decompress(CompressionType.LZ4, kafka_codec.lz4_encode(TEXT)) == TEXT
+
+
+def test_names() -> None:
+    assert CompressionType.from_name("uncompressed") is CompressionType.NONE
+    assert CompressionType.from_name("none") is CompressionType.NONE
+    assert CompressionType.from_name("zstd") is CompressionType.ZSTD
+
+
+def test_codec_libraries_are_imported_on_first_use() -> None:
+    code = (
+        "import sys, kbroker.wire.record_batch\n"
+        "assert not {'lz4', 'zstandard', 'cramjam', 'snappy', 'importlib.metadata'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
