@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NoReturn
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigType, InvalidConfig
@@ -34,12 +33,12 @@ _REFUSED = {
 _SECRET_WORDS = ("password", "secret", "jaas", "passphrase", "keystore.key", "certificate.chain")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class BrokerConfig:
     """A node's properties, typed; ``num.partitions`` is the field ``num_partitions``, and so on.
 
-    Fields that end in ``_ms`` are milliseconds. :data:`kbroker.config.BROKER_CONFIGS` documents each property.
-    Made by :meth:`from_properties` only, which checks them.
+    Fields that end in ``_ms`` are milliseconds. :data:`kbroker.config.BROKER_CONFIGS` documents each.
+    Made by :meth:`from_properties` only, which checks them. Immutable; no dataclass, whose generated
+    methods would cost a tenth of the start-up time at this number of fields.
     """
 
     raw: dict[str, str]
@@ -202,8 +201,14 @@ class BrokerConfig:
     transactional_id_expiration_ms: int
     unclean_leader_election_enable: bool
     # Derived, as Kafka derives them.
-    advertised_controller_listeners: tuple[Listener, ...] = ()
-    _defaults_for_topics: dict[str, Any] = field(default_factory=dict)
+    advertised_controller_listeners: tuple[Listener, ...]
+    _defaults_for_topics: dict[str, Any]
+
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        self.__dict__.update(attributes)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{name}: a BrokerConfig does not change")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -215,7 +220,7 @@ class BrokerConfig:
             raise FatalError(error.message) from error
         given = dict(values)
         derived = _derive(raw, given)
-        names = {entry.name for entry in fields(cls)}
+        names = cls.__annotations__
         typed: dict[str, Any] = {}
         for name, value in given.items():
             attribute = name.replace(".", "_")
@@ -230,12 +235,17 @@ class BrokerConfig:
             )
         known = BROKER_CONFIGS
         config = cls(
-            raw=raw,
-            values=values,
-            unknown=tuple(sorted(name for name in raw if name not in known)),
-            without_effect=tuple(sorted(name for name in raw if name in known and known[name].no_effect)),
-            _defaults_for_topics=topic_defaults,
-            **typed | derived,
+            typed
+            | derived
+            | {
+                "raw": raw,
+                "values": values,
+                "unknown": tuple(sorted(name for name in raw if name not in known)),
+                "without_effect": tuple(
+                    sorted(name for name in raw if name in known and known[name].no_effect)
+                ),
+                "_defaults_for_topics": topic_defaults,
+            }
         )
         _check(config)
         return config
@@ -324,7 +334,7 @@ def _derive(raw: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
     roles = frozenset(values["process.roles"])
     protocols = parse_security_protocol_map(values["listener.security.protocol.map"])
     if "listener.security.protocol.map" not in raw:
-        # Controller listeners are plaintext unless a secure protocol is in use: then each must be spelled out.
+        # Controller listeners are plaintext unless a secure one is in use: then each must be spelled out.
         names = {entry.partition(":")[0].strip().upper() for entry in values["listeners"]} | set(
             controller_names
         )
@@ -335,7 +345,8 @@ def _derive(raw: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
     for listener in listeners:
         if listener.security_protocol != "PLAINTEXT":
             raise FatalError(
-                f"listeners: {listener.name} asks for {listener.security_protocol}; only PLAINTEXT is supported yet"
+                f"listeners: {listener.name} asks for {listener.security_protocol};"
+                " only PLAINTEXT is supported yet"
             )
     advertised = listeners
     if values["advertised.listeners"] is not None:

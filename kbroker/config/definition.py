@@ -179,8 +179,8 @@ REQUIRED = "\0required"
 class ConfigKey:
     """One property of one scope (topic, broker, group).
 
-    ``default`` is text as in a properties file, None for null, or :data:`REQUIRED`. ``no_effect`` is empty for
-    a property that kbroker acts on; otherwise it says why setting it changes nothing.
+    ``default`` is text as in a properties file, None for null, or :data:`REQUIRED`. ``no_effect`` is empty
+    for a property that kbroker acts on; otherwise it says why setting it changes nothing.
     """
 
     name: str
