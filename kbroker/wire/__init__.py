@@ -1,1 +1,1 @@
-"""L1: bytes to objects and back. No clock, no IO."""
+"""Kafka's wire protocol: bytes to objects and back. No clock, no IO."""

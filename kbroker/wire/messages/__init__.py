@@ -1,0 +1,1 @@
+"""One module per API: its request, its response and the structs inside them."""

@@ -1,0 +1,29 @@
+"""BrokerHeartbeat (key 63): versions 0-2, flexible from 0."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, UuidField, field, message
+
+
+@message(api_key=63, versions="0-2", flexible="0+")
+class BrokerHeartbeatRequest:
+    """Request of BrokerHeartbeat (key 63)."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    current_metadata_offset: Int64 = 0
+    want_fence: Bool = False
+    want_shut_down: Bool = False
+    offline_log_dirs: list[UuidField] = field("1+", tag=0)
+    cordoned_log_dirs: list[UuidField] | None = field("2+", nullable="2+", tag=1, default=None)
+
+
+@message(api_key=63, versions="0-2", flexible="0+")
+class BrokerHeartbeatResponse:
+    """Response to BrokerHeartbeat (key 63)."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    is_caught_up: Bool = False
+    is_fenced: Bool = True
+    should_shut_down: Bool = False

@@ -1,0 +1,40 @@
+"""CreateDelegationToken (key 38): versions 1-3, flexible from 2."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Str, field, message, struct
+
+
+@struct
+class CreatableRenewers:
+    """Part of CreateDelegationTokenRequest."""
+
+    principal_type: Str = ""
+    principal_name: Str = ""
+
+
+@message(api_key=38, versions="1-3", flexible="2+")
+class CreateDelegationTokenRequest:
+    """Request of CreateDelegationToken (key 38)."""
+
+    owner_principal_type: Str | None = field("3+", nullable="3+")
+    owner_principal_name: Str | None = field("3+", nullable="3+")
+    renewers: list[CreatableRenewers] = field()
+    max_lifetime_ms: Int64 = 0
+
+
+@message(api_key=38, versions="1-3", flexible="2+")
+class CreateDelegationTokenResponse:
+    """Response to CreateDelegationToken (key 38)."""
+
+    error_code: Int16 = 0
+    principal_type: Str = ""
+    principal_name: Str = ""
+    token_requester_principal_type: Str = field("3+")
+    token_requester_principal_name: Str = field("3+")
+    issue_timestamp_ms: Int64 = 0
+    expiry_timestamp_ms: Int64 = 0
+    max_timestamp_ms: Int64 = 0
+    token_id: Str = ""
+    hmac: Bytes = b""
+    throttle_time_ms: Int32 = 0

@@ -1,0 +1,74 @@
+"""CreateTopics (key 19): versions 2-7, flexible from 5."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Bool, Int16, Int32, Int8, Str, UuidField, field, message, struct
+
+
+@struct
+class CreatableReplicaAssignment:
+    """Part of CreateTopicsRequest."""
+
+    partition_index: Int32 = 0
+    broker_ids: list[Int32] = field()
+
+
+@struct
+class CreatableTopicConfig:
+    """Part of CreateTopicsRequest."""
+
+    name: Str = ""
+    value: Str | None = field(nullable="0+")
+
+
+@struct
+class CreatableTopic:
+    """Part of CreateTopicsRequest."""
+
+    name: Str = ""
+    num_partitions: Int32 = 0
+    replication_factor: Int16 = 0
+    assignments: list[CreatableReplicaAssignment] = field()
+    configs: list[CreatableTopicConfig] = field()
+
+
+@message(api_key=19, versions="2-7", flexible="5+")
+class CreateTopicsRequest:
+    """Request of CreateTopics (key 19)."""
+
+    topics: list[CreatableTopic] = field()
+    timeout_ms: Int32 = 60000
+    validate_only: Bool = field("1+")
+
+
+@struct
+class CreatableTopicConfigs:
+    """Part of CreateTopicsResponse."""
+
+    name: Str = field("5+")
+    value: Str | None = field("5+", nullable="5+")
+    read_only: Bool = field("5+")
+    config_source: Int8 = field("5+", ignorable=True, default=-1)
+    is_sensitive: Bool = field("5+")
+
+
+@struct
+class CreatableTopicResult:
+    """Part of CreateTopicsResponse."""
+
+    name: Str = ""
+    topic_id: UuidField = field("7+", ignorable=True)
+    error_code: Int16 = 0
+    error_message: Str | None = field("1+", nullable="0+", ignorable=True)
+    topic_config_error_code: Int16 = field("5+", tag=0, ignorable=True)
+    num_partitions: Int32 = field("5+", ignorable=True, default=-1)
+    replication_factor: Int16 = field("5+", ignorable=True, default=-1)
+    configs: list[CreatableTopicConfigs] | None = field("5+", nullable="5+", ignorable=True)
+
+
+@message(api_key=19, versions="2-7", flexible="5+")
+class CreateTopicsResponse:
+    """Response to CreateTopics (key 19)."""
+
+    throttle_time_ms: Int32 = field("2+", ignorable=True)
+    topics: list[CreatableTopicResult] = field()

@@ -1,0 +1,57 @@
+"""DeleteAcls (key 31): versions 1-3, flexible from 2."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Int16, Int32, Int8, Str, field, message, struct
+
+
+@struct
+class DeleteAclsFilter:
+    """Part of DeleteAclsRequest."""
+
+    resource_type_filter: Int8 = 0
+    resource_name_filter: Str | None = field(nullable="0+")
+    pattern_type_filter: Int8 = field("1+", default=3)
+    principal_filter: Str | None = field(nullable="0+")
+    host_filter: Str | None = field(nullable="0+")
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+@message(api_key=31, versions="1-3", flexible="2+")
+class DeleteAclsRequest:
+    """Request of DeleteAcls (key 31)."""
+
+    filters: list[DeleteAclsFilter] = field()
+
+
+@struct
+class DeleteAclsMatchingAcl:
+    """Part of DeleteAclsResponse."""
+
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+")
+    resource_type: Int8 = 0
+    resource_name: Str = ""
+    pattern_type: Int8 = field("1+", default=3)
+    principal: Str = ""
+    host: Str = ""
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+@struct
+class DeleteAclsFilterResult:
+    """Part of DeleteAclsResponse."""
+
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+")
+    matching_acls: list[DeleteAclsMatchingAcl] = field()
+
+
+@message(api_key=31, versions="1-3", flexible="2+")
+class DeleteAclsResponse:
+    """Response to DeleteAcls (key 31)."""
+
+    throttle_time_ms: Int32 = 0
+    filter_results: list[DeleteAclsFilterResult] = field()

@@ -1,0 +1,28 @@
+"""DeleteGroups (key 42): versions 0-2, flexible from 2."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Int16, Int32, Str, field, message, struct
+
+
+@message(api_key=42, versions="0-2", flexible="2+")
+class DeleteGroupsRequest:
+    """Request of DeleteGroups (key 42)."""
+
+    groups_names: list[Str] = field()
+
+
+@struct
+class DeletableGroupResult:
+    """Part of DeleteGroupsResponse."""
+
+    group_id: Str = ""
+    error_code: Int16 = 0
+
+
+@message(api_key=42, versions="0-2", flexible="2+")
+class DeleteGroupsResponse:
+    """Response to DeleteGroups (key 42)."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[DeletableGroupResult] = field()

@@ -1,0 +1,48 @@
+"""DescribeAcls (key 29): versions 1-3, flexible from 2."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Int16, Int32, Int8, Str, field, message, struct
+
+
+@message(api_key=29, versions="1-3", flexible="2+")
+class DescribeAclsRequest:
+    """Request of DescribeAcls (key 29)."""
+
+    resource_type_filter: Int8 = 0
+    resource_name_filter: Str | None = field(nullable="0+")
+    pattern_type_filter: Int8 = field("1+", default=3)
+    principal_filter: Str | None = field(nullable="0+")
+    host_filter: Str | None = field(nullable="0+")
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+@struct
+class AclDescription:
+    """Part of DescribeAclsResponse."""
+
+    principal: Str = ""
+    host: Str = ""
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+@struct
+class DescribeAclsResource:
+    """Part of DescribeAclsResponse."""
+
+    resource_type: Int8 = 0
+    resource_name: Str = ""
+    pattern_type: Int8 = field("1+", default=3)
+    acls: list[AclDescription] = field()
+
+
+@message(api_key=29, versions="1-3", flexible="2+")
+class DescribeAclsResponse:
+    """Response to DescribeAcls (key 29)."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+")
+    resources: list[DescribeAclsResource] = field()

@@ -1,0 +1,53 @@
+"""DescribeDelegationToken (key 41): versions 1-3, flexible from 2."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Str, field, message, struct
+
+
+@struct
+class DescribeDelegationTokenOwner:
+    """Part of DescribeDelegationTokenRequest."""
+
+    principal_type: Str = ""
+    principal_name: Str = ""
+
+
+@message(api_key=41, versions="1-3", flexible="2+")
+class DescribeDelegationTokenRequest:
+    """Request of DescribeDelegationToken (key 41)."""
+
+    owners: list[DescribeDelegationTokenOwner] | None = field(nullable="0+")
+
+
+@struct
+class DescribedDelegationTokenRenewer:
+    """Part of DescribeDelegationTokenResponse."""
+
+    principal_type: Str = ""
+    principal_name: Str = ""
+
+
+@struct
+class DescribedDelegationToken:
+    """Part of DescribeDelegationTokenResponse."""
+
+    principal_type: Str = ""
+    principal_name: Str = ""
+    token_requester_principal_type: Str = field("3+")
+    token_requester_principal_name: Str = field("3+")
+    issue_timestamp: Int64 = 0
+    expiry_timestamp: Int64 = 0
+    max_timestamp: Int64 = 0
+    token_id: Str = ""
+    hmac: Bytes = b""
+    renewers: list[DescribedDelegationTokenRenewer] = field()
+
+
+@message(api_key=41, versions="1-3", flexible="2+")
+class DescribeDelegationTokenResponse:
+    """Response to DescribeDelegationToken (key 41)."""
+
+    error_code: Int16 = 0
+    tokens: list[DescribedDelegationToken] = field()
+    throttle_time_ms: Int32 = 0

@@ -1,0 +1,87 @@
+"""DescribeQuorum (key 55): versions 0-2, flexible from 0."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Int16, Int32, Int64, Str, UInt16, UuidField, field, message, struct
+
+
+@struct
+class PartitionData:
+    """Part of DescribeQuorumRequest."""
+
+    partition_index: Int32 = 0
+
+
+@struct
+class TopicData:
+    """Part of DescribeQuorumRequest."""
+
+    topic_name: Str = ""
+    partitions: list[PartitionData] = field()
+
+
+@message(api_key=55, versions="0-2", flexible="0+")
+class DescribeQuorumRequest:
+    """Request of DescribeQuorum (key 55)."""
+
+    topics: list[TopicData] = field()
+
+
+@struct
+class ReplicaState:
+    """Part of DescribeQuorumResponse."""
+
+    replica_id: Int32 = 0
+    replica_directory_id: UuidField = field("2+")
+    log_end_offset: Int64 = 0
+    last_fetch_timestamp: Int64 = field("1+", ignorable=True, default=-1)
+    last_caught_up_timestamp: Int64 = field("1+", ignorable=True, default=-1)
+
+
+@struct
+class ResponsePartitionData:
+    """Part of DescribeQuorumResponse."""
+
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Str | None = field("2+", nullable="2+", ignorable=True)
+    leader_id: Int32 = 0
+    leader_epoch: Int32 = 0
+    high_watermark: Int64 = 0
+    current_voters: list[ReplicaState] = field()
+    observers: list[ReplicaState] = field()
+
+
+@struct
+class ResponseTopicData:
+    """Part of DescribeQuorumResponse."""
+
+    topic_name: Str = ""
+    partitions: list[ResponsePartitionData] = field()
+
+
+@struct
+class Listener:
+    """Part of DescribeQuorumResponse."""
+
+    name: Str = field("2+")
+    host: Str = field("2+")
+    port: UInt16 = field("2+")
+
+
+@struct
+class Node:
+    """Part of DescribeQuorumResponse."""
+
+    node_id: Int32 = field("2+")
+    listeners: list[Listener] = field("2+")
+
+
+@message(api_key=55, versions="0-2", flexible="0+")
+class DescribeQuorumResponse:
+    """Response to DescribeQuorum (key 55)."""
+
+    error_code: Int16 = 0
+    error_message: Str | None = field("2+", nullable="2+", ignorable=True)
+    topics: list[ResponseTopicData] = field()
+    nodes: list[Node] = field("2+")

@@ -1,0 +1,22 @@
+"""Envelope (key 58): version 0, flexible from 0."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Bytes, Int16, field, message
+
+
+@message(api_key=58, versions="0", flexible="0+")
+class EnvelopeRequest:
+    """Request of Envelope (key 58)."""
+
+    request_data: Bytes = b""
+    request_principal: Bytes | None = field(nullable="0+")
+    client_host_address: Bytes = b""
+
+
+@message(api_key=58, versions="0", flexible="0+")
+class EnvelopeResponse:
+    """Response to Envelope (key 58)."""
+
+    response_data: Bytes | None = field(nullable="0+", default=None)
+    error_code: Int16 = 0

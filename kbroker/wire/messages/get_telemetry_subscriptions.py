@@ -1,0 +1,28 @@
+"""GetTelemetrySubscriptions (key 71): version 0, flexible from 0."""
+
+from __future__ import annotations
+
+from kbroker.types import ZERO_UUID
+from kbroker.wire.schema import Bool, Int16, Int32, Int8, Str, UuidField, field, message
+
+
+@message(api_key=71, versions="0", flexible="0+")
+class GetTelemetrySubscriptionsRequest:
+    """Request of GetTelemetrySubscriptions (key 71)."""
+
+    client_instance_id: UuidField = ZERO_UUID
+
+
+@message(api_key=71, versions="0", flexible="0+")
+class GetTelemetrySubscriptionsResponse:
+    """Response to GetTelemetrySubscriptions (key 71)."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    client_instance_id: UuidField = ZERO_UUID
+    subscription_id: Int32 = 0
+    accepted_compression_types: list[Int8] = field()
+    push_interval_ms: Int32 = 0
+    telemetry_max_bytes: Int32 = 0
+    delta_temporality: Bool = False
+    requested_metrics: list[Str] = field()

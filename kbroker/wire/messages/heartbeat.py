@@ -1,0 +1,23 @@
+"""Heartbeat (key 12): versions 0-4, flexible from 4."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Int16, Int32, Str, field, message
+
+
+@message(api_key=12, versions="0-4", flexible="4+")
+class HeartbeatRequest:
+    """Request of Heartbeat (key 12)."""
+
+    group_id: Str = ""
+    generation_id: Int32 = 0
+    member_id: Str = ""
+    group_instance_id: Str | None = field("3+", nullable="3+", default=None)
+
+
+@message(api_key=12, versions="0-4", flexible="4+")
+class HeartbeatResponse:
+    """Response to Heartbeat (key 12)."""
+
+    throttle_time_ms: Int32 = field("1+", ignorable=True)
+    error_code: Int16 = 0

@@ -1,0 +1,49 @@
+"""IncrementalAlterConfigs (key 44): versions 0-1, flexible from 1."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Bool, Int16, Int32, Int8, Str, field, message, struct
+
+
+@struct
+class AlterableConfig:
+    """Part of IncrementalAlterConfigsRequest."""
+
+    name: Str = ""
+    config_operation: Int8 = 0
+    value: Str | None = field(nullable="0+")
+
+
+@struct
+class AlterConfigsResource:
+    """Part of IncrementalAlterConfigsRequest."""
+
+    resource_type: Int8 = 0
+    resource_name: Str = ""
+    configs: list[AlterableConfig] = field()
+
+
+@message(api_key=44, versions="0-1", flexible="1+")
+class IncrementalAlterConfigsRequest:
+    """Request of IncrementalAlterConfigs (key 44)."""
+
+    resources: list[AlterConfigsResource] = field()
+    validate_only: Bool = False
+
+
+@struct
+class AlterConfigsResourceResponse:
+    """Part of IncrementalAlterConfigsResponse."""
+
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+")
+    resource_type: Int8 = 0
+    resource_name: Str = ""
+
+
+@message(api_key=44, versions="0-1", flexible="1+")
+class IncrementalAlterConfigsResponse:
+    """Response to IncrementalAlterConfigs (key 44)."""
+
+    throttle_time_ms: Int32 = 0
+    responses: list[AlterConfigsResourceResponse] = field()

@@ -1,0 +1,25 @@
+"""PushTelemetry (key 72): version 0, flexible from 0."""
+
+from __future__ import annotations
+
+from kbroker.types import ZERO_UUID
+from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Int8, UuidField, message
+
+
+@message(api_key=72, versions="0", flexible="0+")
+class PushTelemetryRequest:
+    """Request of PushTelemetry (key 72)."""
+
+    client_instance_id: UuidField = ZERO_UUID
+    subscription_id: Int32 = 0
+    terminating: Bool = False
+    compression_type: Int8 = 0
+    metrics: Bytes = b""
+
+
+@message(api_key=72, versions="0", flexible="0+")
+class PushTelemetryResponse:
+    """Response to PushTelemetry (key 72)."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0

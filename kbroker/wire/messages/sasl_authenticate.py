@@ -1,0 +1,22 @@
+"""SaslAuthenticate (key 36): versions 0-2, flexible from 2."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Bytes, Int16, Int64, Str, field, message
+
+
+@message(api_key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateRequest:
+    """Request of SaslAuthenticate (key 36)."""
+
+    auth_bytes: Bytes = b""
+
+
+@message(api_key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateResponse:
+    """Response to SaslAuthenticate (key 36)."""
+
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+")
+    auth_bytes: Bytes = b""
+    session_lifetime_ms: Int64 = field("1+", ignorable=True)

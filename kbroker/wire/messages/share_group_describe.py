@@ -1,0 +1,66 @@
+"""ShareGroupDescribe (key 77): version 1, flexible from 0."""
+
+from __future__ import annotations
+
+from kbroker.types import ZERO_UUID
+from kbroker.wire.schema import Bool, Int16, Int32, Str, UuidField, field, message, struct
+
+
+@message(api_key=77, versions="1", flexible="0+")
+class ShareGroupDescribeRequest:
+    """Request of ShareGroupDescribe (key 77)."""
+
+    group_ids: list[Str] = field()
+    include_authorized_operations: Bool = False
+
+
+@struct
+class TopicPartitions:
+    """Part of ShareGroupDescribeResponse."""
+
+    topic_id: UuidField = ZERO_UUID
+    topic_name: Str = ""
+    partitions: list[Int32] = field()
+
+
+@struct
+class Assignment:
+    """Part of ShareGroupDescribeResponse."""
+
+    topic_partitions: list[TopicPartitions] = field()
+
+
+@struct
+class Member:
+    """Part of ShareGroupDescribeResponse."""
+
+    member_id: Str = ""
+    rack_id: Str | None = field(nullable="0+", default=None)
+    member_epoch: Int32 = 0
+    client_id: Str = ""
+    client_host: Str = ""
+    subscribed_topic_names: list[Str] = field()
+    assignment: Assignment = field()
+
+
+@struct
+class DescribedGroup:
+    """Part of ShareGroupDescribeResponse."""
+
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+", default=None)
+    group_id: Str = ""
+    group_state: Str = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    assignor_name: Str = ""
+    members: list[Member] = field()
+    authorized_operations: Int32 = -2147483648
+
+
+@message(api_key=77, versions="1", flexible="0+")
+class ShareGroupDescribeResponse:
+    """Response to ShareGroupDescribe (key 77)."""
+
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribedGroup] = field()

@@ -1,0 +1,128 @@
+"""StreamsGroupDescribe (key 89): version 0, flexible from 0."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, UInt16, field, message, struct
+
+
+@message(api_key=89, versions="0", flexible="0+")
+class StreamsGroupDescribeRequest:
+    """Request of StreamsGroupDescribe (key 89)."""
+
+    group_ids: list[Str] = field()
+    include_authorized_operations: Bool = False
+
+
+@struct
+class KeyValue:
+    """Part of StreamsGroupDescribeResponse."""
+
+    key: Str = ""
+    value: Str = ""
+
+
+@struct
+class TopicInfo:
+    """Part of StreamsGroupDescribeResponse."""
+
+    name: Str = ""
+    partitions: Int32 = 0
+    replication_factor: Int16 = 0
+    topic_configs: list[KeyValue] = field()
+
+
+@struct
+class Subtopology:
+    """Part of StreamsGroupDescribeResponse."""
+
+    subtopology_id: Str = ""
+    source_topics: list[Str] = field()
+    repartition_sink_topics: list[Str] = field()
+    state_changelog_topics: list[TopicInfo] = field()
+    repartition_source_topics: list[TopicInfo] = field()
+
+
+@struct
+class Topology:
+    """Part of StreamsGroupDescribeResponse."""
+
+    epoch: Int32 = 0
+    subtopologies: list[Subtopology] | None = field(nullable="0+", default=None)
+
+
+@struct
+class Endpoint:
+    """Part of StreamsGroupDescribeResponse."""
+
+    host: Str = ""
+    port: UInt16 = 0
+
+
+@struct
+class TaskOffset:
+    """Part of StreamsGroupDescribeResponse."""
+
+    subtopology_id: Str = ""
+    partition: Int32 = 0
+    offset: Int64 = 0
+
+
+@struct
+class TaskIds:
+    """Part of StreamsGroupDescribeResponse."""
+
+    subtopology_id: Str = ""
+    partitions: list[Int32] = field()
+
+
+@struct
+class Assignment:
+    """Part of StreamsGroupDescribeResponse."""
+
+    active_tasks: list[TaskIds] = field()
+    standby_tasks: list[TaskIds] = field()
+    warmup_tasks: list[TaskIds] = field()
+
+
+@struct
+class Member:
+    """Part of StreamsGroupDescribeResponse."""
+
+    member_id: Str = ""
+    member_epoch: Int32 = 0
+    instance_id: Str | None = field(nullable="0+", default=None)
+    rack_id: Str | None = field(nullable="0+", default=None)
+    client_id: Str = ""
+    client_host: Str = ""
+    topology_epoch: Int32 = 0
+    process_id: Str = ""
+    user_endpoint: Endpoint | None = field(nullable="0+", default=None)
+    client_tags: list[KeyValue] = field()
+    task_offsets: list[TaskOffset] = field()
+    task_end_offsets: list[TaskOffset] = field()
+    assignment: Assignment = field()
+    target_assignment: Assignment = field()
+    is_classic: Bool = False
+
+
+@struct
+class DescribedGroup:
+    """Part of StreamsGroupDescribeResponse."""
+
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+", default=None)
+    group_id: Str = ""
+    group_state: Str = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    topology: Topology | None = field(nullable="0+", default=None)
+    members: list[Member] = field()
+    authorized_operations: Int32 = -2147483648
+
+
+@message(api_key=89, versions="0", flexible="0+")
+class StreamsGroupDescribeResponse:
+    """Response to StreamsGroupDescribe (key 89)."""
+
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribedGroup] = field()

@@ -1,0 +1,61 @@
+"""TxnOffsetCommit (key 28): versions 0-5, flexible from 3."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Int16, Int32, Int64, Str, field, message, struct
+
+
+@struct
+class TxnOffsetCommitRequestPartition:
+    """Part of TxnOffsetCommitRequest."""
+
+    partition_index: Int32 = 0
+    committed_offset: Int64 = 0
+    committed_leader_epoch: Int32 = field("2+", ignorable=True, default=-1)
+    committed_metadata: Str | None = field(nullable="0+")
+
+
+@struct
+class TxnOffsetCommitRequestTopic:
+    """Part of TxnOffsetCommitRequest."""
+
+    name: Str = ""
+    partitions: list[TxnOffsetCommitRequestPartition] = field()
+
+
+@message(api_key=28, versions="0-5", flexible="3+")
+class TxnOffsetCommitRequest:
+    """Request of TxnOffsetCommit (key 28)."""
+
+    transactional_id: Str = ""
+    group_id: Str = ""
+    producer_id: Int64 = 0
+    producer_epoch: Int16 = 0
+    generation_id: Int32 = field("3+", default=-1)
+    member_id: Str = field("3+")
+    group_instance_id: Str | None = field("3+", nullable="3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = field()
+
+
+@struct
+class TxnOffsetCommitResponsePartition:
+    """Part of TxnOffsetCommitResponse."""
+
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+
+
+@struct
+class TxnOffsetCommitResponseTopic:
+    """Part of TxnOffsetCommitResponse."""
+
+    name: Str = ""
+    partitions: list[TxnOffsetCommitResponsePartition] = field()
+
+
+@message(api_key=28, versions="0-5", flexible="3+")
+class TxnOffsetCommitResponse:
+    """Response to TxnOffsetCommit (key 28)."""
+
+    throttle_time_ms: Int32 = 0
+    topics: list[TxnOffsetCommitResponseTopic] = field()

@@ -1,0 +1,21 @@
+"""UnregisterBroker (key 64): version 0, flexible from 0."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Int16, Int32, Str, field, message
+
+
+@message(api_key=64, versions="0", flexible="0+")
+class UnregisterBrokerRequest:
+    """Request of UnregisterBroker (key 64)."""
+
+    broker_id: Int32 = 0
+
+
+@message(api_key=64, versions="0", flexible="0+")
+class UnregisterBrokerResponse:
+    """Response to UnregisterBroker (key 64)."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+")

@@ -1,0 +1,123 @@
+"""The protocol's varints, and a cache of compiled fixed-width formats.
+
+Everything else (strings, arrays, compact forms, tagged fields) is written out by ``compiler.py`` in the
+code it generates, because a call per field is what makes Python codecs slow.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import Final
+
+from kbroker.wire.errors import WireError
+
+Buffer = bytes | bytearray | memoryview
+"""Bytes to decode; a ``memoryview`` has format "B" and one dimension."""
+
+MAX_TAGGED_FIELDS: Final = 64
+"""More tagged fields than this in one struct are refused; Kafka's own structs have at most five."""
+
+compiled_struct = functools.cache(struct.Struct)
+"""``struct.Struct`` objects by format, shared by all codecs."""
+
+
+def encode_uvarint(value: int) -> bytes:
+    """An unsigned varint: seven bits a byte, the lowest first. ``ValueError`` below zero."""
+    if value < 0:
+        raise ValueError(f"unsigned varint of {value}")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """``(value, next position)`` of an unsigned varint of 32 bits, at most 5 bytes. ``WireError`` if it is longer
+    or cut short."""
+    try:
+        first = buffer[position]
+    except IndexError:
+        raise WireError("varint cut short") from None
+    if first < 0x80:
+        return first, position + 1
+    return continue_uvarint(buffer, position + 1, first)
+
+
+def continue_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """The rest of a varint whose first byte (with its continuation bit) has been read already."""
+    value = first & 0x7F
+    try:
+        byte = buffer[position]
+        value |= (byte & 0x7F) << 7
+        if byte < 0x80:
+            return value, position + 1
+        byte = buffer[position + 1]
+        value |= (byte & 0x7F) << 14
+        if byte < 0x80:
+            return value, position + 2
+        byte = buffer[position + 2]
+        value |= (byte & 0x7F) << 21
+        if byte < 0x80:
+            return value, position + 3
+        byte = buffer[position + 3]
+    except IndexError:
+        raise WireError("varint cut short") from None
+    if byte >= 0x10:
+        raise WireError("varint longer than 5 bytes, or more than 32 bits")
+    return value | byte << 28, position + 4
+
+
+def encode_varint(value: int) -> bytes:
+    """A signed (zigzag) varint of 32 bits."""
+    return encode_uvarint((value << 1) ^ (value >> 31))
+
+
+def encode_varlong(value: int) -> bytes:
+    """A signed (zigzag) varint of 64 bits."""
+    return encode_uvarint((value << 1) ^ (value >> 63))
+
+
+def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
+    """``(value, next position)`` of a signed varint of at most 10 bytes."""
+    value = shift = 0
+    try:
+        while True:
+            byte = buffer[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise WireError("varint longer than 10 bytes")
+    except IndexError:
+        raise WireError("varint cut short") from None
+    if value >> 64:
+        raise WireError("varint of more than 64 bits")
+    return (value >> 1) ^ -(value & 1), position
+
+
+def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """``(value, next position)`` of a signed varint of 32 bits, at most 5 bytes."""
+    value, position = decode_uvarint(buffer, position)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
+    """The position after ``count`` tagged fields, none of which this version knows.
+
+    ``count`` may be the first byte of a longer varint; any such count is too large anyway.
+    """
+    if count > MAX_TAGGED_FIELDS:
+        raise WireError("more than 64 tagged fields in one struct")
+    end = len(buffer)
+    for _ in range(count):
+        _tag, position = decode_uvarint(buffer, position)
+        size, position = decode_uvarint(buffer, position)
+        position += size
+        if position > end:
+            raise WireError("a tagged field ends beyond the frame")
+    return position

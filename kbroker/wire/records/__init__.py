@@ -1,0 +1,1 @@
+"""Schemas of the records that Kafka keeps in its internal topics and logs, and of the consumer protocol."""

@@ -1,0 +1,77 @@
+"""Records of ``__consumer_offsets`` for classic groups: committed offsets and group metadata."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Bytes, Int32, Int64, Str, UuidField, field, message, struct
+
+
+@message(api_key=0, versions="0")
+class LegacyOffsetCommitKey:
+    """Key of record type 0."""
+
+    group: Str = field("0")
+    topic: Str = field("0")
+    partition: Int32 = field("0")
+
+
+@message(api_key=0, versions="0")
+class LegacyOffsetCommitValue:
+    """Value of record type 0."""
+
+    offset: Int64 = field("0")
+    metadata: Str = field("0")
+    commit_timestamp: Int64 = field("0")
+
+
+@message(api_key=1, versions="0")
+class OffsetCommitKey:
+    """Key of record type 1."""
+
+    group: Str = field("0")
+    topic: Str = field("0")
+    partition: Int32 = field("0")
+
+
+@message(api_key=1, versions="0-4", flexible="4+")
+class OffsetCommitValue:
+    """Value of record type 1."""
+
+    offset: Int64 = 0
+    leader_epoch: Int32 = field("3+", ignorable=True, default=-1)
+    metadata: Str = ""
+    commit_timestamp: Int64 = 0
+    expire_timestamp: Int64 = field("1", ignorable=True, default=-1)
+    topic_id: UuidField = field("4+", tag=0, ignorable=True)
+
+
+@message(api_key=2, versions="0")
+class GroupMetadataKey:
+    """Key of record type 2."""
+
+    group: Str = field("0")
+
+
+@struct
+class MemberMetadata:
+    """Part of GroupMetadataValue."""
+
+    member_id: Str = ""
+    group_instance_id: Str | None = field("3+", nullable="3+", ignorable=True, default=None)
+    client_id: Str = ""
+    client_host: Str = ""
+    rebalance_timeout: Int32 = field("1+", ignorable=True, default=-1)
+    session_timeout: Int32 = 0
+    subscription: Bytes = b""
+    assignment: Bytes = b""
+
+
+@message(api_key=2, versions="0-4", flexible="4+")
+class GroupMetadataValue:
+    """Value of record type 2."""
+
+    protocol_type: Str = ""
+    generation: Int32 = 0
+    protocol: Str | None = field(nullable="0+")
+    leader: Str | None = field(nullable="0+")
+    current_state_timestamp: Int64 = field("2+", ignorable=True, default=-1)
+    members: list[MemberMetadata] = field()

@@ -1,0 +1,317 @@
+"""Records of the metadata log (``__cluster_metadata``), by record type."""
+
+from __future__ import annotations
+
+from kbroker.types import ZERO_UUID
+from kbroker.wire.schema import (
+    Bool,
+    Bytes,
+    Float64,
+    Int16,
+    Int32,
+    Int64,
+    Int8,
+    Str,
+    UInt16,
+    UuidField,
+    field,
+    message,
+    struct,
+)
+
+
+@struct
+class BrokerEndpoint:
+    """Part of RegisterBrokerRecord."""
+
+    name: Str = ""
+    host: Str = ""
+    port: UInt16 = 0
+    security_protocol: Int16 = 0
+
+
+@struct
+class BrokerFeature:
+    """Part of RegisterBrokerRecord."""
+
+    name: Str = ""
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+@message(api_key=0, versions="0-4", flexible="0+")
+class RegisterBrokerRecord:
+    """Metadata record of type 0."""
+
+    broker_id: Int32 = 0
+    is_migrating_zk_broker: Bool = field("2+")
+    incarnation_id: UuidField = ZERO_UUID
+    broker_epoch: Int64 = 0
+    end_points: list[BrokerEndpoint] = field()
+    features: list[BrokerFeature] = field()
+    rack: Str | None = field(nullable="0+")
+    fenced: Bool = True
+    in_controlled_shutdown: Bool = field("1+")
+    log_dirs: list[UuidField] = field("3+", tag=0)
+    cordoned_log_dirs: list[UuidField] | None = field("4+", nullable="4+", tag=1, default=None)
+
+
+@message(api_key=1, versions="0", flexible="0+")
+class UnregisterBrokerRecord:
+    """Metadata record of type 1."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = 0
+
+
+@message(api_key=2, versions="0", flexible="0+")
+class TopicRecord:
+    """Metadata record of type 2."""
+
+    name: Str = ""
+    topic_id: UuidField = ZERO_UUID
+
+
+@message(api_key=3, versions="0-2", flexible="0+")
+class PartitionRecord:
+    """Metadata record of type 3."""
+
+    partition_id: Int32 = -1
+    topic_id: UuidField = ZERO_UUID
+    replicas: list[Int32] = field()
+    isr: list[Int32] = field()
+    removing_replicas: list[Int32] = field()
+    adding_replicas: list[Int32] = field()
+    leader: Int32 = -1
+    leader_recovery_state: Int8 = field(tag=0)
+    leader_epoch: Int32 = -1
+    partition_epoch: Int32 = -1
+    directories: list[UuidField] = field("1+")
+    eligible_leader_replicas: list[Int32] | None = field("2+", nullable="2+", tag=1, default=None)
+    last_known_elr: list[Int32] | None = field("2+", nullable="2+", tag=2, default=None)
+
+
+@message(api_key=4, versions="0", flexible="0+")
+class ConfigRecord:
+    """Metadata record of type 4."""
+
+    resource_type: Int8 = 0
+    resource_name: Str = ""
+    name: Str = ""
+    value: Str | None = field(nullable="0+")
+
+
+@message(api_key=5, versions="0-2", flexible="0+")
+class PartitionChangeRecord:
+    """Metadata record of type 5."""
+
+    partition_id: Int32 = -1
+    topic_id: UuidField = ZERO_UUID
+    isr: list[Int32] | None = field(nullable="0+", tag=0, default=None)
+    leader: Int32 = field(tag=1, default=-2)
+    replicas: list[Int32] | None = field(nullable="0+", tag=2, default=None)
+    removing_replicas: list[Int32] | None = field(nullable="0+", tag=3, default=None)
+    adding_replicas: list[Int32] | None = field(nullable="0+", tag=4, default=None)
+    leader_recovery_state: Int8 = field(tag=5, default=-1)
+    directories: list[UuidField] | None = field("1+", nullable="1+", tag=8, default=None)
+    eligible_leader_replicas: list[Int32] | None = field("2+", nullable="2+", tag=6, default=None)
+    last_known_elr: list[Int32] | None = field("2+", nullable="2+", tag=7, default=None)
+
+
+@message(api_key=7, versions="0", flexible="0+")
+class FenceBrokerRecord:
+    """Metadata record of type 7."""
+
+    id: Int32 = 0
+    epoch: Int64 = 0
+
+
+@message(api_key=8, versions="0", flexible="0+")
+class UnfenceBrokerRecord:
+    """Metadata record of type 8."""
+
+    id: Int32 = 0
+    epoch: Int64 = 0
+
+
+@message(api_key=9, versions="0", flexible="0+")
+class RemoveTopicRecord:
+    """Metadata record of type 9."""
+
+    topic_id: UuidField = ZERO_UUID
+
+
+@message(api_key=10, versions="0", flexible="0+")
+class DelegationTokenRecord:
+    """Metadata record of type 10."""
+
+    owner: Str = ""
+    requester: Str = ""
+    renewers: list[Str] = field()
+    issue_timestamp: Int64 = 0
+    max_timestamp: Int64 = 0
+    expiration_timestamp: Int64 = 0
+    token_id: Str = ""
+
+
+@message(api_key=11, versions="0", flexible="0+")
+class UserScramCredentialRecord:
+    """Metadata record of type 11."""
+
+    name: Str = ""
+    mechanism: Int8 = 0
+    salt: Bytes = b""
+    stored_key: Bytes = b""
+    server_key: Bytes = b""
+    iterations: Int32 = 0
+
+
+@message(api_key=12, versions="0", flexible="0+")
+class FeatureLevelRecord:
+    """Metadata record of type 12."""
+
+    name: Str = ""
+    feature_level: Int16 = 0
+
+
+@struct
+class EntityData:
+    """Part of ClientQuotaRecord."""
+
+    entity_type: Str = ""
+    entity_name: Str | None = field(nullable="0+")
+
+
+@message(api_key=14, versions="0", flexible="0+")
+class ClientQuotaRecord:
+    """Metadata record of type 14."""
+
+    entity: list[EntityData] = field()
+    key: Str = ""
+    value: Float64 = 0.0
+    remove: Bool = False
+
+
+@message(api_key=15, versions="0", flexible="0+")
+class ProducerIdsRecord:
+    """Metadata record of type 15."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    next_producer_id: Int64 = 0
+
+
+@message(api_key=17, versions="0-3", flexible="0+")
+class BrokerRegistrationChangeRecord:
+    """Metadata record of type 17."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = 0
+    fenced: Int8 = field(tag=0)
+    in_controlled_shutdown: Int8 = field("1+", tag=1)
+    log_dirs: list[UuidField] = field("2+", tag=2)
+    cordoned_log_dirs: list[UuidField] | None = field("3+", nullable="3+", tag=3, default=None)
+
+
+@message(api_key=18, versions="0", flexible="0+")
+class AccessControlEntryRecord:
+    """Metadata record of type 18."""
+
+    id: UuidField = ZERO_UUID
+    resource_type: Int8 = 0
+    resource_name: Str = ""
+    pattern_type: Int8 = 0
+    principal: Str = ""
+    host: Str = ""
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+@message(api_key=19, versions="0", flexible="0+")
+class RemoveAccessControlEntryRecord:
+    """Metadata record of type 19."""
+
+    id: UuidField = ZERO_UUID
+
+
+@message(api_key=20, versions="0", flexible="0+")
+class NoOpRecord:
+    """Metadata record of type 20."""
+
+
+@message(api_key=21, versions="0", flexible="0+")
+class ZkMigrationStateRecord:
+    """Metadata record of type 21."""
+
+    zk_migration_state: Int8 = 0
+
+
+@message(api_key=22, versions="0", flexible="0+")
+class RemoveUserScramCredentialRecord:
+    """Metadata record of type 22."""
+
+    name: Str = ""
+    mechanism: Int8 = 0
+
+
+@message(api_key=23, versions="0", flexible="0+")
+class BeginTransactionRecord:
+    """Metadata record of type 23."""
+
+    name: Str | None = field(nullable="0+", tag=0, default=None)
+
+
+@message(api_key=24, versions="0", flexible="0+")
+class EndTransactionRecord:
+    """Metadata record of type 24."""
+
+
+@message(api_key=25, versions="0", flexible="0+")
+class AbortTransactionRecord:
+    """Metadata record of type 25."""
+
+    reason: Str | None = field(nullable="0+", tag=0, default=None)
+
+
+@message(api_key=26, versions="0", flexible="0+")
+class RemoveDelegationTokenRecord:
+    """Metadata record of type 26."""
+
+    token_id: Str = ""
+
+
+@struct
+class ControllerEndpoint:
+    """Part of RegisterControllerRecord."""
+
+    name: Str = ""
+    host: Str = ""
+    port: UInt16 = 0
+    security_protocol: Int16 = 0
+
+
+@struct
+class ControllerFeature:
+    """Part of RegisterControllerRecord."""
+
+    name: Str = ""
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+@message(api_key=27, versions="0", flexible="0+")
+class RegisterControllerRecord:
+    """Metadata record of type 27."""
+
+    controller_id: Int32 = 0
+    incarnation_id: UuidField = ZERO_UUID
+    zk_migration_ready: Bool = False
+    end_points: list[ControllerEndpoint] = field()
+    features: list[ControllerFeature] = field()
+
+
+@message(api_key=28, versions="0", flexible="0+")
+class ClearElrRecord:
+    """Metadata record of type 28."""
+
+    topic_name: Str = ""

@@ -1,0 +1,196 @@
+"""Records of ``__consumer_offsets`` for streams groups (KIP-1071)."""
+
+from __future__ import annotations
+
+from kbroker.wire.schema import Int16, Int32, Int64, Int8, Str, UInt16, field, message, struct
+
+
+@message(api_key=17, versions="0")
+class StreamsGroupMetadataKey:
+    """Key of record type 17."""
+
+    group_id: Str = field("0")
+
+
+@struct
+class LastAssignmentConfig:
+    """Part of StreamsGroupMetadataValue."""
+
+    key: Str = ""
+    value: Str = ""
+
+
+@message(api_key=17, versions="0", flexible="0+")
+class StreamsGroupMetadataValue:
+    """Value of record type 17."""
+
+    epoch: Int32 = 0
+    metadata_hash: Int64 = 0
+    validated_topology_epoch: Int32 = field(tag=0, default=-1)
+    last_assignment_configs: list[LastAssignmentConfig] | None = field(nullable="0+", tag=1)
+
+
+@message(api_key=19, versions="0")
+class StreamsGroupMemberMetadataKey:
+    """Key of record type 19."""
+
+    group_id: Str = field("0")
+    member_id: Str = field("0")
+
+
+@struct
+class Endpoint:
+    """Part of StreamsGroupMemberMetadataValue."""
+
+    host: Str = ""
+    port: UInt16 = 0
+
+
+@struct
+class KeyValue:
+    """Part of StreamsGroupMemberMetadataValue."""
+
+    key: Str = ""
+    value: Str = ""
+
+
+@message(api_key=19, versions="0", flexible="0+")
+class StreamsGroupMemberMetadataValue:
+    """Value of record type 19."""
+
+    instance_id: Str | None = field(nullable="0+")
+    rack_id: Str | None = field(nullable="0+")
+    client_id: Str = ""
+    client_host: Str = ""
+    rebalance_timeout_ms: Int32 = -1
+    topology_epoch: Int32 = 0
+    process_id: Str = ""
+    user_endpoint: Endpoint | None = field(nullable="0+", default=None)
+    client_tags: list[KeyValue] = field()
+
+
+@message(api_key=20, versions="0")
+class StreamsGroupTargetAssignmentMetadataKey:
+    """Key of record type 20."""
+
+    group_id: Str = field("0")
+
+
+@message(api_key=20, versions="0", flexible="0+")
+class StreamsGroupTargetAssignmentMetadataValue:
+    """Value of record type 20."""
+
+    assignment_epoch: Int32 = 0
+    assignment_timestamp: Int64 = field(tag=0, ignorable=True)
+
+
+@message(api_key=21, versions="0")
+class StreamsGroupTargetAssignmentMemberKey:
+    """Key of record type 21."""
+
+    group_id: Str = field("0")
+    member_id: Str = field("0")
+
+
+@struct
+class TaskIds:
+    """Part of StreamsGroupTargetAssignmentMemberValue."""
+
+    subtopology_id: Str = ""
+    partitions: list[Int32] = field()
+
+
+@message(api_key=21, versions="0", flexible="0+")
+class StreamsGroupTargetAssignmentMemberValue:
+    """Value of record type 21."""
+
+    active_tasks: list[TaskIds] = field()
+    standby_tasks: list[TaskIds] = field()
+    warmup_tasks: list[TaskIds] = field()
+
+
+@message(api_key=22, versions="0")
+class StreamsGroupCurrentMemberAssignmentKey:
+    """Key of record type 22."""
+
+    group_id: Str = field("0")
+    member_id: Str = field("0")
+
+
+@struct
+class StreamsGroupCurrentMemberAssignmentValueTaskIds:
+    """Part of StreamsGroupCurrentMemberAssignmentValue."""
+
+    subtopology_id: Str = ""
+    partitions: list[Int32] = field()
+    assignment_epochs: list[Int32] | None = field(nullable="0+", tag=0)
+
+
+@message(api_key=22, versions="0", flexible="0+")
+class StreamsGroupCurrentMemberAssignmentValue:
+    """Value of record type 22."""
+
+    member_epoch: Int32 = 0
+    previous_member_epoch: Int32 = 0
+    state: Int8 = 0
+    active_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field()
+    standby_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field()
+    warmup_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field()
+    active_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field()
+    standby_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field()
+    warmup_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field()
+
+
+@message(api_key=23, versions="0")
+class StreamsGroupTopologyKey:
+    """Key of record type 23."""
+
+    group_id: Str = field("0")
+
+
+@struct
+class TopicConfig:
+    """Part of StreamsGroupTopologyValue."""
+
+    key: Str = ""
+    value: Str = ""
+
+
+@struct
+class TopicInfo:
+    """Part of StreamsGroupTopologyValue."""
+
+    name: Str = ""
+    partitions: Int32 = 0
+    replication_factor: Int16 = 0
+    topic_configs: list[TopicConfig] = field()
+
+
+@struct
+class CopartitionGroup:
+    """Part of StreamsGroupTopologyValue."""
+
+    source_topics: list[Int16] = field()
+    source_topic_regex: list[Int16] = field()
+    repartition_source_topics: list[Int16] = field()
+
+
+@struct
+class Subtopology:
+    """Part of StreamsGroupTopologyValue."""
+
+    subtopology_id: Str = ""
+    source_topics: list[Str] = field()
+    source_topic_regex: list[Str] = field()
+    state_changelog_topics: list[TopicInfo] = field()
+    repartition_sink_topics: list[Str] = field()
+    repartition_source_topics: list[TopicInfo] = field()
+    copartition_groups: list[CopartitionGroup] = field()
+
+
+@message(api_key=23, versions="0", flexible="0+")
+class StreamsGroupTopologyValue:
+    """Value of record type 23."""
+
+    epoch: Int32 = 0
+    subtopologies: list[Subtopology] = field()
