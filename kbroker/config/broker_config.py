@@ -312,8 +312,6 @@ def _parse(raw: dict[str, str]) -> dict[str, Any]:
     # broker.id is the older name of node.id: either stands for both (KafkaConfig.populateSynonyms).
     if "broker.id" in given:
         given.setdefault("node.id", given["broker.id"])
-    elif "node.id" in given:
-        given["broker.id"] = given["node.id"]
     for name, reason in _REFUSED.items():
         if given.get(name, "").strip() not in ("", "false"):
             raise FatalError(f"{name}: {reason}")
@@ -325,6 +323,8 @@ def _parse(raw: dict[str, str]) -> dict[str, Any]:
             values[name] = key.default_value()
         else:
             raise FatalError(f"{name} is required and has no default")
+    if "broker.id" not in given:
+        values["broker.id"] = values["node.id"]
     return values
 
 

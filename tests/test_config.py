@@ -1,0 +1,164 @@
+"""kbroker's tables of properties against the facts of Apache Kafka 4.3.1 (tests/facts/ConfigFacts.java makes them)."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from kbroker.config import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIG_SYNONYMS,
+    TOPIC_CONFIGS,
+    ConfigDef,
+    ConfigType,
+    InvalidConfig,
+    Password,
+    validate_topic_config,
+    validate_topic_configs,
+)
+from kbroker.config.definition import REQUIRED, ConfigKey, Importance
+
+FACTS = json.loads((Path(__file__).parent / "facts" / "kafka_configs.json").read_text())
+SCOPES: dict[str, ConfigDef] = {"broker": BROKER_CONFIGS, "topic": TOPIC_CONFIGS, "group": GROUP_CONFIGS}
+BY_NAME = {(row[0], row[1]): row for row in FACTS["configs"]}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_every_property_is_what_it_is_in_kafka(scope: str) -> None:
+    for name, key in SCOPES[scope].items():
+        _, _, kind, default, importance, valid, internal, mode = BY_NAME[scope, name]
+        assert key.type.name == kind, name
+        assert ("<required>" if key.default == REQUIRED else key.default) == default, name
+        assert key.importance.value == importance, name
+        assert key.internal == internal, name
+        if scope == "broker":
+            assert key.update_mode.value == mode, name
+        if name not in (
+            "controller.quorum.voters",
+            "controller.quorum.bootstrap.servers",
+        ):  # parsed entry by entry
+            assert (str(key.validator or "") or None) == valid, name
+
+
+def test_every_topic_property_of_kafka_exists() -> None:
+    assert set(TOPIC_CONFIGS) == {row[1] for row in FACTS["configs"] if row[0] == "topic"}
+
+
+def test_topic_synonyms_are_kafkas() -> None:
+    assert {name: [list(pair) for pair in pairs] for name, pairs in TOPIC_CONFIG_SYNONYMS.items()} == FACTS[
+        "topic_synonyms"
+    ]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_defaults_can_be_parsed_validated_and_written_back(scope: str) -> None:
+    for key in SCOPES[scope].values():
+        if key.has_default and key.default is not None:
+            text = key.format(
+                key.parse(key.default) if key.default or not key.validator else key.default_value()
+            )
+            assert text == key.default, key.name
+
+
+def test_every_property_is_described() -> None:
+    for definition in SCOPES.values():
+        for key in definition.values():
+            assert key.doc.endswith("."), key.name
+
+
+def key(kind: ConfigType) -> ConfigKey:
+    return ConfigKey("a.b", kind, None, Importance.LOW, "For a test.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (ConfigType.INT, " 12 ", 12),
+        (ConfigType.INT, "+3", 3),
+        (ConfigType.INT, "-2147483648", -(2**31)),
+        (ConfigType.SHORT, "32767", 32767),
+        (ConfigType.LONG, "9223372036854775807", 2**63 - 1),
+        (ConfigType.BOOLEAN, "TRUE", True),
+        (ConfigType.BOOLEAN, " false", False),
+        (ConfigType.DOUBLE, "1.7976931348623157E308", 1.7976931348623157e308),
+        (ConfigType.DOUBLE, ".5f", 0.5),
+        (ConfigType.LIST, "a , b,c", ["a", "b", "c"]),
+        (ConfigType.LIST, " ", []),
+        (ConfigType.STRING, " x ", "x"),
+    ],
+)
+def test_values_are_read_as_java_reads_them(kind: ConfigType, text: str, value: object) -> None:
+    assert key(kind).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ConfigType.INT, "2147483648"),
+        (ConfigType.INT, "1_000"),
+        (ConfigType.INT, "1k"),
+        (ConfigType.INT, "١"),
+        (ConfigType.INT, ""),
+        (ConfigType.INT, "9" * 100_000),
+        (ConfigType.SHORT, "32768"),
+        (ConfigType.LONG, "9223372036854775808"),
+        (ConfigType.LONG, "1.0"),
+        (ConfigType.BOOLEAN, "yes"),
+        (ConfigType.DOUBLE, "half"),
+    ],
+)
+def test_bad_values_are_named(kind: ConfigType, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"a\.b"):
+        key(kind).parse(text)
+
+
+def test_doubles_are_written_as_java_writes_them() -> None:
+    double = key(ConfigType.DOUBLE)
+    assert double.format(0.5) == "0.5"
+    assert double.format(1.7976931348623157e308) == "1.7976931348623157E308"
+    assert double.format(math.inf) == "Infinity"
+    assert double.format(1e-7) == "1.0E-7"
+
+
+def test_passwords_hide_themselves() -> None:
+    secret = key(ConfigType.PASSWORD).parse("hunter2")
+    assert isinstance(secret, Password)
+    assert "hunter2" not in f"{secret} {secret!r} {secret}" + str([secret])
+    assert secret.value == "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("retention.ms", "-2", "at least -1"),
+        ("retention.ms", "abc", "Not a number"),
+        ("cleanup.policy", "shred", "compact, delete"),
+        ("cleanup.policy", "delete,delete", "repeated"),
+        ("compression.type", "brotli", "uncompressed"),
+        ("min.cleanable.dirty.ratio", "1.5", "no more than 1"),
+        ("compression.gzip.level", "0", "at least 1"),
+        ("leader.replication.throttled.replicas", "1-2", "partition:broker"),
+        ("remote.storage.enable", "true", "tiered"),
+        ("no.such.thing", "1", "Unknown topic config name: no.such.thing"),
+        ("retention.ms", None, "Null value"),
+    ],
+)
+def test_topic_properties_are_judged(name: str, value: str | None, problem: str) -> None:
+    with pytest.raises(InvalidConfig, match=problem) as caught:
+        validate_topic_config(name, value)
+    assert name in caught.value.message
+
+
+def test_topic_properties_that_are_fine() -> None:
+    assert validate_topic_config("cleanup.policy", "compact, delete") == ["compact", "delete"]
+    assert validate_topic_config("cleanup.policy", "") == []
+    assert validate_topic_config("compression.gzip.level", "-1") == -1
+    assert validate_topic_config("leader.replication.throttled.replicas", "0:1,1:2") == ["0:1", "1:2"]
+
+
+def test_topic_properties_that_contradict_each_other() -> None:
+    with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms"):
+        validate_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
+    validate_topic_configs({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
