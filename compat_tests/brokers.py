@@ -42,7 +42,9 @@ class ApacheBroker:
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="compat-apache-"))
-        self._node = ApacheKafka(directory=self._directory)
+        self._node = ApacheKafka(
+            directory=self._directory, heap=("-Xmx768M",), properties={"group.initial.rebalance.delay.ms": "0"}
+        )
         self._node.start()
         self.bootstrap = self._node.bootstrap
         self.data_dir: Path | None = self._node.data_dir

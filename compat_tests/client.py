@@ -29,6 +29,7 @@ MAX_TIMESTAMP = "max_timestamp"
 #: Everything that a client may be able to do; see :class:`Client`.
 ALL_FEATURES = frozenset(
     {
+        "read",
         "create_topic",
         "delete_topic",
         "create_partitions",
@@ -52,7 +53,6 @@ ALL_FEATURES = frozenset(
         "unknown_topic_error",
         "auto_create_topic",
         "no_auto_create",
-        "several_codec_batches",
         "groups",
         *(f"codec_{codec}" for codec in CODECS),
     }

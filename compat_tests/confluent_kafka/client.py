@@ -153,7 +153,9 @@ class ConfluentKafkaClient(Client):
              max_partition_bytes: int | None = None) -> list[Record]:
         deadline = time.monotonic() + timeout
         configs: dict[str, object] = {
-            "fetch.wait.max.ms": max_wait_ms, "fetch.min.bytes": min_bytes, "socket.timeout.ms": max_wait_ms + 30000,
+            "fetch.wait.max.ms": max_wait_ms,
+            "fetch.min.bytes": min_bytes,
+            "socket.timeout.ms": max_wait_ms + 30000,
         }
         if max_partition_bytes is not None:
             configs["max.partition.fetch.bytes"] = max_partition_bytes
@@ -164,6 +166,10 @@ class ConfluentKafkaClient(Client):
         consumer = self._consumer(**configs)
         records: list[Record] = []
         try:
+            # assign() of an unknown topic stays silent in librdkafka; its metadata call tells.
+            unknown = consumer.list_topics(topic, timeout=30).topics[topic].error
+            if unknown is not None:
+                raise _translate(unknown)
             offset = {EARLIEST: confluent_kafka.OFFSET_BEGINNING, LATEST: confluent_kafka.OFFSET_END}.get(
                 start, start)  # type: ignore[arg-type]
             consumer.assign([TopicPartition(topic, partition, offset)])  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 
@@ -26,7 +27,7 @@ class KafkaPythonClient(Client):
 
     name = "kafka-python"
     version = kafka.__version__
-    features = ALL_FEATURES - {"groups"}
+    features = ALL_FEATURES - {"groups", "null_header_value"}
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -91,9 +92,9 @@ class KafkaPythonClient(Client):
         resets = {name: None for name, value in configs.items() if value is None}
         try:
             if values:
-                self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, values)])
+                _check(self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, values)]), topic)
             if resets:
-                self.admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, topic, resets)])
+                _check(self.admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, topic, resets)]), topic)
         except KafkaError as error:
             raise _translate(error) from error
 
@@ -150,7 +151,7 @@ class KafkaPythonClient(Client):
         records: list[Record] = []
         try:
             where = TopicPartition(topic, partition)
-            if consumer.partitions_for_topic(topic) is None:
+            if not consumer.partitions_for_topic(topic):
                 raise ClientError("UNKNOWN_TOPIC_OR_PARTITION", topic)
             consumer.assign([where])
             if start == EARLIEST:
@@ -199,6 +200,16 @@ class KafkaPythonClient(Client):
             raise _translate(error) from error
         finally:
             consumer.close()
+
+
+def _check(told: object, topic: str) -> None:
+    """kafka-python 3 answers {resource type: {name: "OK" or the text of the error}}."""
+    assert isinstance(told, dict)
+    for by_name in told.values():
+        text = str(by_name.get(topic, "OK"))
+        if text != "OK":
+            number = re.match(r"\[Error (-?\d+)\]", text)
+            raise ClientError(error_name(int(number[1])) if number else text, text)
 
 
 def _entries(told: object, topic: str) -> dict[str, dict[str, str | None]]:

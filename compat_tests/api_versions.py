@@ -1,0 +1,33 @@
+"""Which APIs a broker serves, asked with the simplest request that there is (ApiVersions v0 on a plain socket)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+
+def _receive_exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            raise ConnectionError("the broker closed the connection")
+        data += piece
+    return data
+
+
+def served_apis(bootstrap: str) -> dict[int, tuple[int, int]]:
+    """API key -> (lowest, highest version) as the broker at `bootstrap` advertises them."""
+    host, port = bootstrap.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        body = struct.pack(">hhih", 18, 0, 1, -1)
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", _receive_exactly(connection, 4))
+        reply = _receive_exactly(connection, size)
+    _, _, count = struct.unpack_from(">ihi", reply)
+    rows = (struct.unpack_from(">hhh", reply, 10 + 6 * index) for index in range(count))
+    return {key: (low, high) for key, low, high in rows}
+
+
+#: JoinGroup: with it the broker serves classic groups.
+JOIN_GROUP = 11

@@ -1,0 +1,202 @@
+"""Adapter for kcat: every call is one run of the program."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from itertools import groupby
+
+from compat_tests.client import (
+    ALL_FEATURES,
+    EARLIEST,
+    LATEST,
+    Client,
+    ClientError,
+    Cluster,
+    ReadTimeout,
+    Record,
+)
+
+#: What librdkafka says for the broker's errors that the cases ask for.
+_ERRORS = {
+    "Unknown topic or partition": "UNKNOWN_TOPIC_OR_PARTITION",
+    "Message size too large": "MESSAGE_TOO_LARGE",
+    "Offset out of range": "OFFSET_OUT_OF_RANGE",
+    "failed to validate record": "INVALID_RECORD",
+}
+
+_NO_ADMIN = {
+    "create_topic",
+    "delete_topic",
+    "create_partitions",
+    "delete_records",
+    "describe_configs",
+    "alter_configs",
+}
+
+
+def _version() -> str:
+    try:
+        text = subprocess.run(["kcat", "-V"], capture_output=True, text=True).stdout
+    except OSError:
+        return "?"
+    found = re.search(r"Version (\S+) .*librdkafka (\S+)", text)
+    return f"{found[1]} (librdkafka {found[2]})" if found else "?"
+
+
+class KcatClient(Client):
+    """kcat as a person at a shell uses it."""
+
+    name = "kcat"
+    version = _version()
+    features = ALL_FEATURES - _NO_ADMIN - {
+        "groups",
+        # The program has no options for these.
+        "offset_of_max_timestamp",
+        "produced_offsets",
+        "produced_timestamps",
+        "null_header_value",
+        "no_auto_create",
+    }
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def _kcat(self, *arguments: str, stdin: bytes = b"", timeout: float = 60) -> subprocess.CompletedProcess[bytes]:
+        command = ["kcat", "-b", self._bootstrap, "-X", "topic.metadata.refresh.fast.interval.ms=50", *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, timeout=timeout)
+
+    @staticmethod
+    def _fail(result: subprocess.CompletedProcess[bytes]) -> ClientError:
+        text = result.stderr.decode(errors="replace")
+        for said, name in _ERRORS.items():
+            if said in text:
+                return ClientError(name, text.strip())
+        return ClientError("KCAT_FAILED", text.strip() or f"exit code {result.returncode}")
+
+    def _metadata(self, *arguments: str) -> dict[str, object]:
+        result = self._kcat("-L", "-J", "-m", "20", *arguments)
+        if result.returncode:
+            raise self._fail(result)
+        told: dict[str, object] = json.loads(result.stdout)
+        return told
+
+    def list_topics(self) -> set[str]:
+        return {topic["topic"] for topic in self._metadata()["topics"]}  # type: ignore[attr-defined, index]
+
+    def partition_count(self, topic: str) -> int:
+        for found in self._metadata()["topics"]:  # type: ignore[attr-defined]
+            if found["topic"] == topic:
+                return len(found["partitions"])
+        raise ClientError("UNKNOWN_TOPIC_OR_PARTITION", topic)
+
+    def describe_cluster(self) -> Cluster:
+        told = self._metadata()
+        brokers = []
+        for node in told["brokers"]:  # type: ignore[attr-defined]
+            host, port = node["name"].rsplit(":", 1)
+            brokers.append((node["id"], host, int(port)))
+        return Cluster(None, told["controllerid"], tuple(brokers))  # type: ignore[arg-type]
+
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        acks: int = -1,
+        compression: str = "none",
+        idempotent: bool = False,
+        max_request_size: int | None = None,
+        linger_ms: int = 5,
+        timeout: float = 30,
+    ) -> list[int]:
+        # Partition and headers are options of a run; null and empty need their own, since -Z turns empty into null.
+        def kind(record: Record) -> tuple[object, ...]:
+            return (record.partition, record.headers, record.key is None, record.key == b"", record.value is None)
+
+        for (partition, headers, no_key, empty_key, no_value), group in groupby(records, kind):
+            options = ["-P", "-t", topic, "-p", str(partition), "-D", "\x1e", "-z", compression]
+            options += ["-X", f"acks={acks}", "-X", f"linger.ms={linger_ms}"]
+            options += ["-X", f"message.timeout.ms={int(timeout * 1000)}"]
+            options += ["-X", f"enable.idempotence={str(idempotent).lower()}"]
+            if max_request_size:
+                options += ["-X", f"message.max.bytes={max_request_size}"]
+            for name, value in headers:  # type: ignore[attr-defined]
+                options += ["-H", f"{name}={(value or b'').decode()}"]
+            if not no_key:
+                options += ["-K", "\x1f"]
+            if no_value:
+                options.append("-Z")
+            lines = []
+            for record in group:
+                key = b"" if record.key is None else record.key + b"\x1f"
+                lines.append(key + (record.value or b""))
+            result = self._kcat(*options, stdin=b"\x1e".join(lines) + (b"\x1e" if len(lines) == 1 else b""),
+                                timeout=timeout + 30)
+            if result.returncode or b"% ERROR" in result.stderr or b"Delivery failed" in result.stderr:
+                raise self._fail(result)
+        return [-1] * len(records)
+
+    def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        start: int | str = EARLIEST,
+        count: int = 1,
+        *,
+        timeout: float = 30,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int | None = None,
+        max_partition_bytes: int | None = None,
+    ) -> list[Record]:
+        offset = {EARLIEST: "beginning", LATEST: "end"}.get(str(start), str(start))
+        options = ["-C", "-t", topic, "-p", str(partition), "-o", offset, "-c", str(count), "-J", "-u"]
+        options += ["-X", f"fetch.wait.max.ms={max_wait_ms}", "-X", f"fetch.min.bytes={min_bytes}"]
+        options += ["-X", f"socket.timeout.ms={max_wait_ms + 30000}", "-X", "topic.auto.offset.reset=error"]
+        if max_partition_bytes is not None:
+            options += ["-X", f"max.partition.fetch.bytes={max_partition_bytes}"]
+        if max_bytes is not None:
+            options += ["-X", f"fetch.max.bytes={max_bytes}", "-X", f"message.max.bytes={max_bytes}"]
+        try:
+            result = self._kcat(*options, timeout=timeout)
+        except subprocess.TimeoutExpired as expired:
+            raise ReadTimeout(self._records(expired.stdout or b"")) from None
+        records = self._records(result.stdout)
+        if len(records) < count:
+            raise self._fail(result)
+        return records
+
+    @staticmethod
+    def _records(output: bytes) -> list[Record]:
+        records = []
+        for line in output.decode(errors="surrogateescape").split("\n"):
+            if not line.startswith("{"):
+                continue
+            item = json.loads(line)
+            names = item.get("headers", [])
+            records.append(
+                Record(
+                    value=None if item.get("payload") is None else item["payload"].encode(),
+                    key=None if item.get("key") is None else item["key"].encode(),
+                    headers=tuple(
+                        (names[index], None if names[index + 1] is None else names[index + 1].encode())
+                        for index in range(0, len(names), 2)
+                    ),
+                    timestamp=item["ts"],
+                    partition=item["partition"],
+                    offset=item["offset"],
+                    timestamp_type={"create": "CreateTime", "logappend": "LogAppendTime"}.get(item["tstype"]),
+                )
+            )
+        return records
+
+    def list_offset(self, topic: str, partition: int, spec: int | str) -> int:
+        time = {EARLIEST: -2, LATEST: -1}.get(str(spec), spec)
+        result = self._kcat("-Q", "-t", f"{topic}:{partition}:{time}")
+        found = re.search(rb"offset (-?\d+)", result.stdout)
+        if result.returncode or found is None:
+            raise self._fail(result)
+        return int(found[1])

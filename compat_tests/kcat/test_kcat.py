@@ -1,0 +1,5 @@
+"""The cases through kcat."""
+
+from compat_tests.suite import suite
+
+test_case, client = suite("kcat")
