@@ -14,11 +14,13 @@ from kbroker.coordinator.result import Token
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
-from kbroker.wire.primitives import read_int16
 from kbroker.wire.records.consumer_protocol import ConsumerProtocolSubscription
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type whose member metadata names topics; Connect and others use their own."""
+
+_VERSION_BYTES = 2
+"""The metadata opens with its version as int16."""
 
 
 class ClassicGroupState(Enum):
@@ -235,11 +237,10 @@ class ClassicGroup:
         try:
             for member in self.members.values():
                 metadata = member.metadata(self.protocol_name)
-                version, start = read_int16(metadata, 0)
-                if version < 0:
+                if len(metadata) < _VERSION_BYTES or metadata[0] & 0x80:
                     return None
                 # Version 0's fields open every later version, so they are all that is read.
-                subscription, _ = decode(ConsumerProtocolSubscription, 0, metadata, start)
+                subscription, _ = decode(ConsumerProtocolSubscription, 0, metadata, _VERSION_BYTES)
                 topics.update(subscription.topics)
         except WireError:
             return None

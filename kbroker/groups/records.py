@@ -36,7 +36,7 @@ _GROUP_METADATA_VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A committed offset. Times are ms since the epoch; ``expire_timestamp_ms`` only where a client set it."""
+    """A committed offset. Times are ms since the epoch; the expiry only where a client set one."""
 
     offset: int
     leader_epoch: int = -1

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,4 +22,17 @@ class GroupSettings:
     offsets_retention_check_interval_ms: int = 600_000
 
     new_member_join_timeout_ms: int = 300_000
-    """How long a new member's JoinGroup may wait before the member counts as lost (not configurable in Kafka)."""
+    """How long a new member may wait in JoinGroup before it counts as lost (fixed in Kafka)."""
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> GroupSettings:
+        """The settings of a node's configuration."""
+        return cls(
+            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+            group_max_size=config.group_max_size,
+            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+            offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        )

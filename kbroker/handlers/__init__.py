@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-_NOT_APIS = frozenset({"registration", "context", "leaders"})
+_NOT_APIS = frozenset({"registration", "context", "leaders", "internal_topics"})
 
 
 def load_handlers() -> None:

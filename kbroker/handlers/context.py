@@ -100,6 +100,8 @@ class Services:
     log_manager: LogManager
     fetch_sessions: FetchSessionCache
     producer_ids: Any
+    groups: Any = None
+    """The group coordinator's driver (``node.coordinator_driver``)."""
     extra: dict[str, Any] = field(default_factory=dict)
 
 

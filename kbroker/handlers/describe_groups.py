@@ -1,0 +1,36 @@
+"""DescribeGroups (key 15): state, members and assignments of classic groups.
+
+Served: 0 to 6. 3: authorized operations; 4: static members; 5: flexible; 6: GROUP_ID_NOT_FOUND (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+VERSIONS = Versions(0, 6)
+
+_ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: without an authorizer everybody may do all of them."""
+
+
+@handler(DescribeGroupsRequest, versions=VERSIONS)
+async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> DescribeGroupsResponse:
+    """Describe each group; one that is not there is Dead."""
+    described = []
+    for group_id in request.groups:
+        try:
+            shard = await ctx.services.groups.loaded_shard(group_id)
+            entry = shard.describe_group(group_id, ctx.api_version)
+        except ApiError as error:
+            entry = DescribedGroup(group_id=group_id, error_code=error.code)
+        if request.include_authorized_operations and not entry.error_code:
+            entry.authorized_operations = _ALL_GROUP_OPERATIONS
+        described.append(entry)
+    return DescribeGroupsResponse(groups=described)

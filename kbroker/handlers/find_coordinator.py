@@ -1,0 +1,79 @@
+"""FindCoordinator (key 10): which node coordinates a group.
+
+Served: 0 to 6. 1: key type; 4: several keys at once (KIP-699); 5, 6: newer error codes and share groups.
+Only groups have a coordinator here: a transactional id is answered with INVALID_REQUEST, as a key type that
+the broker does not know is in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.internal_topics import ensure_internal_topic
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+VERSIONS = Versions(0, 6)
+
+_GROUP = 0
+
+
+class _Node(NamedTuple):
+    id: int = -1
+    host: str = ""
+    port: int = -1
+
+
+@handler(FindCoordinatorRequest, versions=VERSIONS)
+async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCoordinatorResponse:
+    """Find each key's coordinator; the topic that holds the groups is made at the first question."""
+    keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
+    coordinators = []
+    for key in keys:
+        node, error, message = _Node(), ErrorCode.NONE, None
+        try:
+            node = await _coordinator(request.key_type, key, ctx)
+        except ApiError as failure:
+            error, message = failure.code, failure.message
+        coordinators.append(
+            Coordinator(
+                key=key,
+                node_id=node.id,
+                host=node.host,
+                port=node.port,
+                error_code=error,
+                error_message=message,
+            )
+        )
+    if ctx.api_version >= 4:
+        return FindCoordinatorResponse(coordinators=coordinators)
+    only = coordinators[0]
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:
+    if key_type != _GROUP:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "this broker coordinates groups only")
+    services = ctx.services
+    topic = await ensure_internal_topic(services, services.groups.TOPIC)
+    index = services.groups.partition_for(key)
+    assigned = None if index is None else topic.partitions.get(index)
+    if assigned is None or assigned.leader < 0:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    broker = services.metadata.image.brokers.get(assigned.leader)
+    endpoint = broker.endpoints.get(ctx.connection.listener_name) if broker is not None else None
+    if endpoint is None:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _Node(assigned.leader, endpoint.host, endpoint.port)

@@ -1,0 +1,28 @@
+"""Heartbeat (key 12): a classic member is alive, and learns of rebalances.
+
+Served: 0 to 4. 3: static members (KIP-345); 4: flexible.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+VERSIONS = Versions(0, 4)
+
+
+@handler(HeartbeatRequest, versions=VERSIONS)
+async def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
+    """Keep the session; the error code tells whether to join again."""
+    groups = ctx.services.groups
+    try:
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        shard = await groups.loaded_shard(request.group_id)
+        return HeartbeatResponse(error_code=shard.heartbeat(request, groups.now_ms()))
+    except ApiError as error:
+        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return HeartbeatResponse()  # The member did its part; its session starts anew after the load.
+        return HeartbeatResponse(error_code=error.code)

@@ -1,0 +1,53 @@
+"""Topics that the broker makes for itself when they are first needed (Kafka's ``AutoTopicCreationManager``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import Services
+from kbroker.raft_metadata.controller.topics import NewTopic
+
+
+def _consumer_offsets(services: Services) -> NewTopic:
+    config = services.config
+    return NewTopic(
+        name="__consumer_offsets",
+        num_partitions=config.offsets_topic_num_partitions,
+        replication_factor=_affordable(services, config.offsets_topic_replication_factor),
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+        ),
+    )
+
+
+_INTERNAL_TOPICS = {"__consumer_offsets": _consumer_offsets}
+
+
+def _affordable(services: Services, replication_factor: int) -> int:
+    """The configured factor, or as many nodes as there are: a node alone must serve groups too.
+
+    Kafka refuses here and asks for a changed ``offsets.topic.replication.factor``; its own examples and images
+    all change it for a single node.
+    """
+    return max(1, min(replication_factor, len(services.metadata.image.alive_brokers())))
+
+
+async def ensure_internal_topic(services: Services, name: str) -> Any:
+    """The topic's image, created if need be. `ApiError` COORDINATOR_NOT_AVAILABLE if it cannot be."""
+    topic = services.metadata.image.topics.by_name.get(name)
+    if topic is not None:
+        return topic
+    wanted = _INTERNAL_TOPICS[name](services)
+    created = await services.metadata.submit(
+        lambda controller, now_ms: controller.topics.create_topics([wanted])
+    )
+    outcome = created[name]
+    if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, outcome.message)
+    topic = services.metadata.image.topics.by_name.get(name)
+    if topic is None:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return topic

@@ -1,0 +1,31 @@
+"""LeaveGroup (key 13): members go, one by one or in a batch.
+
+Served: 0 to 5. 3: several members, by instance id too (KIP-345); 4: flexible; 5: reason (KIP-800).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+
+VERSIONS = Versions(0, 5)
+
+
+@handler(LeaveGroupRequest, versions=VERSIONS)
+async def handle(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupResponse:
+    """Remove the members; each has its own error from version 3 on."""
+    batched = ctx.api_version >= 3
+    identities = request.members if batched else [MemberIdentity(member_id=request.member_id)]
+    try:
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        members = await ctx.services.groups.submit(
+            request.group_id, lambda shard, now_ms: shard.leave_group(request.group_id, identities, now_ms)
+        )
+    except ApiError as error:
+        return LeaveGroupResponse(error_code=error.code)
+    if batched:
+        return LeaveGroupResponse(members=members)
+    return LeaveGroupResponse(error_code=members[0].error_code)

@@ -1,0 +1,23 @@
+"""ListGroups (key 16): the groups that this node coordinates.
+
+Served: 0 to 5. 3: flexible; 4: filter by state (KIP-518); 5: filter by type (KIP-848).
+"""
+
+from __future__ import annotations
+
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+VERSIONS = Versions(0, 5)
+
+
+@handler(ListGroupsRequest, versions=VERSIONS)
+async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
+    """List groups; filters that nothing matches give an empty list."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    groups = []
+    for shard in await ctx.services.groups.loaded_shards():
+        groups += shard.list_groups(states, types)
+    return ListGroupsResponse(groups=groups)

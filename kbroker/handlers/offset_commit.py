@@ -1,0 +1,96 @@
+"""OffsetCommit (key 8): remember how far a group has read.
+
+Served: 2 to 10. 2-4: retention time; 6: leader epoch; 7: static members; 8: flexible; 9: KIP-848's errors;
+10: topics by id (KIP-848).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+VERSIONS = Versions(2, 10)
+
+
+@handler(OffsetCommitRequest, versions=VERSIONS)
+async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
+    """Commit the offsets of the partitions that exist; the others get their error, the rest is served."""
+    by_id = ctx.api_version >= 10
+    refused: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]] = {}
+    valid = []
+    for topic in request.topics:
+        kept = _resolve(topic, by_id, refused, ctx)
+        if kept:
+            valid.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=kept))
+    response = OffsetCommitResponse()
+    if valid:
+        asked, request.topics = request.topics, valid
+        try:
+            response = await ctx.services.groups.submit(
+                request.group_id,
+                lambda shard, now_ms: shard.commit_offsets(request, ctx.api_version, now_ms),
+            )
+        except ApiError as error:
+            request.topics = asked
+            return _all_failed(request, error.code)
+    answered = {(topic.name, bytes(topic.topic_id)): topic for topic in response.topics}
+    for (name, topic_id), partitions in refused.items():
+        found = answered.get((name, topic_id))
+        if found is None:
+            response.topics.append(
+                OffsetCommitResponseTopic(name=name, topic_id=Uuid(topic_id), partitions=partitions)
+            )
+        else:
+            found.partitions += partitions
+    return response
+
+
+def _resolve(
+    topic: OffsetCommitRequestTopic,
+    by_id: bool,
+    refused: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]],
+    ctx: RequestContext,
+) -> list[OffsetCommitRequestPartition]:
+    """Fill in the topic's name or id; returns the partitions that exist."""
+    topics = ctx.services.metadata.image.topics
+    found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
+    missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and found is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if found is not None:
+        topic.name, topic.topic_id = found.name, found.id
+    elif not by_id:
+        topic.topic_id = ZERO_UUID
+    kept: list[OffsetCommitRequestPartition] = []
+    for partition in topic.partitions:
+        if found is not None and partition.partition_index in found.partitions:
+            kept.append(partition)
+        else:
+            refused.setdefault((topic.name, bytes(topic.topic_id)), []).append(
+                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=missing)
+            )
+    return kept
+
+
+def _all_failed(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,52 @@
+"""OffsetDelete (key 47): forget offsets of topics that a group no longer reads. Served: 0 (KIP-496)."""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+VERSIONS = Versions(0, 0)
+
+
+@handler(OffsetDeleteRequest, versions=VERSIONS)
+async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
+    """Delete the offsets of partitions that exist; the others get UNKNOWN_TOPIC_OR_PARTITION."""
+    topics = ctx.services.metadata.image.topics
+    valid, unknown = [], []
+    for topic in request.topics:
+        image = topics.by_name.get(topic.name)
+        existing = set() if image is None else set(image.partitions)
+        known = [partition for partition in topic.partitions if partition.partition_index in existing]
+        missing = [
+            OffsetDeleteResponsePartition(
+                partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            for partition in topic.partitions
+            if partition.partition_index not in existing
+        ]
+        if known:
+            valid.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))
+        if missing:
+            unknown.append(OffsetDeleteResponseTopic(name=topic.name, partitions=missing))
+    wanted = OffsetDeleteRequest(group_id=request.group_id, topics=valid)
+    try:
+        response: OffsetDeleteResponse = await ctx.services.groups.submit(
+            request.group_id, lambda shard, now_ms: shard.delete_offsets(wanted)
+        )
+    except ApiError as error:
+        return OffsetDeleteResponse(error_code=error.code)
+    by_name = {topic.name: topic for topic in response.topics}
+    for entry in unknown:
+        if entry.name in by_name:
+            by_name[entry.name].partitions += entry.partitions
+        else:
+            response.topics.append(entry)
+    return response

@@ -1,0 +1,135 @@
+"""OffsetFetch (key 9): how far groups have read.
+
+Served: 1 to 10. 2: all partitions; 5: leader epoch; 6: flexible; 7: require_stable; 8: several groups (KIP-709);
+9: member epoch (KIP-848); 10: topics by id. No offset is ever pending in a transaction here, so stable
+and committed are the same.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.types import ZERO_UUID
+from kbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+VERSIONS = Versions(1, 10)
+
+
+@handler(OffsetFetchRequest, versions=VERSIONS)
+async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
+    """Answer for each group; below version 8 there is one, in the response's own fields."""
+    if ctx.api_version >= 8:
+        return OffsetFetchResponse(groups=[await _fetch(group, ctx) for group in request.groups])
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    group = await _fetch(OffsetFetchRequestGroup(group_id=request.group_id, topics=topics), ctx)
+    return _single(group, topics, ctx.api_version)
+
+
+async def _fetch(group: OffsetFetchRequestGroup, ctx: RequestContext) -> OffsetFetchResponseGroup:
+    by_id = ctx.api_version >= 10
+    image_topics = ctx.services.metadata.image.topics
+    unknown: list[OffsetFetchResponseTopics] = []
+    if by_id and group.topics is not None:
+        known = []
+        for topic in group.topics:
+            found = image_topics.by_id.get(topic.topic_id)
+            if found is None:
+                unknown.append(_unknown(topic))
+            else:
+                topic.name = found.name
+                known.append(topic)
+        group.topics = known
+    ids = {
+        topic.name: image_topics.by_name[topic.name].id
+        for topic in group.topics or ()
+        if topic.name in image_topics.by_name
+    }
+    try:
+        if ctx.api_version >= 9 and group.member_id and not group.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        shard = await ctx.services.groups.loaded_shard(group.group_id)
+    except ApiError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    fetched: OffsetFetchResponseGroup = shard.fetch_offsets(group, ids)
+    if by_id:
+        for entry in fetched.topics:
+            current = image_topics.by_name.get(entry.name)
+            entry.topic_id = ZERO_UUID if current is None else current.id
+        fetched.topics = [entry for entry in fetched.topics if entry.topic_id != ZERO_UUID]
+    fetched.topics += unknown
+    return fetched
+
+
+def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=-1,
+                committed_leader_epoch=-1,
+                metadata="",
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def _single(
+    group: OffsetFetchResponseGroup, asked: list[OffsetFetchRequestTopics] | None, api_version: int
+) -> OffsetFetchResponse:
+    """The response of the versions for one group; version 1 can only tell an error partition by partition."""
+    if group.error_code and api_version < 2:
+        partitions = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=-1,
+                        committed_leader_epoch=-1,
+                        metadata="",
+                        error_code=group.error_code,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked or ()
+        ]
+        return OffsetFetchResponse(topics=partitions)
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=each.partition_index,
+                        committed_offset=each.committed_offset,
+                        committed_leader_epoch=each.committed_leader_epoch,
+                        metadata=each.metadata,
+                        error_code=each.error_code,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )

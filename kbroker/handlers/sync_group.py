@@ -1,0 +1,29 @@
+"""SyncGroup (key 14): the leader brings the assignment, every member takes its own.
+
+Served: 0 to 5. 3: static members (KIP-345); 4: flexible; 5: protocol type and name (KIP-559).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+VERSIONS = Versions(0, 5)
+
+
+@handler(SyncGroupRequest, versions=VERSIONS)
+async def handle(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupResponse:
+    """Answer when the leader's assignment is stored, or at once where it is an error."""
+    try:
+        if ctx.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        groups = ctx.services.groups
+        reply = await groups.submit(request.group_id, lambda shard, now_ms: shard.sync_group(request, now_ms))
+        response: SyncGroupResponse = await groups.resolve(reply, ctx.connection)
+        return response
+    except ApiError as error:
+        return SyncGroupResponse(error_code=error.code)
