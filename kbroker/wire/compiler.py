@@ -1,12 +1,13 @@
 """Codecs for declared messages: Python source generated per (class, version), compiled on first use.
 
-The code is what one would write by hand: nested structs inline, adjacent fixed-width fields (and the first byte of
-whatever follows them) in one ``Struct.unpack_from`` or ``pack``, varints of one byte without a call. ``source_of``
-shows it.
+The code is what one would write by hand: nested structs inline, adjacent fixed-width fields (and the first
+byte of whatever follows them) in one ``Struct.unpack_from`` or ``pack``, varints of one byte without a
+call. ``source_of`` shows it.
 
-Hostile input: every length and count is compared with what is left of the buffer before anything is allocated,
-counts with regard to the smallest element; what slips through to ``struct`` or an index (a fixed part cut short) is
-turned into ``WireError`` here. Unknown tagged fields are skipped, and bytes left over are the caller's to judge.
+Hostile input: every length and count is compared with what is left of the buffer before anything is
+allocated, counts with regard to the smallest element; what slips through to ``struct`` or an index (a fixed
+part cut short) is turned into ``WireError`` here. Unknown tagged fields are skipped, and bytes left over
+are the caller's to judge.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple
 def encode(message: Any, version: int) -> bytes:
     """Encode a message, records included, into one ``bytes``.
 
-    ``EncodeError`` if a value does not fit its type, or the version cannot carry it. ``KeyError`` if the class
-    has no such version.
+    ``EncodeError`` if a value does not fit its type, or the version cannot carry it. ``KeyError`` if the
+    class has no such version.
     """
     try:
         return b"".join(encode_parts(message, version))  # type: ignore[arg-type]
@@ -85,7 +86,7 @@ def encode_parts(message: Any, version: int) -> list[Part]:
 
 
 def compile_decoder(cls: type[Any], version: int) -> _Decoder:
-    """Compile (again) the decoder of one version and remember it. ``KeyError`` for a version it does not have."""
+    """Compile the decoder of one version and remember it; ``KeyError`` if there is no such version."""
     generator = _DecoderSource(cls, version)
     decoder: _Decoder = generator.compile()
     cls.__decoders__[version] = decoder
@@ -93,7 +94,7 @@ def compile_decoder(cls: type[Any], version: int) -> _Decoder:
 
 
 def compile_encoder(cls: type[Any], version: int) -> _Encoder:
-    """Compile (again) the encoder of one version and remember it. ``KeyError`` for a version it does not have."""
+    """Compile the encoder of one version and remember it; ``KeyError`` if there is no such version."""
     generator = _EncoderSource(cls, version)
     encoder: _Encoder = generator.compile()
     cls.__encoders__[version] = encoder

@@ -9,14 +9,14 @@ A connection reads like this::
             header, offset = decode_request_header(frame)
             request, _ = decode(API_KEYS[header.api_key].request, header.api_version, frame, offset)
 
-A frame comes out as a writable ``memoryview`` without its four bytes of size. The reader never writes to those bytes
-again nor reuses their buffer, so that a handler may hold the view as long as it wants, and change the bytes (the log
-patches base offsets in place).
+A frame comes out as a writable ``memoryview`` without its four bytes of size. The reader never writes to
+those bytes again nor reuses their buffer, so that a handler may hold the view as long as it wants, and
+change the bytes (the log patches base offsets in place).
 
 Copies: small frames are views into the chunk that they were received in. A frame larger than the chunk moves
-once, while small, to a buffer of its own, into which the socket then reads directly. Memory: a buffer has at most four
-times the bytes received of its frame, whatever size the frame declares, except that a connection which has just
-sent a frame of N bytes gets a buffer of up to N (at most 2 MiB) for the next.
+once, while small, to a buffer of its own, into which the socket then reads directly. Memory: a buffer has
+at most four times the bytes received of its frame, whatever size the frame declares, except that a
+connection which has just sent a frame of N bytes gets a buffer of up to N (at most 2 MiB) for the next.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ _LEAST_ROOM: Final = 512
 _SIZE: Final = struct.Struct(">i")
 _SIZE_AND_KEY: Final = struct.Struct(">ih")
 
-_HTTP_VERBS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+_HTTP_VERBS: Final = frozenset(
+    (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+)
 
 
 class FrameReader:
     """Cuts a stream of bytes into frames.
 
-    ``limit``: the largest frame, in bytes without the size field; may be changed at any time (it is raised after
-    authentication). ``api_keys``: the keys that a request may have, looked at as soon as six bytes are there;
-    ``None`` on the client's side, where frames are responses.
+    ``limit``: the largest frame, in bytes without the size field; may be changed at any time (it is raised
+    after authentication). ``api_keys``: the keys that a request may have, looked at as soon as six bytes
+    are there; ``None`` on the client's side, where frames are responses.
 
     After a ``WireError`` the stream is lost: every further call raises it again.
     """
@@ -127,8 +129,8 @@ class FrameReader:
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Copy bytes in, for those who have them already.
 
-        Takes complete frames only as fast as they are taken out: bytes behind a refused size are dropped, since
-        ``next_frame`` raises.
+        Takes complete frames only as fast as they are taken out: bytes behind a refused size are dropped,
+        since ``next_frame`` raises.
         """
         rest = memoryview(data)
         while rest:
@@ -161,8 +163,8 @@ class FrameReader:
     def next_frame(self) -> memoryview | None:
         """The next complete frame, or ``None`` until more bytes have come.
 
-        ``FrameTooLarge``, ``UnknownApi``, ``NotKafka`` or another ``WireError`` as soon as the bytes that show it
-        have come.
+        ``FrameTooLarge``, ``UnknownApi``, ``NotKafka`` or another ``WireError`` as soon as the bytes that
+        show it have come.
         """
         size = self._size
         if size is None:
@@ -178,7 +180,8 @@ class FrameReader:
         self._start = stop
         self._size = None
         if size > _LARGE_CHUNK:
-            # The next frame will likely be as large: read its head into a small chunk and the body to its place.
+            # The next frame will likely be as large: read its head into a small chunk and the body to its
+            # place.
             self._credit = min(size + 4, _MOST_CREDIT)
             self._chunk_size = _SMALL_CHUNK
         else:
@@ -223,7 +226,7 @@ class FrameReader:
     def _refuse(self, size: int) -> None:
         start = bytes(self._view[self._start : self._start + 4])
         if start[:2] == b"\x16\x03":
-            self._fail(NotKafka("a TLS handshake on a plaintext listener; the client's security.protocol is SSL"))
+            self._fail(NotKafka("a TLS handshake on a plaintext listener (security.protocol=SSL in the client?)"))
         if start in _HTTP_VERBS:
             self._fail(NotKafka("an HTTP request on a Kafka listener"))
         if size > self.limit:
@@ -241,16 +244,16 @@ class FrameReader:
 
 def response_parts(api_key: int, api_version: int, correlation_id: int, response: Any) -> list[Part]:
     """A whole response for the socket: size, header and body; records are parts of their own, not copied."""
-    return _framed(encode_response_header(api_key, api_version, correlation_id), encode_parts(response, api_version))
+    header = encode_response_header(api_key, api_version, correlation_id)
+    return _framed(header, encode_parts(response, api_version))
 
 
 def request_parts(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None, request: Any
 ) -> list[Part]:
     """A whole request for the socket: size, header and body."""
-    return _framed(
-        encode_request_header(api_key, api_version, correlation_id, client_id), encode_parts(request, api_version)
-    )
+    header = encode_request_header(api_key, api_version, correlation_id, client_id)
+    return _framed(header, encode_parts(request, api_version))
 
 
 def _framed(header: bytes, parts: list[Part]) -> list[Part]:

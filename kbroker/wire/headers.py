@@ -25,9 +25,9 @@ class RequestHeader(NamedTuple):
 def decode_request_header(buffer: Buffer, offset: int = 0) -> tuple[RequestHeader, int]:
     """The header at ``offset`` and the offset of the body.
 
-    The version may be one that does not exist (ApiVersions has to answer that). A client id that is not UTF-8 is
-    accepted, as in Kafka, with replacement characters. ``UnknownApi`` for a key that does not exist, ``WireError`` for
-    a header cut short.
+    The version may be one that does not exist (ApiVersions has to answer that). A client id that is not
+    UTF-8 is accepted, as in Kafka, with replacement characters. ``UnknownApi`` for a key that does not
+    exist, ``WireError`` for a header cut short.
     """
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(buffer, offset)
@@ -58,7 +58,9 @@ def decode_request_header(buffer: Buffer, offset: int = 0) -> tuple[RequestHeade
     return RequestHeader(api_key, api_version, correlation_id, client_id), offset
 
 
-def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
+def encode_request_header(
+    api_key: int, api_version: int, correlation_id: int, client_id: str | None
+) -> bytes:
     """The header that a client, or a broker towards another, puts before a request."""
     if client_id is None:
         header = _FIXED.pack(api_key, api_version, correlation_id, -1)

@@ -35,8 +35,10 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """``(value, next position)`` of an unsigned varint of 32 bits, at most 5 bytes. ``WireError`` if it is longer
-    or cut short."""
+    """``(value, next position)`` of an unsigned varint of 32 bits, at most 5 bytes.
+
+    ``WireError`` if it is longer or cut short.
+    """
     try:
         first = buffer[position]
     except IndexError:

@@ -12,6 +12,12 @@ from typing import Any, Final
 
 from kbroker.wire.schema import VersionRange
 
+_LISTENERS: Final = {
+    "b": frozenset({"broker"}),
+    "c": frozenset({"controller"}),
+    "bc": frozenset({"broker", "controller"}),
+}
+
 
 class ApiDescription:
     """One API: its key, its name as Kafka spells it, its versions, and on which listeners Kafka serves it."""
@@ -45,7 +51,7 @@ class ApiDescription:
         self.valid_versions = VersionRange((lowest, highest))
         """Versions that the declarations cover, an unstable last one included."""
         self.flexible_from = flexible_from
-        self.listeners = frozenset({"b": ("broker",), "c": ("controller",), "bc": ("broker", "controller")}[listeners])
+        self.listeners = _LISTENERS[listeners]
         self.unstable_last = unstable_last
         self._messages: tuple[type[Any], type[Any]] | None = None
 

@@ -10,8 +10,8 @@
 The annotation is the wire type, and the value after ``=`` is the default, which a field also holds when it is
 not part of the version decoded. ``field()`` says what else is special: versions, null, tag. A class made by
 ``@message`` or ``@struct`` has slots, is built with keywords, compares by value, and works with
-``dataclasses.fields``, ``replace`` and ``asdict``. Building a class is cheap (no code is generated until the first
-instance or the first codec), since start-up imports many of them.
+``dataclasses.fields``, ``replace`` and ``asdict``. Building a class is cheap (no code is generated until
+the first instance or the first codec), since start-up imports many of them.
 
 Version ranges are Kafka's: ``"3"``, ``"3+"``, ``"1-4"``, ``"none"``.
 """
@@ -124,8 +124,8 @@ def field(
     """A field that is more than a type and a default.
 
     ``versions``: those that have the field. ``nullable``: those in which it may be null. ``tag``: it is a
-    tagged field in the versions ``tagged`` (all that have it, unless said otherwise). ``ignorable``: a value that the
-    version cannot carry is dropped; for other fields that is an ``EncodeError``.
+    tagged field in the versions ``tagged`` (all that have it, unless said otherwise). ``ignorable``: a
+    value that the version cannot carry is dropped; for other fields that is an ``EncodeError``.
     """
     return _Options(versions, nullable, default, tag, tagged, ignorable)
 
@@ -193,8 +193,10 @@ class FieldSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StructSpec:
-    """A whole declaration. ``versions`` and ``flexible`` are those of the message; a struct takes them from where
-    it is used."""
+    """A whole declaration.
+
+    ``versions`` and ``flexible`` are those of the message; a struct takes them from where it is used.
+    """
 
     cls: type[Any]
     fields: tuple[FieldSpec, ...]
@@ -207,7 +209,7 @@ class StructSpec:
 class Message:
     """Base of all declared classes: value semantics without code generated per class."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
     __kafka__: _Declaration
 
     def __repr__(self) -> str:
@@ -297,7 +299,7 @@ def _compile_init(cls: type[Any]) -> None:
 def _build(
     cls: type[T], api_key: int | None, versions: str, flexible: str, unstable_last: bool
 ) -> type[T]:
-    annotations = cls.__dict__.get("__annotations__", {})
+    annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063  # inspect costs a millisecond
     namespace: dict[str, Any] = {
         "__slots__": tuple(annotations),
         "__match_args__": tuple(annotations),
@@ -328,8 +330,8 @@ def message(
 ) -> Callable[[type[T]], type[T]]:
     """Declare a message: a request, a response, or a record with versions of its own.
 
-    ``api_key`` is also the class attribute ``api_key``. ``unstable_last``: Kafka 4.3.1 does not advertise the last
-    version without ``unstable.api.versions.enable``.
+    ``api_key`` is also the class attribute ``api_key``. ``unstable_last``: Kafka 4.3.1 does not advertise
+    the last version without ``unstable.api.versions.enable``.
     """
     return lambda cls: _build(cls, api_key, versions, flexible, unstable_last)
 

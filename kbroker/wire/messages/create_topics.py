@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int8, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, UuidField, field, message, struct
 
 
 @struct

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int8, Str, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Str, field, message, struct
 
 
 @message(api_key=29, versions="1-3", flexible="2+")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kbroker.wire.schema import (
+    Int8,
     Int16,
     Int32,
     Int64,
-    Int8,
     ResponseRecords,
     Str,
     UuidField,

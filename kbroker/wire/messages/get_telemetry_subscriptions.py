@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Int16, Int32, Int8, Str, UuidField, field, message
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, UuidField, field, message
 
 
 @message(api_key=71, versions="0", flexible="0+")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Int8, UuidField, message
+from kbroker.wire.schema import Bool, Bytes, Int8, Int16, Int32, UuidField, message
 
 
 @message(api_key=72, versions="0", flexible="0+")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from kbroker.types import ZERO_UUID
 from kbroker.wire.schema import (
     Bool,
+    Int8,
     Int16,
     Int32,
     Int64,
-    Int8,
     ResponseRecords,
     Str,
     UuidField,

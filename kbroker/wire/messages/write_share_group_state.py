@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Int64, Int8, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Int64, Str, UuidField, field, message, struct
 
 
 @struct

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bytes, Int32, Int64, Int8, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Bytes, Int8, Int32, Int64, Str, UuidField, field, message, struct
 
 
 @message(api_key=3, versions="0")

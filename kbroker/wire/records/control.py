@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
 from kbroker.types import ZERO_UUID
+from kbroker.wire.compiler import decode, encode
+from kbroker.wire.errors import WireError
+from kbroker.wire.primitives import Buffer
+from kbroker.wire.records.versioned import decode_versioned, encode_versioned
 from kbroker.wire.schema import Int16, Int32, Int64, Str, UInt16, UuidField, field, message, struct
 
 
@@ -94,3 +102,62 @@ class VotersRecord:
 
     version: Int16 = 0
     voters: list[VotersRecordVoter] = field()
+
+
+class ControlRecordType(IntEnum):
+    """What a control record says; the two bytes after the version in its key."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+ControlRecord = (
+    LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
+)
+"""The values of the metadata log's control records. Each is written in version 0, as in Kafka 4.3.1."""
+
+_QUORUM_RECORDS: Final[Mapping[int, type[ControlRecord]]] = {
+    ControlRecordType.LEADER_CHANGE: LeaderChangeMessage,
+    ControlRecordType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
+    ControlRecordType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
+    ControlRecordType.KRAFT_VERSION: KRaftVersionRecord,
+    ControlRecordType.KRAFT_VOTERS: VotersRecord,
+}
+
+
+def encode_control_key(record_type: ControlRecordType) -> bytes:
+    """The key of a control record."""
+    return encode_versioned(ControlRecordTypeSchema(type=record_type), 0)
+
+
+def decode_control_key(buffer: Buffer) -> int:
+    """The type in a control record's key, known or not; readers pass over those they do not know."""
+    return decode_versioned(ControlRecordTypeSchema, buffer, newer_as_newest=True)[0].type
+
+
+def encode_control_value(record: ControlRecord) -> bytes:
+    """The value of a control record of the metadata log."""
+    return encode(record, 0)
+
+
+def decode_control_value(record_type: int, buffer: Buffer) -> ControlRecord:
+    """The value of a control record of the metadata log; ``WireError`` for any other type."""
+    cls = _QUORUM_RECORDS.get(record_type)
+    if cls is None:
+        raise WireError(f"control record type {record_type} is none of the metadata log's")
+    return decode(cls, 0, buffer)[0]
+
+
+def encode_end_txn_marker(coordinator_epoch: int) -> bytes:
+    """The value of a COMMIT or ABORT marker."""
+    return encode_versioned(EndTxnMarker(coordinator_epoch=coordinator_epoch), 0)
+
+
+def decode_end_txn_marker(buffer: Buffer) -> int:
+    """The coordinator epoch in the value of a COMMIT or ABORT marker."""
+    return decode_versioned(EndTxnMarker, buffer, newer_as_newest=True)[0].coordinator_epoch

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from kbroker.types import ZERO_UUID
+from kbroker.wire.compiler import decode, encode
+from kbroker.wire.errors import WireError
+from kbroker.wire.primitives import Buffer, decode_uvarint, encode_uvarint
 from kbroker.wire.schema import (
     Bool,
     Bytes,
     Float64,
+    Int8,
     Int16,
     Int32,
     Int64,
-    Int8,
     Str,
     UInt16,
     UuidField,
     field,
     message,
     struct,
+    struct_spec,
 )
 
 
@@ -315,3 +322,103 @@ class ClearElrRecord:
     """Metadata record of type 28."""
 
     topic_name: Str = ""
+
+
+MetadataRecord = (
+    RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | PartitionChangeRecord
+    | FenceBrokerRecord
+    | UnfenceBrokerRecord
+    | RemoveTopicRecord
+    | DelegationTokenRecord
+    | UserScramCredentialRecord
+    | FeatureLevelRecord
+    | ClientQuotaRecord
+    | ProducerIdsRecord
+    | BrokerRegistrationChangeRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
+    | NoOpRecord
+    | ZkMigrationStateRecord
+    | RemoveUserScramCredentialRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+    | RemoveDelegationTokenRecord
+    | RegisterControllerRecord
+    | ClearElrRecord
+)
+"""Any record of the metadata log."""
+
+RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = {
+    0: RegisterBrokerRecord,
+    1: UnregisterBrokerRecord,
+    2: TopicRecord,
+    3: PartitionRecord,
+    4: ConfigRecord,
+    5: PartitionChangeRecord,
+    7: FenceBrokerRecord,
+    8: UnfenceBrokerRecord,
+    9: RemoveTopicRecord,
+    10: DelegationTokenRecord,
+    11: UserScramCredentialRecord,
+    12: FeatureLevelRecord,
+    14: ClientQuotaRecord,
+    15: ProducerIdsRecord,
+    17: BrokerRegistrationChangeRecord,
+    18: AccessControlEntryRecord,
+    19: RemoveAccessControlEntryRecord,
+    20: NoOpRecord,
+    21: ZkMigrationStateRecord,
+    22: RemoveUserScramCredentialRecord,
+    23: BeginTransactionRecord,
+    24: EndTransactionRecord,
+    25: AbortTransactionRecord,
+    26: RemoveDelegationTokenRecord,
+    27: RegisterControllerRecord,
+    28: ClearElrRecord,
+}
+"""Classes by record type."""
+
+_FRAME_VERSION: Final = 1
+
+
+def record_type(record: MetadataRecord) -> int:
+    """The type under which a record is stored."""
+    key = struct_spec(type(record)).api_key
+    assert key is not None
+    return key
+
+
+def encode_metadata_record(record: MetadataRecord, version: int) -> bytes:
+    """The value of a record in the metadata log.
+
+    Frame version, type and version as varints, then the body.
+    """
+    head = encode_uvarint(_FRAME_VERSION) + encode_uvarint(record_type(record)) + encode_uvarint(version)
+    return head + encode(record, version)
+
+
+def decode_metadata_record(buffer: Buffer) -> tuple[MetadataRecord, int]:
+    """``(record, its version)`` from a value of the metadata log.
+
+    ``WireError`` for an unknown type or version, and for bytes left over: those are damage here, as in Kafka.
+    """
+    frame_version, position = decode_uvarint(buffer, 0)
+    if frame_version != _FRAME_VERSION:
+        raise WireError(f"metadata record with frame version {frame_version}")
+    type_id, position = decode_uvarint(buffer, position)
+    version, position = decode_uvarint(buffer, position)
+    cls = RECORD_TYPES.get(type_id)
+    if cls is None:
+        raise WireError(f"metadata record of unknown type {type_id}")
+    if version not in struct_spec(cls).versions:
+        raise WireError(f"{cls.__name__} of unknown version {version}")
+    record, position = decode(cls, version, buffer, position)
+    if position != len(buffer):
+        raise WireError(f"{len(buffer) - position} bytes left over after {cls.__name__}")
+    return record, version

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int32, Int64, Int8, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int8, Int32, Int64, Str, UuidField, field, message, struct
 
 
 @message(api_key=10, versions="0")

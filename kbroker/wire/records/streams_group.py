@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Int8, Str, UInt16, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Int64, Str, UInt16, field, message, struct
 
 
 @message(api_key=17, versions="0")
