@@ -68,6 +68,10 @@ class LeaderEpochs:
         self.dirty = True
         return True
 
+    def maybe_assign(self, epoch: int, start_offset: int) -> bool:
+        """:meth:`assign`, but an epoch that is not newer than the latest changes nothing."""
+        return epoch > self.latest and self.assign(epoch, start_offset)
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> OffsetAndEpoch:
         """Where the largest epoch not above ``epoch`` ends: the answer of OffsetForLeaderEpoch.
 
