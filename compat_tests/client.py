@@ -14,7 +14,6 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from kbroker.errors import ErrorCode
@@ -213,10 +212,10 @@ class LineDriverClient(Client):
     TEXT, "records": [...]}``. Replies may come in any order, so a read can wait while something is produced.
     """
 
-    def __init__(self, command: Sequence[str], bootstrap: str, cwd: Path | None = None) -> None:
+    def __init__(self, command: Sequence[str], bootstrap: str, environment: Mapping[str, str] | None = None) -> None:
         self._bootstrap = bootstrap
         self._process = subprocess.Popen(
-            command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         self._lock = threading.Lock()
         self._next_id = 0

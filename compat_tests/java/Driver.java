@@ -1,0 +1,295 @@
+// Takes one JSON command a line on standard input, runs it with Kafka's Java clients, and answers with one JSON line.
+// The commands are those of compat_tests/client.py (LineDriverClient); the cases themselves are written there, in Python.
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+public final class Driver {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final PrintStream OUT = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false);
+    private static final Map<String, Admin> ADMINS = new ConcurrentHashMap<>();
+
+    private static final class ReadTimeout extends RuntimeException {
+        final ArrayNode records;
+
+        ReadTimeout(ArrayNode records) {
+            super("records did not come in time");
+            this.records = records;
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        ExecutorService workers = Executors.newCachedThreadPool();
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            JsonNode command = JSON.readTree(line);
+            workers.submit(() -> answer(command));
+        }
+        workers.shutdownNow();
+        System.exit(0);
+    }
+
+    private static void answer(JsonNode command) {
+        ObjectNode reply = JSON.createObjectNode();
+        reply.set("id", command.get("id"));
+        try {
+            reply.set("result", run(command));
+        } catch (ReadTimeout timeout) {
+            reply.put("error", "READ_TIMEOUT");
+            reply.set("records", timeout.records);
+        } catch (Throwable problem) {
+            Throwable cause = problem;
+            while (cause instanceof ExecutionException && cause.getCause() != null) {
+                cause = cause.getCause();
+            }
+            String name = cause.getClass().getSimpleName();
+            if (cause instanceof OffsetOutOfRangeException) {
+                name = Errors.OFFSET_OUT_OF_RANGE.name(); // the consumer's own class, not the protocol's
+            } else if (cause instanceof KafkaException) {
+                Errors error = Errors.forException(cause);
+                name = error == Errors.UNKNOWN_SERVER_ERROR ? name : error.name();
+            }
+            reply.put("error", name);
+            reply.put("message", String.valueOf(cause.getMessage()));
+        }
+        synchronized (OUT) {
+            OUT.println(reply);
+            OUT.flush();
+        }
+    }
+
+    private static JsonNode run(JsonNode command) throws Exception {
+        String op = command.get("op").asText();
+        String topic = command.path("topic").asText();
+        switch (op) {
+            case "produce":
+                return produce(command, topic);
+            case "read":
+                return read(command, topic);
+            case "create_topic": {
+                Map<String, String> configs = new HashMap<>();
+                command.get("configs").fields().forEachRemaining(e -> configs.put(e.getKey(), e.getValue().asText()));
+                NewTopic created = new NewTopic(topic, command.get("partitions").asInt(),
+                    (short) command.get("replication_factor").asInt()).configs(configs);
+                admin(command).createTopics(List.of(created)).all().get();
+                return null;
+            }
+            case "delete_topic":
+                admin(command).deleteTopics(List.of(topic)).all().get();
+                return null;
+            case "create_partitions":
+                admin(command).createPartitions(Map.of(topic, NewPartitions.increaseTo(command.get("total").asInt())))
+                    .all().get();
+                return null;
+            case "list_topics": {
+                ArrayNode names = JSON.createArrayNode();
+                admin(command).listTopics().names().get().forEach(names::add);
+                return names;
+            }
+            case "partition_count":
+                return JSON.getNodeFactory().numberNode(
+                    admin(command).describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size());
+            case "describe_cluster":
+                return describeCluster(command);
+            case "describe_configs": {
+                ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+                ObjectNode values = JSON.createObjectNode();
+                for (ConfigEntry entry
+                        : admin(command).describeConfigs(List.of(resource)).all().get().get(resource).entries()) {
+                    values.put(entry.name(), entry.value());
+                }
+                return values;
+            }
+            case "alter_configs": {
+                ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+                Collection<AlterConfigOp> changes = new ArrayList<>();
+                command.get("configs").fields().forEachRemaining(e -> changes.add(new AlterConfigOp(
+                    new ConfigEntry(e.getKey(), e.getValue().isNull() ? null : e.getValue().asText()),
+                    e.getValue().isNull() ? AlterConfigOp.OpType.DELETE : AlterConfigOp.OpType.SET)));
+                admin(command).incrementalAlterConfigs(Map.of(resource, changes)).all().get();
+                return null;
+            }
+            case "delete_records":
+                admin(command).deleteRecords(Map.of(partition(command, topic),
+                    RecordsToDelete.beforeOffset(command.get("offset").asLong()))).all().get();
+                return null;
+            case "list_offset": {
+                JsonNode spec = command.get("spec");
+                OffsetSpec wanted = spec.isNumber() ? OffsetSpec.forTimestamp(spec.asLong())
+                    : spec.asText().equals("earliest") ? OffsetSpec.earliest()
+                    : spec.asText().equals("latest") ? OffsetSpec.latest() : OffsetSpec.maxTimestamp();
+                TopicPartition where = partition(command, topic);
+                return JSON.getNodeFactory().numberNode(
+                    admin(command).listOffsets(Map.of(where, wanted)).partitionResult(where).get().offset());
+            }
+            default:
+                throw new IllegalArgumentException("unknown op " + op);
+        }
+    }
+
+    private static TopicPartition partition(JsonNode command, String topic) {
+        return new TopicPartition(topic, command.get("partition").asInt());
+    }
+
+    private static Admin admin(JsonNode command) {
+        return ADMINS.computeIfAbsent(command.get("bootstrap").asText(), bootstrap -> {
+            Properties properties = new Properties();
+            properties.put("bootstrap.servers", bootstrap);
+            return Admin.create(properties);
+        });
+    }
+
+    private static JsonNode describeCluster(JsonNode command) throws Exception {
+        var told = admin(command).describeCluster();
+        ObjectNode result = JSON.createObjectNode();
+        result.put("cluster_id", told.clusterId().get());
+        result.put("controller_id", told.controller().get().id());
+        ArrayNode brokers = result.putArray("brokers");
+        for (Node node : told.nodes().get()) {
+            brokers.addObject().put("id", node.id()).put("host", node.host()).put("port", node.port());
+        }
+        return result;
+    }
+
+    private static byte[] bytes(JsonNode value) {
+        return value == null || value.isNull() ? null : Base64.getDecoder().decode(value.asText());
+    }
+
+    private static String text(byte[] value) {
+        return value == null ? null : Base64.getEncoder().encodeToString(value);
+    }
+
+    private static JsonNode produce(JsonNode command, String topic) throws Exception {
+        int timeout = command.get("timeout_ms").asInt();
+        int linger = command.get("linger_ms").asInt();
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        properties.put("acks", command.get("acks").asInt() == -1 ? "all" : command.get("acks").asText());
+        properties.put("compression.type", command.get("compression").asText());
+        properties.put("enable.idempotence", command.get("idempotent").asBoolean());
+        properties.put("linger.ms", linger);
+        properties.put("delivery.timeout.ms", timeout);
+        properties.put("request.timeout.ms", Math.max(1000, timeout - linger - 1000));
+        properties.put("max.block.ms", timeout);
+        if (!command.get("max_request_size").isNull()) {
+            properties.put("max.request.size", command.get("max_request_size").asInt());
+        }
+        ArrayNode offsets = JSON.createArrayNode();
+        try (var producer = new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (JsonNode record : command.get("records")) {
+                List<Header> headers = new ArrayList<>();
+                for (JsonNode header : record.get("headers")) {
+                    headers.add(new RecordHeader(header.get(0).asText(), bytes(header.get(1))));
+                }
+                Long timestamp = record.get("timestamp").isNull() ? null : record.get("timestamp").asLong();
+                sent.add(producer.send(new ProducerRecord<>(topic, record.get("partition").asInt(), timestamp,
+                    bytes(record.get("key")), bytes(record.get("value")), headers)));
+            }
+            for (Future<RecordMetadata> future : sent) {
+                RecordMetadata told = future.get();
+                offsets.add(told.hasOffset() ? told.offset() : -1L);
+            }
+        }
+        return offsets;
+    }
+
+    private static JsonNode read(JsonNode command, String topic) {
+        long deadline = System.nanoTime() + command.get("timeout_ms").asLong() * 1_000_000L;
+        int count = command.get("count").asInt();
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        properties.put("auto.offset.reset", "none");
+        properties.put("allow.auto.create.topics", "false");
+        properties.put("fetch.max.wait.ms", command.get("max_wait_ms").asInt());
+        properties.put("fetch.min.bytes", command.get("min_bytes").asInt());
+        properties.put("request.timeout.ms", command.get("max_wait_ms").asInt() + 30000);
+        properties.put("max.poll.records", count);
+        if (!command.get("max_bytes").isNull()) {
+            properties.put("fetch.max.bytes", command.get("max_bytes").asInt());
+        }
+        if (!command.get("max_partition_bytes").isNull()) {
+            properties.put("max.partition.fetch.bytes", command.get("max_partition_bytes").asInt());
+        }
+        ArrayNode records = JSON.createArrayNode();
+        try (var consumer = new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            // A consumer with an assigned unknown topic only logs; its metadata call tells.
+            if (Optional.ofNullable(consumer.partitionsFor(topic, Duration.ofSeconds(10))).map(List::isEmpty).orElse(true)) {
+                throw new UnknownTopicOrPartitionException(topic);
+            }
+            TopicPartition where = partition(command, topic);
+            consumer.assign(List.of(where));
+            JsonNode start = command.get("start");
+            if (start.isNumber()) {
+                consumer.seek(where, start.asLong());
+            } else if (start.asText().equals("latest")) {
+                consumer.seekToEnd(List.of(where));
+            } else {
+                consumer.seekToBeginning(List.of(where));
+            }
+            while (records.size() < count) {
+                long left = deadline - System.nanoTime();
+                if (left <= 0) {
+                    throw new ReadTimeout(records);
+                }
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofNanos(left))) {
+                    if (records.size() == count) {
+                        break;
+                    }
+                    ObjectNode item = records.addObject();
+                    item.put("value", text(record.value())).put("key", text(record.key()));
+                    item.put("timestamp", record.timestamp()).put("timestamp_type", record.timestampType().name);
+                    item.put("partition", record.partition()).put("offset", record.offset());
+                    ArrayNode headers = item.putArray("headers");
+                    for (Header header : record.headers()) {
+                        headers.addArray().add(header.key()).add(text(header.value()));
+                    }
+                }
+            }
+        }
+        return records;
+    }
+}

@@ -1,0 +1,40 @@
+"""Adapter for Kafka's own Java clients: a small program (Driver.java) that takes commands, compiled on first use."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+from compat_tests.apache_kafka import KAFKA_VERSION, cache_dir, java_command, kafka_home, locked
+from compat_tests.client import ALL_FEATURES, LineDriverClient
+
+_SOURCE = Path(__file__).with_name("Driver.java")
+
+
+def compiled_driver() -> Path:
+    """Directory with the driver's classes, compiled against Kafka's jars if the source changed."""
+    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
+    target = cache_dir() / "java-driver" / digest
+    if not (target / "Driver.class").exists():
+        home = kafka_home()
+        with locked("java-driver"):
+            target.mkdir(parents=True, exist_ok=True)
+            subprocess.run(
+                ["javac", "-nowarn", "-d", str(target), "-cp", f"{home}/libs/*", str(_SOURCE)],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+    return target
+
+
+class JavaClient(LineDriverClient):
+    """KafkaProducer, KafkaConsumer and Admin of kafka-clients."""
+
+    name = "java"
+    version = KAFKA_VERSION
+    features = ALL_FEATURES - {"groups"}
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(java_command("Driver", class_path=[compiled_driver()]), bootstrap)

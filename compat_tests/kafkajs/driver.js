@@ -1,0 +1,226 @@
+// Takes one JSON command a line on standard input, runs it with kafkajs, and answers with one JSON line.
+// The commands are those of compat_tests/client.py (LineDriverClient); the cases themselves are written there, in Python.
+'use strict'
+
+const { randomUUID } = require('crypto')
+const readline = require('readline')
+const {
+  Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, Partitioners, logLevel,
+} = require('kafkajs')
+const lz4 = require('lz4js')
+const zstd = require('@bokuweb/zstd-wasm')
+
+CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
+CompressionCodecs[CompressionTypes.LZ4] = () => ({
+  compress: async (encoder) => Buffer.from(lz4.compress(encoder.buffer)),
+  decompress: async (buffer) => Buffer.from(lz4.decompress(buffer)),
+})
+CompressionCodecs[CompressionTypes.ZSTD] = () => ({
+  compress: async (encoder) => Buffer.from(zstd.compress(encoder.buffer, 3)),
+  decompress: async (buffer) => Buffer.from(zstd.decompress(buffer)),
+})
+
+const CODECS = { none: 0, gzip: 1, snappy: 2, lz4: 3, zstd: 4 }
+const encode = (value) => (value === null || value === undefined ? null : Buffer.from(value).toString('base64'))
+const decode = (value) => (value === null ? null : Buffer.from(value, 'base64'))
+
+class Refused extends Error {
+  constructor(name, message, records) {
+    super(message || name)
+    this.type = name
+    this.records = records
+  }
+}
+
+const kafkas = {}
+const kafka = (command) =>
+  (kafkas[command.bootstrap] ||= new Kafka({
+    clientId: 'compat', brokers: [command.bootstrap], logLevel: logLevel.NOTHING,
+    retry: { retries: 8, initialRetryTime: 50 },
+  }))
+
+const admins = {}
+async function admin(command) {
+  const key = command.bootstrap
+  admins[key] ||= (async () => {
+    const made = kafka(command).admin()
+    await made.connect()
+    return made
+  })()
+  return admins[key]
+}
+
+async function describedConfigs(command, topic) {
+  const told = await (await admin(command)).describeConfigs({
+    includeSynonyms: false, resources: [{ type: ConfigResourceTypes.TOPIC, name: topic }],
+  })
+  return told.resources[0].configEntries
+}
+
+const OPS = {
+  async create_topic(c) {
+    const created = await (await admin(c)).createTopics({
+      waitForLeaders: true,
+      topics: [{
+        topic: c.topic, numPartitions: c.partitions, replicationFactor: c.replication_factor,
+        configEntries: Object.entries(c.configs).map(([name, value]) => ({ name, value })),
+      }],
+    })
+    // kafkajs turns this one error into a false.
+    if (!created) throw new Refused('TOPIC_ALREADY_EXISTS')
+  },
+  async delete_topic(c) {
+    await (await admin(c)).deleteTopics({ topics: [c.topic] })
+  },
+  async create_partitions(c) {
+    await (await admin(c)).createPartitions({ topicPartitions: [{ topic: c.topic, count: c.total }] })
+  },
+  async list_topics(c) {
+    return (await admin(c)).listTopics()
+  },
+  async partition_count(c) {
+    const told = await (await admin(c)).fetchTopicMetadata({ topics: [c.topic] })
+    return told.topics[0].partitions.length
+  },
+  async describe_cluster(c) {
+    const told = await (await admin(c)).describeCluster()
+    return {
+      cluster_id: told.clusterId, controller_id: told.controller,
+      brokers: told.brokers.map((node) => ({ id: node.nodeId, host: node.host, port: node.port })),
+    }
+  },
+  async describe_configs(c) {
+    return Object.fromEntries((await describedConfigs(c, c.topic)).map((e) => [e.configName, e.configValue]))
+  },
+  async alter_configs(c) {
+    // Only the old AlterConfigs is there, which replaces all: send what is set already (source 1) too.
+    const wanted = {}
+    for (const entry of await describedConfigs(c, c.topic)) {
+      if (entry.configSource === 1) wanted[entry.configName] = entry.configValue
+    }
+    Object.assign(wanted, c.configs)
+    const configEntries = Object.entries(wanted)
+      .filter(([, value]) => value !== null)
+      .map(([name, value]) => ({ name, value }))
+    await (await admin(c)).alterConfigs({
+      resources: [{ type: ConfigResourceTypes.TOPIC, name: c.topic, configEntries }],
+    })
+  },
+  async delete_records(c) {
+    await (await admin(c)).deleteTopicRecords({
+      topic: c.topic, partitions: [{ partition: c.partition, offset: String(c.offset) }],
+    })
+  },
+  async list_offset(c) {
+    const a = await admin(c)
+    if (typeof c.spec === 'string') {
+      const told = (await a.fetchTopicOffsets(c.topic)).find((row) => row.partition === c.partition)
+      return Number(c.spec === 'earliest' ? told.low : told.high)
+    }
+    const told = await a.fetchTopicOffsetsByTimestamp(c.topic, c.spec)
+    return Number(told.find((row) => row.partition === c.partition).offset)
+  },
+  async produce(c) {
+    const producer = kafka(c).producer({
+      createPartitioner: Partitioners.DefaultPartitioner, idempotent: c.idempotent, allowAutoTopicCreation: true,
+      retry: { retries: c.idempotent ? Number.MAX_SAFE_INTEGER : 8, initialRetryTime: 50 },
+    })
+    await producer.connect()
+    try {
+      const messages = c.records.map((record) => ({
+        key: decode(record.key), value: decode(record.value), partition: record.partition,
+        timestamp: record.timestamp === null ? undefined : String(record.timestamp),
+        headers: Object.fromEntries(record.headers.map(([name, value]) => [name, decode(value)])),
+      }))
+      const told = await producer.send({
+        topic: c.topic, acks: c.acks, compression: CODECS[c.compression], timeout: c.timeout_ms, messages,
+      })
+      const next = {}
+      for (const row of told) next[row.partition] = Number(row.baseOffset ?? -1)
+      return c.records.map((record) => {
+        const offset = next[record.partition]
+        if (offset === undefined || offset < 0 || c.acks === 0) return -1
+        next[record.partition] = offset + 1
+        return offset
+      })
+    } finally {
+      await producer.disconnect()
+    }
+  },
+  async read(c) {
+    const topics = await (await admin(c)).listTopics()
+    if (!topics.includes(c.topic)) throw new Refused('UNKNOWN_TOPIC_OR_PARTITION', c.topic)
+    let start = c.start
+    if (typeof start === 'string') {
+      const told = (await (await admin(c)).fetchTopicOffsets(c.topic)).find((row) => row.partition === c.partition)
+      start = start === 'earliest' ? told.low : told.high
+    }
+    // kafkajs has no way to read without a group: one of its own, and a seek.
+    const consumer = kafka(c).consumer({
+      groupId: `compat-${randomUUID()}`, allowAutoTopicCreation: false, maxWaitTimeInMs: c.max_wait_ms,
+      minBytes: c.min_bytes,
+      ...(c.max_bytes === null ? {} : { maxBytes: c.max_bytes }),
+      ...(c.max_partition_bytes === null ? {} : { maxBytesPerPartition: c.max_partition_bytes }),
+    })
+    const records = []
+    try {
+      await consumer.connect()
+      await consumer.subscribe({ topics: [c.topic], fromBeginning: true })
+      await new Promise((resolve, reject) => {
+        const timer = setTimeout(() => reject(new Refused('READ_TIMEOUT', '', records)), c.timeout_ms)
+        const first = BigInt(start)
+        consumer.on('consumer.crash', ({ payload }) => reject(payload.error))
+        consumer.run({
+          autoCommit: false,
+          eachMessage: async ({ topic, partition, message }) => {
+            // What was fetched before the seek took hold.
+            if (partition !== c.partition || BigInt(message.offset) < first || records.length >= c.count) return
+            const headers = []
+            for (const [name, values] of Object.entries(message.headers || {})) {
+              for (const value of Array.isArray(values) ? values : [values]) headers.push([name, encode(value)])
+            }
+            records.push({
+              value: encode(message.value), key: encode(message.key), headers, partition,
+              timestamp: Number(message.timestamp), offset: Number(message.offset),
+            })
+            if (records.length >= c.count) {
+              clearTimeout(timer)
+              resolve()
+            }
+          },
+        }).catch(reject)
+        consumer.seek({ topic: c.topic, partition: c.partition, offset: String(start) })
+      })
+      return records
+    } finally {
+      await consumer.disconnect().catch(() => {})
+    }
+  },
+}
+
+function rootCause(error) {
+  for (let depth = 0; depth < 10; depth++) {
+    if (error.errors && error.errors.length) error = error.errors[0]
+    else if (error.cause) error = error.cause
+    else break
+  }
+  return error
+}
+
+async function answer(command) {
+  try {
+    const result = await OPS[command.op](command)
+    return { id: command.id, result: result === undefined ? null : result }
+  } catch (problem) {
+    const error = rootCause(problem)
+    return { id: command.id, error: error.type || error.name, message: error.message, records: error.records }
+  }
+}
+
+zstd.init().then(() => {
+  const input = readline.createInterface({ input: process.stdin, crlfDelay: Infinity })
+  input.on('line', async (line) => {
+    process.stdout.write(JSON.stringify(await answer(JSON.parse(line))) + '\n')
+  })
+  input.on('close', () => process.exit(0))
+})

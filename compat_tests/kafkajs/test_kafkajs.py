@@ -1,0 +1,5 @@
+"""The cases through kafkajs."""
+
+from compat_tests.suite import suite
+
+test_case, client = suite("kafkajs")
