@@ -1,0 +1,231 @@
+"""`python -m benchmarks`: kbroker and Apache Kafka 4.3.1 in turn, the same clients, one table of ratios.
+
+    python -m benchmarks --quick             a few minutes, the figures that have a target
+    python -m benchmarks                     everything, two rounds: about a quarter of an hour
+    python -m benchmarks --only 'produce-*'  some of it (--list names them)
+
+Needs Java 17 and Maven for Apache Kafka and the Java clients, and a C compiler for figures that the client does
+not bound. Give it a quiet machine: both brokers and the load share its processors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import fnmatch
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks import report
+from benchmarks.clients import JavaConsumer, Load, LoadError
+from benchmarks.raw import await_record
+from benchmarks.servers import KINDS, ROOT, Server, ServerError
+from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
+from compat_tests.apache_kafka import KAFKA_VERSION, ApacheKafkaError, kafka_home
+
+TITLES = {workload.name: workload.title for workload in WORKLOADS}
+
+
+class PeakMemory:
+    """Looks at a server's resident memory ten times a second, in a thread, until it is closed."""
+
+    def __init__(self, server: Server) -> None:
+        self.peak_bytes = 0
+        self._server = server
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.1):
+            with contextlib.suppress(ServerError, psutil.Error):
+                self.peak_bytes = max(self.peak_bytes, self._server.resident_bytes())
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+class Run:
+    """One run: its servers, its results so far, its failures."""
+
+    def __init__(self, bench: Bench, kinds: list[str], rounds: int) -> None:
+        self.bench, self.kinds, self.rounds = bench, kinds, rounds
+        self.results: dict[str, dict[str, list[Figures]]] = {}
+        self.failures: list[str] = []
+        self._servers: dict[str, Server] = {}
+        self._peaks: dict[str, PeakMemory] = {}
+
+    def run(self, workloads: list[Workload]) -> None:
+        """Fresh servers first, then the idle measurements, then rounds of load on the same two servers."""
+        try:
+            for phase, rounds in (("fresh", self.rounds), ("idle", 1), ("loaded", self.rounds), ("last", 1)):
+                chosen = [workload for workload in workloads if workload.phase == phase]
+                if phase == "loaded" and chosen:
+                    chosen = [WARM_UP, *chosen]
+                for number in range(rounds):
+                    for workload in chosen:
+                        if workload is WARM_UP and number:
+                            continue
+                        for kind in self.kinds:
+                            self._measure(workload, kind, f"{number + 1}/{rounds}")
+            for kind, peak in self._peaks.items():
+                for figures in self.results.get("memory", {}).get(kind, ()):
+                    figures["peak_MB"] = peak.peak_bytes / 1e6
+        finally:
+            for peak in self._peaks.values():
+                peak.close()
+            for server in self._servers.values():
+                server.stop()
+
+    def _measure(self, workload: Workload, kind: str, number: str) -> None:
+        print(f"  {workload.name:<36} {kind:<8} {number}  ", end="", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        try:
+            if workload.phase == "fresh":
+                server = KINDS[kind]()
+                try:
+                    figures = workload.run(self.bench, server)
+                finally:
+                    server.stop()
+            else:
+                figures = workload.run(self.bench, self._server(kind))
+        except Exception as error:  # one workload that fails must not hide the others' figures
+            line = f"{workload.name} on {kind}: {type(error).__name__}: {error}"
+            self.failures.append(line)
+            print(f"FAILED: {error}", file=sys.stderr, flush=True)
+            self._drop_if_dead(kind)
+            return
+        if workload is not WARM_UP:
+            self.results.setdefault(workload.name, {}).setdefault(kind, []).append(figures)
+        said = ", ".join(f"{report.UNITS[name]} {report.shown(value)}" for name, value in figures.items())
+        print(f"{time.monotonic() - started:5.1f} s  {said}", file=sys.stderr, flush=True)
+
+    def _server(self, kind: str) -> Server:
+        if kind not in self._servers:
+            server = KINDS[kind]()
+            self._servers[kind] = server
+            server.start()
+            server.await_port()
+            await_record(server.host, server.port, "first")
+            self._peaks[kind] = PeakMemory(server)
+        return self._servers[kind]
+
+    def _drop_if_dead(self, kind: str) -> None:
+        server = self._servers.get(kind)
+        if server is not None and not server.is_alive():
+            self.failures.append(f"{kind} died, and was started anew:\n{server.log_tail()}")
+            self.bench.forget(server)
+            if kind in self._peaks:
+                self._peaks.pop(kind).close()
+            server.stop()
+            del self._servers[kind]
+
+
+def machine() -> dict[str, Any]:
+    """What a reader must know about where the figures come from."""
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return {
+        "processors": os.cpu_count(),
+        "model": model,
+        "memory_GB": round(psutil.virtual_memory().total / 1e9),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load_before": ", ".join(f"{value:.2f}" for value in os.getloadavg()),
+    }
+
+
+def commit() -> str:
+    """The checkout's commit, with a mark when it was changed; empty outside a repository."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks", description="kbroker and Apache Kafka side by side.")
+    parser.add_argument("--quick", action="store_true", help="less work, one round, figures with a target only")
+    parser.add_argument("--only", action="append", metavar="NAME", help="workloads by name or pattern; repeatable")
+    parser.add_argument("--list", action="store_true", help="name the workloads and end")
+    parser.add_argument("--rounds", type=int, help="how often each is run on each broker (2; quick: 1)")
+    parser.add_argument("--server", action="append", choices=sorted(KINDS), help="only this broker")
+    parser.add_argument("--python-client", action="store_true", help="do as if there were no C compiler")
+    parser.add_argument("--json", type=Path, help="where the figures go (out/benchmarks/DATE.json)")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md, and its JSON beside")
+    arguments = parser.parse_args()
+    if arguments.list:
+        for workload in WORKLOADS:
+            print(f"{workload.name:<36} {workload.title}{'' if workload.in_quick else '  (not in --quick)'}")
+        return
+    if arguments.only:
+        chosen = [w for w in WORKLOADS if any(fnmatch.fnmatch(w.name, pattern) for pattern in arguments.only)]
+        if not chosen:
+            sys.exit(f"error: no workload is named {', '.join(arguments.only)}; --list names them")
+    else:
+        chosen = [w for w in WORKLOADS if w.in_quick or not arguments.quick]
+    rounds = arguments.rounds or (1 if arguments.quick else 2)
+    kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]
+    try:
+        kafka_home()  # before the clock runs: the first time, Maven fetches it
+        with tempfile.TemporaryDirectory(prefix="bench-clients-") as folder:
+            scratch = Path(folder)
+            load = Load(scratch, compiled=not arguments.python_client)
+            if not load.is_compiled:
+                print("no C compiler: the client is in Python and will be the bound", file=sys.stderr)
+            surroundings = machine()
+            run = Run(Bench(scratch, load, JavaConsumer(scratch), arguments.quick), kinds, rounds)
+            run.run(chosen)
+            client = load.version()
+    except (ApacheKafkaError, LoadError, ServerError) as error:
+        sys.exit(f"error: {error}")
+    figures: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+        "apache_kafka": KAFKA_VERSION,
+        "client": client,
+        "quick": arguments.quick,
+        "rounds": rounds,
+        "machine": surroundings,
+        "failures": run.failures,
+        "results": run.results,
+    }
+    stamp = figures["date"].replace(" UTC", "").replace(" ", "-").replace(":", "")
+    path = arguments.json or ROOT / "out" / "benchmarks" / f"{stamp}.json"
+    text = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
+    places = [path, *([ROOT / "benchmarks" / "results" / "latest.json"] if arguments.write_docs else [])]
+    for place in places:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    if arguments.write_docs:
+        (ROOT / "docs").mkdir(exist_ok=True)
+        (ROOT / "docs" / "benchmarks.md").write_text(report.document(figures, TITLES))
+    print(report.text_table(report.ALL_HEADINGS, report.all_rows(run.results, TITLES)))
+    print()
+    rows = report.target_rows(run.results, TITLES)
+    if rows:
+        print("Figures to reach")
+        print(report.text_table(report.TARGET_HEADINGS, rows))
+        print()
+    print(f"written to {os.path.relpath(path)}")
+    if run.failures:
+        sys.exit("failed:\n  " + "\n  ".join(run.failures))
+
+
+if __name__ == "__main__":
+    main()

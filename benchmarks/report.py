@@ -1,0 +1,200 @@
+"""Figures to tables: what was to be reached, and everything else that was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Results = Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]
+"""Workload -> server -> one set of figures for each round."""
+
+UNITS = {
+    "records_per_s": "records/s",
+    "MB_per_s": "MB/s",
+    "cpu_s_per_GB": "server CPU s/GB",
+    "requests_per_s": "requests/s",
+    "cpu_us_per_request": "server CPU µs/request",
+    "p50_ms": "p50, ms",
+    "p99_ms": "p99, ms",
+    "max_ms": "max, ms",
+    "MB": "memory, MB",
+    "more_MB": "more memory, MB",
+    "peak_MB": "peak memory, MB",
+    "cpu_percent": "CPU, %",
+    "created_s": "created and led, s",
+    "first_writes_s": "first writes to all, s",
+    "first_record_s": "s",
+    "format_s": "formatting, s",
+}
+MORE_IS_BETTER = frozenset({"records_per_s", "MB_per_s", "requests_per_s"})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure to reach: as a ratio to Apache Kafka in the same run, or as an absolute value of kbroker's."""
+
+    workload: str
+    figure: str
+    reach: float
+    aim: float | None
+    is_ratio: bool = True
+
+
+def _targets() -> Iterator[Target]:
+    for partitions in (1, 6):
+        kilobyte = f"produce-librdkafka-1000-p{partitions}-acks-all"
+        yield Target(kilobyte, "MB_per_s", 1.3, 1.7)
+        yield Target(kilobyte, "cpu_s_per_GB", 0.6, 0.4)
+        small = f"produce-librdkafka-100-p{partitions}-acks-all"
+        yield Target(small, "records_per_s", 1.0, 1.1)
+        yield Target(small, "cpu_s_per_GB", 0.8, 0.6)
+        read = f"consume-librdkafka-1000-p{partitions}"
+        yield Target(read, "MB_per_s", 0.9, 1.1)
+        yield Target(read, "cpu_s_per_GB", 1.5, 1.0)
+        yield Target(f"consume-java-1000-p{partitions}", "MB_per_s", 0.9, 1.1)
+    yield Target("latency", "p50_ms", 1.3, 1.0)
+    yield Target("latency", "p99_ms", 1.0, 0.5)
+    yield Target("requests", "requests_per_s", 0.7, 1.0)
+    yield Target("startup", "first_record_s", 0.5, 0.25, is_ratio=False)
+    yield Target("idle", "MB", 60, 35, is_ratio=False)
+    yield Target("memory", "MB", 150, 80, is_ratio=False)
+    yield Target("idle", "cpu_percent", 1.0, 0.2, is_ratio=False)
+    yield Target("idle-connections", "cpu_percent", 1.0, None, is_ratio=False)
+    yield Target("idle-connections", "more_MB", 20, None, is_ratio=False)
+    yield Target("partitions", "created_s", 1.0, 0.2, is_ratio=False)
+    yield Target("partitions", "first_writes_s", 1.0, 0.5)
+
+
+TARGETS = tuple(_targets())
+
+
+def median(results: Results, workload: str, server: str, figure: str) -> float | None:
+    """Median over the rounds; None where nothing was measured."""
+    values = [figures[figure] for figures in results.get(workload, {}).get(server, ()) if figure in figures]
+    return statistics.median(values) if values else None
+
+
+def ratio(ours: float | None, theirs: float | None) -> float | None:
+    """kbroker's figure over Apache Kafka's; None where one is missing or nothing."""
+    return None if ours is None or not theirs else ours / theirs
+
+
+def verdict(target: Target, value: float | None) -> str:
+    """`aim`, `reached`, `MISSED`, or `not measured`."""
+    if value is None:
+        return "not measured"
+    sign = 1 if target.figure in MORE_IS_BETTER else -1
+    if target.aim is not None and sign * value >= sign * target.aim:
+        return "aim"
+    return "reached" if sign * value >= sign * target.reach else "MISSED"
+
+
+def shown(value: float | None) -> str:
+    """Three significant digits, thousands separated."""
+    if value is None:
+        return "-"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def target_rows(results: Results, titles: Mapping[str, str]) -> list[list[str]]:
+    """Rows for every target of which anything was measured."""
+    rows = []
+    for target in TARGETS:
+        ours = median(results, target.workload, "kbroker", target.figure)
+        theirs = median(results, target.workload, "apache", target.figure)
+        if ours is None and theirs is None:
+            continue
+        relative = ratio(ours, theirs)
+        sign, mark = ("≥" if target.figure in MORE_IS_BETTER else "≤"), " x" if target.is_ratio else ""
+        aim = "" if target.aim is None else f"{sign} {target.aim:g}{mark}"
+        rows.append(
+            [
+                f"{titles[target.workload]}: {UNITS[target.figure]}",
+                shown(theirs),
+                shown(ours),
+                "-" if relative is None else f"{relative:.2f} x",
+                f"{sign} {target.reach:g}{mark}",
+                aim,
+                verdict(target, relative if target.is_ratio else ours),
+            ]
+        )
+    return rows
+
+
+TARGET_HEADINGS = ["", "Apache Kafka", "kbroker", "ratio", "to reach", "aim", ""]
+
+
+def all_rows(results: Results, titles: Mapping[str, str]) -> list[list[str]]:
+    """Rows for every figure that was measured."""
+    rows = []
+    for workload, servers in results.items():
+        names = list(dict.fromkeys(name for rounds in servers.values() for figures in rounds for name in figures))
+        for figure in names:
+            ours = median(results, workload, "kbroker", figure)
+            theirs = median(results, workload, "apache", figure)
+            relative = ratio(ours, theirs)
+            rows.append(
+                [
+                    f"{titles[workload]}: {UNITS[figure]}",
+                    shown(theirs),
+                    shown(ours),
+                    "-" if relative is None else f"{relative:.2f} x",
+                ]
+            )
+    return rows
+
+
+ALL_HEADINGS = TARGET_HEADINGS[:4]
+
+
+def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """For a terminal: the first column to the left, figures to the right."""
+    widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
+
+    def line(row: Sequence[str]) -> str:
+        rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        return "  ".join([row[0].ljust(widths[0]), *rest]).rstrip()
+
+    return "\n".join([line(headings), "-" * (sum(widths) + 2 * len(widths) - 2), *map(line, rows)])
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """For the documentation."""
+    rule = ["---", *["---:"] * (len(headings) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (headings, rule, *rows))
+
+
+def document(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """`docs/benchmarks.md` from a report as it was written to JSON."""
+    machine, results = report["machine"], report["results"]
+    quick = " A quick run: fewer records, one round." if report["quick"] else ""
+    failures = "".join(f"\n- {line}" for line in report["failures"])
+    return f"""# Benchmarks
+
+Generated by `python -m benchmarks --write-docs` (`make bench`) from one run; do not edit by hand.
+
+kbroker and Apache Kafka {report["apache_kafka"]} ran side by side on loopback with their stock settings, and each
+workload was run on one and then on the other, in turn, {report["rounds"]} time(s); the figures are medians.{quick}
+The load came from stock clients: {report["client"]} in a C loop, and the Java client {report["apache_kafka"]}
+(`kafka-producer-perf-test`, and a consumer with assigned partitions). Acknowledged records were counted in the
+topic afterwards.
+
+- {report["date"]}, commit `{report["commit"]}`, Python {machine["python"]}
+- {machine["processors"]} processors ({machine["model"]}), {machine["memory_GB"]} GB, {machine["system"]}
+- load average before the run: {machine["load_before"]}
+
+MB are 10^6 bytes of record values. CPU is the broker's own user and system time. Memory is resident memory.
+A ratio is kbroker's figure over Apache Kafka's.
+
+## Figures to reach
+
+{markdown_table(TARGET_HEADINGS, target_rows(results, titles))}
+
+## All figures
+
+{markdown_table(ALL_HEADINGS, all_rows(results, titles))}
+{f"{chr(10)}## What failed{chr(10)}{failures}{chr(10)}" if failures else ""}"""

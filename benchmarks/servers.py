@@ -1,0 +1,176 @@
+"""The two brokers that are compared, behind one shape: start, address, process, stop.
+
+Both run on loopback with their stock settings and their data in a temporary folder. The only setting changed on both is
+`log.segment.delete.delay.ms`, so that the gigabytes of a deleted topic do not stay for another minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+
+from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka, java_command
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMON = {"log.segment.delete.delay.ms": "1000"}
+
+
+class ServerError(Exception):
+    """A broker did not start or died; the message holds the end of its log."""
+
+
+class Server(ABC):
+    """One broker in processes of its own. `start` returns as soon as the process runs."""
+
+    name: ClassVar[str]
+    host = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.format_seconds = 0.0
+        self.launched_at = 0.0
+        """`time.monotonic()` just before the process was started."""
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @abstractmethod
+    def start(self) -> None:
+        """Formats where that is a step of its own, then launches. Raises ServerError."""
+
+    @abstractmethod
+    def await_port(self) -> None:
+        """Waits until the port is known. It need not accept yet. Raises ServerError."""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def log_tail(self) -> str:
+        """The end of what the broker logged."""
+        with contextlib.suppress(OSError):
+            return (self.directory / "server.log").read_text(errors="replace")[-2000:]
+        return ""
+
+    def stop(self) -> None:
+        """Ends the process, by force after 15 s, and removes its data."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(15)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+            self._process = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the broker and its worker processes since their start."""
+        total = 0.0
+        for process in self._processes():
+            times = process.cpu_times()
+            total += times.user + times.system
+        return total
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the broker and its worker processes."""
+        return sum(process.memory_info().rss for process in self._processes())
+
+    def _processes(self) -> list[psutil.Process]:
+        try:
+            process = psutil.Process(self.pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            raise ServerError(f"{self.name} died") from None
+
+
+class Kbroker(Server):
+    """`python -m kbroker start` of this checkout, on a free port, formatted by its own first start."""
+
+    name = "kbroker"
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "kbroker", "start"]
+        listeners = "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
+        settings = {"listeners": listeners, "log.dirs": str(self.directory / "data"), **COMMON}
+        for name, value in settings.items():
+            command += ["-o", f"{name}={value}"]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self.launched_at = time.monotonic()
+        with (self.directory / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": path},
+            )
+
+    def await_port(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        output = self._process.stdout.fileno()
+        seen = b""
+        while time.monotonic() < self.launched_at + 30:
+            if not select.select([output], [], [], 0.1)[0]:
+                continue
+            chunk = os.read(output, 4096)
+            seen += chunk
+            ready = re.search(rb"kbroker ready: (?:\w+://)?[^\s,]+:(\d+)", seen)
+            if ready:
+                self.port = int(ready.group(1))
+                return
+            if not chunk:
+                break
+        raise ServerError(f"kbroker did not start:\n{self.log_tail()}")
+
+
+class Apache(Server):
+    """Apache Kafka 4.3.1 as one combined node with the stock heap and JVM options."""
+
+    name = "apache"
+
+    def start(self) -> None:
+        node = ApacheKafka(directory=self.directory, properties=COMMON)
+        node.format()
+        self.format_seconds, self.port = node.format_seconds, node.port
+        command = java_command(
+            "kafka.Kafka",
+            str(self.directory / "server.properties"),
+            jvm_options=(*node.heap, *SERVER_JVM_OPTIONS),
+            log_config="log4j2.properties",
+            logs_dir=self.directory / "logs",
+        )
+        self.launched_at = time.monotonic()
+        with (self.directory / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def await_port(self) -> None:
+        pass  # chosen before the start
+
+
+KINDS: dict[str, type[Server]] = {"kbroker": Kbroker, "apache": Apache}
