@@ -1,0 +1,477 @@
+"""Every rule by which a produced batch is judged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.log_config import LogConfig
+from kbroker.log.validation import (
+    AppendOrigin,
+    InvalidRecordsError,
+    UnexpectedAppendOffset,
+    ValidatedBatches,
+    check_produce_version,
+    validate_and_assign_offsets,
+)
+from kbroker.types import TopicPartition
+from kbroker.wire import record_batch as rb
+from kbroker.wire.compression import CompressionType, compress
+from kbroker.wire.record_batch import Record, TimestampType
+
+NOW = 1_700_000_000_000
+TP = TopicPartition("topic", 3)
+RECORDS = [Record(0, NOW + 5, b"a", b"1"), Record(0, NOW + 9, b"b", b"2"), Record(0, NOW, None, None)]
+KEYED = [Record(0, NOW + index, b"k", b"v" * 50) for index in range(4)]
+CODECS = list(CompressionType)
+
+
+def validate(
+    batch: bytes | bytearray | memoryview,
+    *,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    next_offset: int = 1000,
+    leader_epoch: int = 7,
+    **config: Any,
+) -> ValidatedBatches:
+    records = memoryview(bytearray(batch)) if isinstance(batch, bytes) else batch
+    return validate_and_assign_offsets(
+        records,
+        next_offset=next_offset,
+        leader_epoch=leader_epoch,
+        now_ms=NOW,
+        config=LogConfig(**config),
+        topic_partition=TP,
+        origin=origin,
+    )
+
+
+def refused(code: ErrorCode, batch: bytes | bytearray, **options: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        validate(batch, **options)
+    assert caught.value.code is code, caught.value
+    return caught.value
+
+
+def rebuilt(batch: bytes, change: Callable[[bytearray], object]) -> bytes:
+    """The batch with a change and, for that, the right checksum."""
+    new = bytearray(batch)
+    change(new)
+    new[17:21] = rb.crc32c(new[21:]).to_bytes(4, "big")
+    return bytes(new)
+
+
+def put(position: int, size: int, value: int) -> Callable[[bytearray], object]:
+    def change(batch: bytearray) -> None:
+        batch[position : position + size] = value.to_bytes(size, "big", signed=True)
+
+    return change
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_usual_case_is_patched_in_place(codec: CompressionType) -> None:
+    buffer = bytearray(rb.build_batch(RECORDS, compression=codec, producer_id=4, base_sequence=0))
+    result = validate(memoryview(buffer))
+    assert isinstance(result.records, memoryview) and result.records.obj is buffer
+    assert (result.first_offset, result.last_offset) == (1000, 1002)
+    assert (result.max_timestamp, result.offset_of_max_timestamp, result.log_append_time_ms) == (
+        NOW + 9,
+        1002,
+        -1,
+    )
+    header = rb.parse_header(buffer)
+    assert list(result.batches) == [header]
+    rb.check_crc(buffer, 0, header)
+    assert (header.base_offset, header.partition_leader_epoch) == (1000, 7)
+    assert [r.offset for r in rb.iter_records(buffer)] == [1000, 1001, 1002]
+
+
+def test_bytes_that_cannot_be_changed_are_copied() -> None:
+    batch = rb.build_batch(RECORDS)
+    result = validate(memoryview(batch))
+    assert rb.parse_header(result.records).base_offset == 1000
+    assert rb.parse_header(batch).base_offset == 0
+
+
+def test_no_timestamps() -> None:
+    result = validate(rb.build_batch([Record(0, -1, None, b"v")]))
+    assert (result.max_timestamp, result.offset_of_max_timestamp) == (-1, -1)
+
+
+# Shape
+
+
+def test_exactly_one_batch() -> None:
+    batch = rb.build_batch(RECORDS)
+    refused(ErrorCode.INVALID_RECORD, b"")
+    refused(ErrorCode.INVALID_RECORD, batch + batch)
+    for end in range(len(batch)):
+        refused(ErrorCode.INVALID_RECORD, batch[:end])
+
+
+def test_the_beginning_of_another_batch_is_cut_off() -> None:
+    batch = rb.build_batch(RECORDS)
+    for extra in (1, 11, 12, 16, 17, 60, len(batch) - 1):
+        result = validate(batch + batch[:extra])
+        assert len(result.records) == len(batch)
+        assert rb.parse_header(result.records).base_offset == 1000
+
+
+def test_rubbish_after_the_batch() -> None:
+    refused(ErrorCode.CORRUPT_MESSAGE, rb.build_batch(RECORDS) + bytes(40))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats(magic: int) -> None:
+    batch = bytearray(rb.build_batch(RECORDS))
+    batch[16] = magic
+    assert "format v" in str(refused(ErrorCode.INVALID_RECORD, batch))
+    old = bytes(8) + (20).to_bytes(4, "big") + bytes(4) + bytes([magic]) + bytes(15)
+    assert "format v" in str(refused(ErrorCode.INVALID_RECORD, old))
+
+
+@pytest.mark.parametrize("magic", [3, 128, 255])
+def test_unknown_magic(magic: int) -> None:
+    batch = bytearray(rb.build_batch(RECORDS))
+    batch[16] = magic
+    refused(ErrorCode.CORRUPT_MESSAGE, batch)
+    refused(ErrorCode.CORRUPT_MESSAGE, batch[:30])
+
+
+@pytest.mark.parametrize("length", [-1, 0, 13, -(2**31)])
+def test_impossible_length(length: int) -> None:
+    batch = bytearray(rb.build_batch(RECORDS))
+    put(8, 4, length)(batch)
+    refused(ErrorCode.CORRUPT_MESSAGE, batch)
+    refused(ErrorCode.CORRUPT_MESSAGE, batch[:20])
+
+
+@pytest.mark.parametrize("length", [14, 30, 48])
+def test_a_length_below_the_headers(length: int) -> None:
+    batch = bytearray(rb.build_batch(RECORDS))[: length + 12]
+    put(8, 4, length)(batch)
+    refused(ErrorCode.CORRUPT_MESSAGE, batch)
+
+
+def test_every_flipped_bit_below_the_checksum() -> None:
+    batch = rb.build_batch(RECORDS, compression=CompressionType.ZSTD)
+    for bit in range(17 * 8, len(batch) * 8):
+        damaged = bytearray(batch)
+        damaged[bit // 8] ^= 1 << bit % 8
+        refused(ErrorCode.CORRUPT_MESSAGE, damaged)
+
+
+def test_base_offset_must_be_zero() -> None:
+    refused(ErrorCode.INVALID_RECORD, rb.build_batch(RECORDS, base_offset=1))
+
+
+def test_size_limits() -> None:
+    batch = rb.build_batch(RECORDS)
+    validate(batch, max_message_bytes=len(batch))
+    refused(ErrorCode.MESSAGE_TOO_LARGE, batch, max_message_bytes=len(batch) - 1)
+    refused(ErrorCode.RECORD_LIST_TOO_LARGE, batch, segment_bytes=len(batch) - 1)
+
+
+# Header
+
+
+@pytest.mark.parametrize(("count", "delta"), [(0, -1), (-1, -2), (3, 3), (2, 2), (2**31 - 1, 2), (3, -1)])
+def test_count_and_offsets_must_agree(count: int, delta: int) -> None:
+    batch = rebuilt(rb.build_batch(RECORDS), lambda b: (put(57, 4, count)(b), put(23, 4, delta)(b)))
+    refused(ErrorCode.INVALID_RECORD, batch)
+
+
+def test_more_records_claimed_than_fit() -> None:
+    batch = rebuilt(rb.build_batch(RECORDS), lambda b: (put(57, 4, 100)(b), put(23, 4, 99)(b)))
+    assert "100 records in" in str(refused(ErrorCode.INVALID_RECORD, batch))
+
+
+def test_control_batches_are_not_for_clients() -> None:
+    marker = rb.build_end_txn_marker(
+        commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW
+    )
+    assert "control" in str(refused(ErrorCode.INVALID_RECORD, marker))
+    validate(marker, origin=AppendOrigin.COORDINATOR)
+
+
+def test_a_producer_needs_a_sequence() -> None:
+    refused(ErrorCode.INVALID_RECORD, rb.build_batch(RECORDS, producer_id=1, producer_epoch=0))
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_codec(codec: int) -> None:
+    batch = rebuilt(rb.build_batch(RECORDS), put(21, 2, codec))
+    refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, batch)
+
+
+def test_zstd_needs_produce_v7() -> None:
+    zstd = rb.build_batch(RECORDS, compression=CompressionType.ZSTD)
+    with pytest.raises(ApiError) as caught:
+        check_produce_version(zstd, 6)
+    assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    check_produce_version(zstd, 7)
+    check_produce_version(b"", 3)
+    for codec in (CompressionType.NONE, CompressionType.LZ4):
+        check_produce_version(rb.build_batch(RECORDS, compression=codec), 3)
+
+
+# Timestamps
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_timestamp_too_far_ahead(codec: CompressionType) -> None:
+    late = [RECORDS[0], Record(0, NOW + 3_600_001, b"k", b"v"), RECORDS[2]]
+    error = refused(ErrorCode.INVALID_TIMESTAMP, rb.build_batch(late, compression=codec))
+    assert isinstance(error, InvalidRecordsError)
+    assert [index for index, _ in error.record_errors] == [1]
+    validate(rb.build_batch(late, compression=codec), message_timestamp_after_max_ms=3_600_001)
+
+
+def test_timestamp_too_old() -> None:
+    old = [RECORDS[0], Record(0, NOW - 101, b"k", b"v"), Record(0, -1, b"k", b"v")]
+    validate(rb.build_batch(old))
+    error = refused(ErrorCode.INVALID_TIMESTAMP, rb.build_batch(old), message_timestamp_before_max_ms=100)
+    assert isinstance(error, InvalidRecordsError)
+    assert [index for index, _ in error.record_errors] == [1]  # -1 is "no timestamp"
+    validate(rb.build_batch(old), message_timestamp_before_max_ms=101)
+
+
+def test_a_header_that_lies_about_its_latest_timestamp_is_put_right() -> None:
+    for lie in (NOW - 50, NOW + 10**9):
+        result = validate(rb.build_batch(RECORDS, max_timestamp=lie))
+        assert result.max_timestamp == NOW + 9
+        header = rb.parse_header(result.records)
+        assert header.max_timestamp == NOW + 9
+        rb.check_crc(result.records, 0, header)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_log_append_time(codec: CompressionType) -> None:
+    far = [Record(0, 10**15, b"k", b"v"), Record(0, 5, b"k", b"v")]
+    result = validate(rb.build_batch(far, compression=codec), message_timestamp_type="LogAppendTime")
+    assert (result.max_timestamp, result.log_append_time_ms) == (NOW, NOW)
+    assert result.offset_of_max_timestamp == result.last_offset == 1001
+    header = rb.parse_header(result.records)
+    rb.check_crc(result.records, 0, header)
+    assert list(result.batches) == [header]
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert [r.timestamp for r in rb.iter_records(result.records)] == [NOW, NOW]
+
+
+def test_producers_may_not_claim_log_append_time() -> None:
+    batch = rb.build_batch(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    error = refused(ErrorCode.INVALID_TIMESTAMP, batch, message_timestamp_type="LogAppendTime")
+    assert isinstance(error, InvalidRecordsError)
+    assert [index for index, _ in error.record_errors] == [0, 1, 2]
+    # On a CreateTime topic Kafka takes such a batch and clears the flag.
+    header = rb.parse_header(validate(batch).records)
+    assert header.timestamp_type is TimestampType.CREATE_TIME
+
+
+# Compacted topics
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_compacted_topics_need_keys(codec: CompressionType) -> None:
+    policy = frozenset({"compact"})
+    validate(rb.build_batch(KEYED, compression=codec), cleanup_policy=policy)
+    keyless = rb.build_batch([*KEYED, Record(0, NOW, None, b"v")], compression=codec)
+    error = refused(ErrorCode.INVALID_RECORD, keyless, cleanup_policy=policy)
+    assert isinstance(error, InvalidRecordsError)
+    assert [index for index, _ in error.record_errors] == [4]
+    refused(ErrorCode.INVALID_RECORD, keyless, cleanup_policy=frozenset({"compact", "delete"}))
+    validate(keyless)
+
+
+def test_the_named_bad_records_are_limited() -> None:
+    many = rb.build_batch([Record(0, NOW, None, b"")] * 3000)
+    error = refused(ErrorCode.INVALID_RECORD, many, cleanup_policy=frozenset({"compact"}))
+    assert isinstance(error, InvalidRecordsError)
+    assert len(error.record_errors) == 1000
+    assert "3000 record errors" in str(error)
+
+
+def test_garbage_below_a_right_checksum_where_records_are_read() -> None:
+    for codec in CODECS:
+        good = rb.build_batch(KEYED, compression=codec)
+        random.seed(1)
+        bad = bytearray(good[:61] + random.randbytes(80))
+        put(8, 4, len(bad) - 12)(bad)
+        bad_batch = rebuilt(bytes(bad), lambda b: None)
+        validate(bad_batch)  # opaque where no rule needs the records
+        code = ErrorCode.INVALID_RECORD if codec is CompressionType.NONE else ErrorCode.CORRUPT_MESSAGE
+        refused(code, bad_batch, cleanup_policy=frozenset({"compact"}))
+
+
+def test_compressed_records_are_numbered_anew() -> None:
+    scattered = [r._replace(offset=index * 2) for index, r in enumerate(KEYED)]
+    batch = rb.build_batch(
+        scattered,
+        keep_offsets=True,
+        last_offset_delta=3,
+        compression=CompressionType.LZ4,
+        producer_id=3,
+        producer_epoch=1,
+        base_sequence=9,
+    )
+    result = validate(batch, cleanup_policy=frozenset({"compact"}))
+    assert [r.offset for r in rb.iter_records(result.records)] == [1000, 1001, 1002, 1003]
+    header = rb.parse_header(result.records)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 9)
+
+
+# compression.type
+
+
+@pytest.mark.parametrize("source", CODECS)
+@pytest.mark.parametrize("target", CODECS)
+def test_transcoding(source: CompressionType, target: CompressionType) -> None:
+    batch = rb.build_batch(
+        KEYED, compression=source, producer_id=3, producer_epoch=1, base_sequence=9, is_transactional=True
+    )
+    name = "uncompressed" if target is CompressionType.NONE else target.name.lower()
+    buffer = bytearray(batch)
+    result = validate(memoryview(buffer), compression_type=name)
+    header = rb.parse_header(result.records)
+    rb.check_crc(result.records, 0, header)
+    assert list(result.batches) == [header]
+    assert header.compression_type is target
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 9)
+    assert header.is_transactional
+    assert (header.base_offset, header.partition_leader_epoch) == (1000, 7)
+    assert [r[1:] for r in rb.iter_records(result.records)] == [r[1:] for r in KEYED]
+    if source is target:
+        assert isinstance(result.records, memoryview) and result.records.obj is buffer
+
+
+def test_transcoding_with_append_time_and_size_limit() -> None:
+    records = [Record(0, NOW, b"k", b"v" * 1000)] * 20
+    small = rb.build_batch(records, compression=CompressionType.ZSTD)
+    result = validate(small, compression_type="gzip", message_timestamp_type="LogAppendTime")
+    assert {r.timestamp for r in rb.iter_records(result.records)} == {NOW}
+    refused(ErrorCode.MESSAGE_TOO_LARGE, small, compression_type="uncompressed", max_message_bytes=2000)
+
+
+@pytest.mark.parametrize("level", ["gzip", "lz4", "zstd"])
+def test_levels(level: str) -> None:
+    records = [Record(0, NOW, b"k", bytes(range(100)) * 10)] * 20
+    for config in ({}, {f"compression_{level}_level": 1}):
+        result = validate(rb.build_batch(records), compression_type=level, **config)
+        assert len(list(rb.iter_records(result.records))) == 20
+
+
+def test_what_cannot_be_decompressed_is_corrupt_when_transcoded() -> None:
+    good = rb.build_batch(KEYED, compression=CompressionType.GZIP)
+    bad = rebuilt(good, lambda b: b.__setitem__(slice(70, 80), b"\xff" * 10))
+    refused(ErrorCode.CORRUPT_MESSAGE, bad, compression_type="lz4")
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    bomb = compress(CompressionType.ZSTD, bytes(70 << 20))
+    head = rb.build_batch(KEYED, compression=CompressionType.ZSTD)[:61]
+    batch = rebuilt(head + bomb, put(8, 4, len(head) + len(bomb) - 12))
+    refused(ErrorCode.CORRUPT_MESSAGE, batch, compression_type="lz4")
+
+
+# Other origins
+
+
+def test_own_batches_in_a_row() -> None:
+    first, second = rb.build_batch(KEYED), rb.build_batch(RECORDS)
+    result = validate(first + second, origin=AppendOrigin.COORDINATOR)
+    assert [h.base_offset for h in result.batches] == [1000, 1004]
+    assert (result.first_offset, result.last_offset) == (1000, 1006)
+    assert (result.max_timestamp, result.offset_of_max_timestamp) == (NOW + 9, 1006)
+    assert [h for _, h in rb.walk_headers(result.records)] == list(result.batches)
+    refused(ErrorCode.INVALID_RECORD, (first + second)[:-1], origin=AppendOrigin.COORDINATOR)
+    refused(ErrorCode.INVALID_RECORD, b"", origin=AppendOrigin.COORDINATOR)
+    refused(ErrorCode.MESSAGE_TOO_LARGE, first, origin=AppendOrigin.COORDINATOR, max_message_bytes=100)
+
+
+def test_own_batches_with_append_time() -> None:
+    result = validate(rb.build_batch(KEYED), origin=AppendOrigin.COORDINATOR, message_timestamp_type="LogAppendTime")
+    assert result.log_append_time_ms == result.max_timestamp == NOW
+    rb.check_crc(result.records, 0, result.batches[0])
+
+
+def test_raft_leader_batches_bear_its_epoch() -> None:
+    batch = rb.build_batch(KEYED, partition_leader_epoch=7)
+    result = validate(batch, origin=AppendOrigin.RAFT_LEADER, max_message_bytes=1)
+    assert result.batches[0].partition_leader_epoch == 7
+    refused(ErrorCode.INVALID_RECORD, batch, origin=AppendOrigin.RAFT_LEADER, leader_epoch=8)
+
+
+def test_replicated_batches_keep_their_offsets() -> None:
+    batches = [
+        rb.build_batch(KEYED, base_offset=1000, partition_leader_epoch=5),
+        rb.build_batch(RECORDS, base_offset=1010, partition_leader_epoch=6),
+        rb.build_batch(RECORDS, base_offset=1013, partition_leader_epoch=8),
+    ]
+    data = b"".join(batches)
+    result = validate(data[:-1], origin=AppendOrigin.REPLICATION)
+    assert bytes(result.records) == b"".join(batches[:2])  # cut off, and of a later epoch besides
+    assert (result.first_offset, result.last_offset) == (1000, 1012)
+    assert (result.max_timestamp, result.offset_of_max_timestamp) == (NOW + 9, 1012)
+    assert len(validate(data, origin=AppendOrigin.REPLICATION).batches) == 2
+    assert len(validate(data, origin=AppendOrigin.REPLICATION, leader_epoch=8).batches) == 3
+
+
+def test_replicated_nothing() -> None:
+    result = validate(rb.build_batch(KEYED)[:50], origin=AppendOrigin.REPLICATION)
+    assert not result.batches and not result.records
+
+
+def test_replicated_out_of_order_or_behind() -> None:
+    first, second = rb.build_batch(KEYED, base_offset=1000), rb.build_batch(KEYED, base_offset=1003)
+    refused(ErrorCode.INVALID_RECORD, second + first, origin=AppendOrigin.REPLICATION)
+    error = refused(ErrorCode.OFFSET_OUT_OF_RANGE, first + second, origin=AppendOrigin.REPLICATION, next_offset=1001)
+    assert isinstance(error, UnexpectedAppendOffset)
+    assert (error.first_offset, error.last_offset) == (1000, 1006)
+    damaged = bytearray(first)
+    damaged[70] ^= 1
+    refused(ErrorCode.CORRUPT_MESSAGE, damaged, origin=AppendOrigin.REPLICATION)
+
+
+# Anything
+
+
+@given(st.binary(max_size=200), st.sampled_from(list(AppendOrigin)))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes(data: bytes, origin: AppendOrigin) -> None:
+    try:
+        validate(data, origin=origin)
+    except ApiError:
+        pass
+
+
+@given(st.data(), st.sampled_from(CODECS))
+@settings(max_examples=300, deadline=None)
+def test_any_header_under_a_right_checksum(data: st.DataObject, codec: CompressionType) -> None:
+    batch = bytearray(rb.build_batch(KEYED, compression=codec))
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(0, len(batch) - 1))
+        batch[position] = data.draw(st.integers(0, 255))
+    config = data.draw(
+        st.sampled_from(
+            [
+                {},
+                {"cleanup_policy": frozenset({"compact"})},
+                {"compression_type": "gzip"},
+                {"message_timestamp_type": "LogAppendTime"},
+            ]
+        )
+    )
+    try:
+        result = validate(rebuilt(bytes(batch), lambda b: None), **config)
+    except ApiError:
+        return
+    header = rb.parse_header(result.records)
+    rb.check_crc(result.records, 0, header)
+    assert (result.first_offset, header.base_offset) == (1000, 1000)
+    assert result.last_offset == header.last_offset
