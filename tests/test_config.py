@@ -1,4 +1,4 @@
-"""kbroker's tables of properties against the facts of Apache Kafka 4.3.1 (tests/facts/ConfigFacts.java makes them)."""
+"""kbroker's tables of properties against Apache Kafka 4.3.1's facts (made by tests/facts/ConfigFacts.java)."""
 
 import json
 import math

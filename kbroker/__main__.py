@@ -1,0 +1,8 @@
+"""``python -m kbroker`` is the command ``kbroker``."""
+
+import sys
+
+from kbroker.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

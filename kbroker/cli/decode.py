@@ -1,0 +1,86 @@
+"""``kbroker decode``: one protocol frame as a tree of fields with byte offsets."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from kbroker.errors import FatalError
+
+
+def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    """The options of ``decode``."""
+    parser.add_argument(
+        "frame",
+        nargs="?",
+        default="-",
+        metavar="HEX|FILE|-",
+        help="hexadecimal digits (spaces and colons allowed), a file of bytes or digits, or - for standard input",
+    )
+    parser.add_argument(
+        "--response",
+        metavar="API:VERSION",
+        help="the frame is a response; which API (name or key) and version only the request could tell",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the tree."""
+    from kbroker.wire.errors import WireError
+    from kbroker.wire.layouts import render_frame
+
+    data = read_frame(arguments.frame)
+    try:
+        if arguments.response:
+            key, version = parse_api(arguments.response)
+            print(render_frame(data, api_key=key, api_version=version, response=True))
+        else:
+            print(render_frame(data))
+    except WireError as error:
+        raise FatalError(f"this is not a frame that can be decoded: {error}") from error
+    return 0
+
+
+def parse_api(text: str) -> tuple[int, int]:
+    """``Fetch:17`` or ``1:17`` as (API key, version)."""
+    from kbroker.wire.registry import API_KEYS
+
+    name, colon, version = text.rpartition(":")
+    if not colon or not version.isascii() or not version.isdigit():
+        raise FatalError(f"--response {text}: expected API:VERSION, for example Fetch:17")
+    for key, api in API_KEYS.items():
+        if name.lower() in (str(key), api.name.lower()):
+            return key, int(version)
+    raise FatalError(f"--response {text}: there is no API {name}")
+
+
+def read_frame(source: str) -> bytes:
+    """The bytes that an argument stands for; a file or standard input may hold bytes or hexadecimal digits."""
+    if source == "-":
+        return from_hex_or_raw(sys.stdin.buffer.read())
+    digits = clean_hex(source)
+    if digits is not None and not Path(source).is_file():
+        return bytes.fromhex(digits)
+    try:
+        return from_hex_or_raw(Path(source).read_bytes())
+    except (OSError, ValueError) as error:
+        raise FatalError(
+            f"{source[:80]} is neither hexadecimal digits nor a file that can be read"
+        ) from error
+
+
+def from_hex_or_raw(data: bytes) -> bytes:
+    """Hexadecimal text as the bytes it stands for; anything else as it is."""
+    try:
+        digits = clean_hex(data.decode("ascii"))
+    except UnicodeDecodeError:
+        return data
+    return data if digits is None else bytes.fromhex(digits)
+
+
+def clean_hex(text: str) -> str | None:
+    """``text`` without spaces, colons and ``0x``; None if what is left is not an even number of digits."""
+    digits = re.sub(r"\s|:|\b0x", "", text)
+    return digits if digits and len(digits) % 2 == 0 and re.fullmatch(r"[0-9a-fA-F]+", digits) else None

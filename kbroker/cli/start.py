@@ -1,0 +1,218 @@
+"""``kbroker start``: run a node until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbroker.config import BrokerConfig, Listener, read_properties_file
+from kbroker.errors import FatalError
+
+if TYPE_CHECKING:
+    from kbroker.node.broker import Broker
+
+STOP_SECONDS = 5.0
+"""How long a clean stop may take before the process ends without it."""
+
+log = logging.getLogger("kbroker")
+
+
+def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    """The options of ``start``."""
+    parser.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="Kafka's server.properties; without it, a development node on 127.0.0.1:9092",
+    )
+    parser.add_argument(
+        "-o",
+        "--override",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a property, over the file's; may be repeated",
+    )
+    parser.add_argument(
+        "--port", type=int, metavar="PORT", help="port of the development node (0 picks a free one)"
+    )
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="data directory of the development node (default ./kbroker-data)"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="how much to tell on standard error",
+    )
+
+
+def development_properties(data_dir: str = "kbroker-data", port: int = 9092) -> dict[str, str]:
+    """A combined single node on the loopback interface, for a person at a keyboard or a test."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+        "log.dirs": data_dir,
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def with_controller_listener(properties: dict[str, str]) -> dict[str, str]:
+    """Add a controller listener on a free loopback port when ``listeners`` has none.
+
+    Whoever starts a development node thinks of clients only; its one controller talks to nobody else.
+    """
+    names = [entry.partition(":")[0].strip().upper() for entry in properties["listeners"].split(",")]
+    controller = properties["controller.listener.names"].split(",")[0].strip().upper()
+    if controller and controller not in names:
+        properties["listeners"] += f",{controller}://127.0.0.1:0"
+    return properties
+
+
+def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
+    """``["a=b"]`` as properties."""
+    result: dict[str, str] = {}
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals or not name.strip():
+            raise FatalError(f"-o {override}: expected NAME=VALUE")
+        result[name.strip()] = value.strip()
+    return result
+
+
+def load_config(arguments: argparse.Namespace) -> BrokerConfig:
+    """The configuration that the command line asks for."""
+    overrides = parse_overrides(arguments.override)
+    if arguments.config is None:
+        properties = development_properties(
+            arguments.data_dir or "kbroker-data", 9092 if arguments.port is None else arguments.port
+        )
+        return BrokerConfig.from_properties(with_controller_listener(properties | overrides))
+    for option, value in (("--port", arguments.port), ("--data-dir", arguments.data_dir)):
+        if value is not None:
+            raise FatalError(f"{option} is for the development node; with --config use -o NAME=VALUE")
+    return BrokerConfig.from_properties(read_properties_file(arguments.config) | overrides)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    set_up_logging(arguments.log_level)
+    config = load_config(arguments)
+    warn_about(config)
+    if arguments.config is None:
+        from kbroker.cli.storage import format_if_needed
+
+        format_if_needed(config)
+    import trio
+
+    with quiet_exit():
+        trio.run(_serve, config)
+    return 0
+
+
+def set_up_logging(level: str) -> None:
+    """Records to standard error, one line each: time, level, where, text."""
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = logging.Formatter(
+        "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S"
+    )
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def warn_about(config: BrokerConfig) -> None:
+    """Tell what in the configuration has no effect, and what is dangerous."""
+    if config.unknown:
+        log.warning("unknown properties, which have no effect: %s", ", ".join(config.unknown))
+    if config.without_effect:
+        log.info("properties without effect in kbroker: %s", ", ".join(config.without_effect))
+    exposed = [listener for listener in config.listeners if not listener.is_loopback]
+    if exposed:
+        log.warning(
+            "NO AUTHENTICATION on %s: whoever reaches it over the network can read, change and delete everything",
+            ", ".join(map(str, exposed)),
+        )
+
+
+def ready_line(broker: Broker, config: BrokerConfig) -> str:
+    """``kbroker ready: HOST:PORT ...``: where clients of this machine find each broker listener."""
+    addresses = [_reachable(listener, *broker.ports[listener.name]) for listener in config.broker_listeners]
+    if not addresses:
+        addresses = [_reachable(entry, *broker.ports[entry.name]) for entry in config.controller_listeners]
+    return f"kbroker ready: {' '.join(addresses)}"
+
+
+def _reachable(listener: Listener, host: str, port: int) -> str:
+    if host in ("0.0.0.0", "::", ""):
+        host = "localhost"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _serve(config: BrokerConfig) -> None:
+    import signal
+
+    import trio
+
+    from kbroker.env import RealEnv
+    from kbroker.node.broker import run_broker
+
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            broker = await nursery.start(run_broker, config, RealEnv())
+            print(ready_line(broker, config), flush=True)
+            async for number in signals:
+                log.info("stopping on %s", signal.Signals(number).name)
+                _end_in_any_case()
+                nursery.cancel_scope.cancel()
+                break
+
+
+def _end_in_any_case() -> None:
+    def give_up() -> None:
+        sys.stderr.write(f"kbroker: not stopped within {STOP_SECONDS:.0f} s, ending anyway\n")
+        sys.stderr.flush()
+        os._exit(1)
+
+    timer = threading.Timer(STOP_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+
+
+@contextmanager
+def quiet_exit() -> Iterator[None]:
+    """Bring a :class:`FatalError` out of the exception groups that nurseries wrap it in."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        fatal = find_fatal(group)
+        if fatal is None:
+            raise
+        raise fatal from None
+
+
+def find_fatal(error: BaseException) -> FatalError | None:
+    """The first :class:`FatalError` in a tree of exception groups."""
+    if isinstance(error, FatalError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            found = find_fatal(inner)
+            if found is not None:
+                return found
+    return None

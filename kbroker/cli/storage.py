@@ -1,0 +1,265 @@
+"""``kbroker format``, ``info`` and ``random-uuid``: what Kafka's ``kafka-storage`` does, with its options."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbroker.config import BrokerConfig, read_properties_file
+from kbroker.errors import FatalError
+from kbroker.types import random_uuid, uuid_to_str
+
+if TYPE_CHECKING:
+    from kbroker.log.checkpoints import MetaProperties
+    from kbroker.raft_metadata.voters import VoterSet
+
+_META_PROPERTIES = "meta.properties"
+
+
+def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    """The options of one of the commands."""
+    if command == "random-uuid":
+        return
+    parser.add_argument(
+        "-c", "--config", type=Path, required=True, metavar="FILE", help="Kafka's server.properties"
+    )
+    if command == "info":
+        return
+    parser.add_argument("-t", "--cluster-id", required=True, metavar="ID", help="see kbroker random-uuid")
+    parser.add_argument(
+        "-g", "--ignore-formatted", action="store_true", help="skip directories that are formatted already"
+    )
+    parser.add_argument(
+        "-r",
+        "--release-version",
+        metavar="VERSION",
+        help="begin with the features of this release, e.g. 4.3-IV0",
+    )
+    parser.add_argument(
+        "-f",
+        "--feature",
+        action="append",
+        default=[],
+        metavar="NAME=LEVEL",
+        help="begin with this level of a feature; may be repeated",
+    )
+    quorum = parser.add_mutually_exclusive_group()
+    quorum.add_argument(
+        "-s", "--standalone", action="store_true", help="this controller is the only voter of its quorum"
+    )
+    quorum.add_argument(
+        "-I",
+        "--initial-controllers",
+        metavar="ID@HOST:PORT:DIRECTORY,...",
+        help="the first voters of the quorum, the same list on every node",
+    )
+    quorum.add_argument(
+        "-N", "--no-initial-controllers", action="store_true", help="this node joins a quorum that exists"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what the command says."""
+    if arguments.command == "random-uuid":
+        print(uuid_to_str(random_uuid(random.SystemRandom())))
+        return 0
+    config = BrokerConfig.from_properties(read_properties_file(arguments.config))
+    if arguments.command == "info":
+        return _info(config)
+    formatted = _format(config, arguments)
+    for directory in formatted:
+        print(f"Formatted {directory}.")
+    if not formatted:
+        print("All of the log directories are already formatted.")
+    return 0
+
+
+def _format(config: BrokerConfig, arguments: argparse.Namespace) -> list[str]:
+    from kbroker.log.disk import OsDisk
+    from kbroker.raft_metadata.storage import format_log_dirs
+
+    if not arguments.cluster_id.strip() or not arguments.cluster_id.isascii():
+        raise FatalError(
+            f"--cluster-id {arguments.cluster_id!r}: expected an id as kbroker random-uuid prints it"
+        )
+    dynamic = not config.controller_quorum_voters
+    chooses = arguments.standalone or arguments.initial_controllers is not None
+    if not dynamic and chooses:
+        raise FatalError(
+            "--standalone and --initial-controllers need a dynamic quorum: take controller.quorum.voters out of the"
+            " configuration and set controller.quorum.bootstrap.servers"
+        )
+    if dynamic and config.is_controller and not chooses and not arguments.no_initial_controllers:
+        raise FatalError(
+            "controller.quorum.voters is not set on this controller, so one of --standalone, --initial-controllers"
+            " and --no-initial-controllers must be given"
+        )
+    if arguments.standalone and not config.is_controller:
+        raise FatalError("--standalone is only for a node with the role controller")
+    return format_log_dirs(
+        OsDisk(),
+        config.log_dirs,
+        config.metadata_log_dir,
+        node_id=config.node_id,
+        cluster_id=arguments.cluster_id,
+        rng=random.SystemRandom(),
+        now_ms=time.time_ns() // 1_000_000,
+        feature_levels=_feature_levels(arguments.feature, arguments.release_version, dynamic=dynamic),
+        standalone_listeners=_controller_endpoints(config) if arguments.standalone else None,
+        initial_controllers=None
+        if arguments.initial_controllers is None
+        else parse_initial_controllers(arguments.initial_controllers, config.controller_listener_names[0]),
+        ignore_formatted=arguments.ignore_formatted,
+    )
+
+
+def format_if_needed(config: BrokerConfig) -> None:
+    """Make a development node's directories ready, as a cluster of one, if they are not yet."""
+    directories = sorted({*config.log_dirs, config.metadata_log_dir})
+    ready = [
+        directory for directory in directories if os.path.exists(os.path.join(directory, _META_PROPERTIES))
+    ]
+    if len(ready) == len(directories):
+        return
+    from kbroker.log.checkpoints import read_meta_properties
+    from kbroker.log.disk import OsDisk
+    from kbroker.raft_metadata.storage import format_log_dirs
+
+    disk, rng = OsDisk(), random.SystemRandom()
+    existing = read_meta_properties(disk, ready[0]) if ready else None
+    format_log_dirs(
+        disk,
+        config.log_dirs,
+        config.metadata_log_dir,
+        node_id=config.node_id,
+        cluster_id=uuid_to_str(random_uuid(rng)) if existing is None else existing.cluster_id,
+        rng=rng,
+        now_ms=time.time_ns() // 1_000_000,
+        standalone_listeners=None if config.controller_quorum_voters else _controller_endpoints(config),
+        ignore_formatted=True,
+    )
+
+
+def _controller_endpoints(config: BrokerConfig) -> list[tuple[str, str, int]]:
+    return [
+        (listener.name, listener.host or "localhost", listener.port)
+        for listener in config.advertised_controller_listeners
+    ]
+
+
+def _feature_levels(features: list[str], release: str | None, *, dynamic: bool) -> dict[str, int]:
+    from kbroker.raft_metadata.controller.features import KRAFT_VERSION
+    from kbroker.raft_metadata.image import METADATA_VERSION
+    from kbroker.raft_metadata.storage import metadata_version_level
+
+    levels: dict[str, int] = {}
+    if release is not None:
+        levels[METADATA_VERSION] = metadata_version_level(release)
+    for feature in features:
+        name, equals, level = feature.partition("=")
+        name, level = name.strip(), level.strip()
+        if not equals or not level.isascii() or not level.isdigit():
+            raise FatalError(f"--feature {feature}: expected NAME=LEVEL, for example metadata.version=30")
+        if name in levels:
+            raise FatalError(
+                f"--feature {feature}: {name} is given more than once, or by --release-version too"
+            )
+        levels[name] = int(level)
+    kraft = levels.pop(KRAFT_VERSION, None)
+    if kraft is not None and kraft != int(dynamic):
+        reason = "is not set" if dynamic else "is set"
+        raise FatalError(f"kraft.version must be {int(dynamic)}, as controller.quorum.voters {reason}")
+    return levels
+
+
+def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
+    """``id@host:port:directory,...`` as voters that are reached on ``listener_name``."""
+    from kbroker.config.listeners import parse_host_port
+    from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+    from kbroker.types import uuid_from_str
+
+    voters: list[VoterNode] = []
+    for entry in (part.strip() for part in text.split(",")):
+        problem = FatalError(f"--initial-controllers: {entry!r} is not of the form id@host:port:directory")
+        node_id, at, rest = entry.partition("@")
+        address, colon, directory = rest.rpartition(":")
+        if not at or not colon or not node_id.isascii() or not node_id.isdigit():
+            raise problem
+        host, port = parse_host_port("--initial-controllers", address)
+        try:
+            key = ReplicaKey(int(node_id), uuid_from_str(directory))
+        except ValueError:
+            raise problem from None
+        voters.append(VoterNode(key, {listener_name: VoterEndpoint(host, port)}))
+    if len({voter.key.id for voter in voters}) != len(voters):
+        raise FatalError("--initial-controllers: a node id is given more than once")
+    return VoterSet.of(voters)
+
+
+def _info(config: BrokerConfig) -> int:
+    """Print what is found, as Kafka's tool does; 1 if something is wrong with the directories."""
+    from kbroker.log.checkpoints import CorruptCheckpoint, read_meta_properties
+    from kbroker.log.disk import OsDisk
+
+    directories = sorted({*config.log_dirs, config.metadata_log_dir})
+    found: dict[str, MetaProperties] = {}
+    present: list[str] = []
+    problems: list[str] = []
+    for directory in directories:
+        if not os.path.isdir(directory):
+            problems.append(
+                f"{directory} {'is not a directory' if os.path.exists(directory) else 'does not exist'}"
+            )
+            continue
+        present.append(directory)
+        try:
+            properties = read_meta_properties(OsDisk(), directory)
+        except CorruptCheckpoint as error:
+            problems.append(str(error))
+            continue
+        except OSError as error:
+            problems.append(f"{directory}: {error.strerror}")
+            continue
+        if properties is None:
+            problems.append(f"{directory} is not formatted.")
+        else:
+            found[directory] = properties
+    problems += _contradictions(found, config.node_id)
+    _print_list("Found log director" + ("y" if len(present) == 1 else "ies"), present)
+    for directory, properties in found.items():
+        directory_id = (
+            ""
+            if properties.directory_id is None
+            else f"directory.id={uuid_to_str(properties.directory_id)}, "
+        )
+        print(
+            f"Found metadata in {directory}: {{cluster.id={properties.cluster_id}, {directory_id}"
+            f"node.id={properties.node_id}, version=1}}\n"
+        )
+    _print_list("Found problem" + ("" if len(problems) == 1 else "s"), problems)
+    return 1 if problems else 0
+
+
+def _contradictions(found: Mapping[str, MetaProperties], node_id: int) -> list[str]:
+    problems = [
+        f"{directory} belongs to node {properties.node_id}, and node.id is {node_id}"
+        for directory, properties in found.items()
+        if properties.node_id != node_id
+    ]
+    clusters = {properties.cluster_id for properties in found.values()}
+    if len(clusters) > 1:
+        problems.append(f"the directories belong to different clusters: {', '.join(sorted(clusters))}")
+    return problems
+
+
+def _print_list(title: str, lines: list[str]) -> None:
+    if lines:
+        print(f"{title}:")
+        for line in lines:
+            print(f"  {line}")
+        print()

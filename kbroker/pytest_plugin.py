@@ -1,0 +1,41 @@
+"""Fixtures that pytest finds once kbroker is installed: ``kafka_broker`` and ``kafka_topic``.
+
+Nothing heavy is imported until a test asks for one of them.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from kbroker.testing import RunningBroker
+
+
+@pytest.fixture(scope="session")
+def kafka_broker_properties() -> dict[str, object]:
+    """Kafka properties of the session's broker; override this fixture in ``conftest.py`` to set some."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(kafka_broker_properties: dict[str, object]) -> Iterator[RunningBroker]:
+    """A broker for the whole test session, on a free port of the loopback interface.
+
+    Give each test topics of its own (``kafka_topic``) and tests do not see one another's records.
+    """
+    from kbroker.testing import running_broker
+
+    with running_broker(kafka_broker_properties) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_topic(kafka_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
+    """The name of a topic that no other test has; it is created when it is first written to."""
+    test = re.sub(r"[^a-zA-Z0-9._-]", "_", request.node.name)
+    return f"{test[:180]}-{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,212 @@
+"""A real broker inside a test: one call, a free port, a temporary directory, gone when the block ends.
+
+::
+
+    from kbroker.testing import running_broker
+
+    def test_my_producer():
+        with running_broker() as broker:
+            producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+            ...
+
+The broker is the one that ``kbroker start`` runs, on a thread of its own, over real sockets and files. With pytest,
+the fixtures ``kafka_broker`` and ``kafka_topic`` come with the installed package.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kbroker.config import BrokerConfig
+from kbroker.errors import FatalError
+
+if TYPE_CHECKING:
+    import trio
+
+__all__ = ["RunningBroker", "running_broker"]
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+
+
+class RunningBroker:
+    """A single-node broker on its own thread.
+
+    ``properties`` are Kafka's (``{"num.partitions": "3"}``), over those of a development node. ``data_dir`` is kept
+    when it is given, so that a second broker finds the data of the first; without it a temporary directory is
+    used and removed. ``port`` 0 picks a free one.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, object] | None = None,
+        *,
+        port: int = 0,
+        data_dir: str | Path | None = None,
+    ) -> None:
+        self._temporary = tempfile.mkdtemp(prefix="kbroker-") if data_dir is None else None
+        self.data_dir = Path(data_dir if data_dir is not None else str(self._temporary))
+        """Where the broker's files are."""
+        self.logs: list[logging.LogRecord] = []
+        """What the broker logged, oldest first; with several brokers in a process, each one's own."""
+        self.config = _config(properties or {}, self.data_dir, port)
+        """What the broker was started with."""
+        self._ports: dict[str, tuple[str, int]] = {}
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._cancel_scope: trio.CancelScope | None = None
+        self._thread = threading.Thread(target=self._run, name="kbroker", daemon=True)
+
+    def start(self) -> RunningBroker:
+        """Start, and return once the broker serves; raises what kept it from starting."""
+        self._thread.start()
+        if not self._started.wait(_START_SECONDS):
+            raise TimeoutError(f"the broker did not start within {_START_SECONDS:.0f} s")
+        if self._error is not None:
+            self._clean_up()
+            raise self._error
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly, as on SIGTERM; does nothing when the broker is already down."""
+        if self._thread.is_alive() and self._token is not None and self._cancel_scope is not None:
+            import trio
+
+            try:
+                self._token.run_sync_soon(self._cancel_scope.cancel)
+            except trio.RunFinishedError:
+                pass
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_SECONDS)
+            if self._thread.is_alive():
+                raise TimeoutError(f"the broker did not stop within {_STOP_SECONDS:.0f} s")
+        self._clean_up()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for a client's ``bootstrap.servers``."""
+        return self.address(self.config.broker_listeners[0].name)
+
+    @property
+    def host(self) -> str:
+        """Host of the first listener."""
+        return self._ports[self.config.broker_listeners[0].name][0]
+
+    @property
+    def port(self) -> int:
+        """Port of the first listener."""
+        return self._ports[self.config.broker_listeners[0].name][1]
+
+    def address(self, listener_name: str) -> str:
+        """``host:port`` of a listener."""
+        host, port = self._ports[listener_name]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def __enter__(self) -> RunningBroker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        where = self.bootstrap_servers if self._ports else "not started"
+        return f"<kbroker {where}, data in {self.data_dir}>"
+
+    def _clean_up(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _run(self) -> None:
+        import trio
+
+        handler = _ThreadHandler(self.logs, threading.get_ident())
+        logger = logging.getLogger("kbroker")
+        logger.addHandler(handler)
+        try:
+            from kbroker.cli.storage import format_if_needed
+
+            format_if_needed(self.config)
+            trio.run(self._serve)
+        except BaseException as error:
+            from kbroker.cli.start import find_fatal
+
+            self._error = find_fatal(error) or error
+        finally:
+            logger.removeHandler(handler)
+            self._started.set()
+
+    async def _serve(self) -> None:
+        import trio
+
+        from kbroker.env import RealEnv
+        from kbroker.node.broker import run_broker
+
+        async with trio.open_nursery() as nursery:
+            broker: Any = await nursery.start(run_broker, self.config, RealEnv())
+            self._ports = dict(broker.ports)
+            self._token = trio.lowlevel.current_trio_token()
+            self._cancel_scope = nursery.cancel_scope
+            self._started.set()
+
+
+class _ThreadHandler(logging.Handler):
+    """Keeps the records of one thread."""
+
+    def __init__(self, records: list[logging.LogRecord], thread: int) -> None:
+        super().__init__()
+        self._records = records
+        self._thread = thread
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread == self._thread:
+            self._records.append(record)
+
+
+def _config(properties: Mapping[str, object], data_dir: Path, port: int) -> BrokerConfig:
+    from kbroker.cli.start import development_properties, with_controller_listener
+
+    given = {name: _text(name, value) for name, value in properties.items()}
+    return BrokerConfig.from_properties(
+        with_controller_listener(development_properties(str(data_dir), port) | given)
+    )
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise FatalError(f"{name}: expected text, a number or a truth value, not {type(value).__name__}")
+
+
+@contextmanager
+def running_broker(
+    properties: Mapping[str, object] | None = None,
+    *,
+    port: int = 0,
+    data_dir: str | Path | None = None,
+) -> Iterator[RunningBroker]:
+    """Run a broker for the length of a ``with`` block; see :class:`RunningBroker` for the arguments."""
+    broker = RunningBroker(properties, port=port, data_dir=data_dir)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
