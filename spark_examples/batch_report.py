@@ -3,9 +3,9 @@
     python -m spark_examples.batch_report --from 2013-06-01 --to 2013-07-01
     python -m spark_examples.batch_report --starting-offsets '{"flights":{"0":100,"1":-2}}'
 
-Bounds by time are turned by Spark into offsets (ListOffsets by timestamp) for each partition: the first record at or after the moment.
-A partition's records are in the order of production, so such a bound is exact when that is also the order of time; the
-report therefore filters by the record's own timestamp too.
+Bounds by time are turned by Spark into offsets (ListOffsets by timestamp) for each partition: those of the first
+record at or after the moment. A partition's records lie in the order of production, so such a bound is exact only
+when that is also the order of time; the report therefore filters by the records' own timestamps too.
 """
 
 from __future__ import annotations

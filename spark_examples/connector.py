@@ -5,9 +5,9 @@
 
 `python -m spark_examples.connector` only fetches and checks the jars and says where they are.
 
-Spark does not ship its Kafka connector. Its usual way, `spark.jars.packages`, resolves at every start and pulls what Spark already has;
-here the four jars that are really needed are copied once into `.cache/spark-kafka` by Maven (or, without Maven,
-by the Ivy that PySpark brings), and checked against the sums below each time.
+Spark does not ship its Kafka connector. Its usual way, `spark.jars.packages`, resolves at every start and pulls what
+Spark already has; here the four jars that are really needed are copied once into `.cache/spark-kafka` by Maven (or,
+without Maven, by the Ivy that PySpark brings), and checked against the sums below each time.
 """
 
 from __future__ import annotations

@@ -128,11 +128,13 @@ def run(bootstrap: str, work: Path, *, topic: str, limit: int | None = None) -> 
             rows = read_batch(spark, bootstrap, topic)
             batch = carrier_delays(parsed(rows))
         per_partition = {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
-        places = {"into": work / "table", "checkpoint": work / "checkpoint"}
+        into, checkpoint = work / "table", work / "checkpoint"
         with timed("stream"):
-            stream_rows, batches = load_new(spark, bootstrap, topic, expected=len(frame), **places)
-        again, _ = load_new(spark, bootstrap, topic, what="stream, second run", **places)
-        stream = carrier_delays(spark.read.parquet(str(work / "table")))
+            stream_rows, batches = load_new(
+                spark, bootstrap, topic, into=into, checkpoint=checkpoint, expected=len(frame)
+            )
+        again, _ = load_new(spark, bootstrap, topic, into=into, checkpoint=checkpoint, what="stream, again")
+        stream = carrier_delays(spark.read.parquet(str(into)))
     finally:
         spark.stop()
     return DemoResult(truth, batch, stream, produced, per_partition, stream_rows, batches, again, seconds)

