@@ -1,0 +1,497 @@
+"""Runs the metadata quorum of one node: the log, the Raft core, the controller, and the images that all else follows.
+
+Many changes may wait for one flush (group commit): while ``fdatasync`` runs in a thread, further records are appended, and
+the next flush takes them all. A change is answered when the high watermark has passed its records and every subscriber
+has seen the image that holds them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import trio
+
+from kbroker.config import BrokerConfig
+from kbroker.env import Env
+from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.raft_metadata.batches import MetadataBatch
+from kbroker.raft_metadata.controller import Controller, ControllerResult
+from kbroker.raft_metadata.controller.brokers import BrokerRegistration
+from kbroker.raft_metadata.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from kbroker.raft_metadata.controller.schema import ConfigSchema
+from kbroker.raft_metadata.image import ControllerImage, Endpoint, MetadataDelta, MetadataImage
+from kbroker.raft_metadata.loader import ImageLoader
+from kbroker.raft_metadata.quorum_state import QuorumStateFile
+from kbroker.raft_metadata.raft import RaftCore, Ready
+from kbroker.raft_metadata.replicated_log import PartitionStore, RecordStore, ReplicatedLog
+from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot, read_bootstrap
+from kbroker.raft_metadata.storage import METADATA_DIRECTORY, bootstrap_records
+from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from kbroker.types import ZERO_UUID, OffsetAndEpoch, Uuid, random_uuid
+from kbroker.wire.records.metadata import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+Subscriber = Callable[[MetadataDelta, MetadataImage], None]
+"""Called with what changed and the new image, in order, on the event loop; must not wait."""
+
+
+class _Pending(NamedTuple):
+    """Records that this leader appended and that are not committed yet."""
+
+    first_offset: int
+    last: OffsetAndEpoch
+    delta: MetadataDelta
+    image: MetadataImage
+    timestamp_ms: int
+
+
+class QuorumDescription(NamedTuple):
+    """The quorum as DescribeQuorum tells it."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    log_end_offset: int
+    voters: VoterSet
+    last_fetch_ms: int
+
+
+class RaftDriver:
+    """One node's part in the metadata quorum. ``run`` it in a nursery; ``wait_ready`` before asking anything of it."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        env: Env,
+        *,
+        cluster_id: str,
+        directory_id: Uuid,
+        metadata_log_dir: str | None = None,
+        store: RecordStore | None = None,
+    ) -> None:
+        self.config = config
+        self.env = env
+        self.node_id = config.node_id
+        self.cluster_id = cluster_id
+        self.directory_id = directory_id
+        self.log_dir = metadata_log_dir or config.metadata_log_dir
+        self.directory = os.path.join(self.log_dir, METADATA_DIRECTORY)
+        self.schema = ConfigSchema(config)
+        self.controller = Controller(config.node_id, self.schema, env.rng)
+        self.incarnation_id = random_uuid(env.rng)
+        self.loader = ImageLoader()
+        self._store = store
+        self._image = MetadataImage()
+        self._subscribers: list[Subscriber] = []
+        self._log: ReplicatedLog | None = None
+        self._core: RaftCore | None = None
+        self._quorum_file = QuorumStateFile(env.disk, self.directory)
+        self._snapshots = SnapshotStore(env.disk, self.directory)
+        self._bootstrap: list[object] | None = None
+        self._read_to = 0
+        self._pending: deque[_Pending] = deque()
+        self._waiting: deque[tuple[int, trio.Event]] = deque()
+        self._appended = trio.Event()
+        self._ready = trio.Event()
+        self._failure: BaseException | None = None
+        self._bytes_at_snapshot = 0
+        self._abort_transaction = False
+        self._snapshot_wanted = trio.Event()
+
+    # What others see
+
+    @property
+    def image(self) -> MetadataImage:
+        """The latest image; everything in it is committed."""
+        return self._image
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node is the active controller."""
+        return self._core is not None and self._core.is_leader
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voters, as far as known."""
+        return VoterSet() if self._core is None else self._core.voters
+
+    @property
+    def kraft_version(self) -> int:
+        """The finalized level of ``kraft.version``."""
+        return 0 if self._core is None else self._core.kraft_version
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Have ``subscriber(delta, image)`` called with every further image, and now with all there is so far."""
+        self._subscribers.append(subscriber)
+        if self._image.offset >= 0:
+            subscriber(self._whole_image_delta(), self._image)
+
+    def _whole_image_delta(self) -> MetadataDelta:
+        delta = MetadataDelta(MetadataImage())
+        for record in self._image.records():
+            delta.replay(record)
+        return delta
+
+    def describe_quorum(self) -> QuorumDescription:
+        """Who leads, who votes, how far they are."""
+        core, log = self._core, self._log
+        if core is None or log is None:
+            return QuorumDescription(-1, 0, -1, 0, VoterSet(), -1)
+        return QuorumDescription(
+            core.leader_id,
+            core.epoch,
+            core.high_watermark,
+            log.end_offset,
+            core.voters,
+            self.env.wall_clock_ms(),
+        )
+
+    async def wait_ready(self) -> None:
+        """Until there is a leader and the image holds all that was committed before."""
+        await self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def submit(self, operation: Callable[[Controller, int], ControllerResult[T]]) -> T:
+        """Run ``operation(controller, now_ms)`` on the active controller; its response once its records are committed.
+
+        ``ApiError`` NOT_CONTROLLER if that is not this node, and whatever the operation raises. An operation without
+        records still waits until everything that it may have seen is committed.
+        """
+        log, core = self._log, self._core
+        if log is None or core is None or not core.is_leader or self._failure is not None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "This is not the active controller.")
+        now_ms = self.env.wall_clock_ms()
+        self.controller.next_offset = log.end_offset
+        result = operation(self.controller, now_ms)
+        if result.records:
+            self._append(result.records, now_ms)
+        if log.end_offset > core.high_watermark:
+            event = trio.Event()
+            self._waiting.append((log.end_offset, event))
+            await event.wait()
+            if self._failure is not None:
+                raise ApiError(ErrorCode.NOT_CONTROLLER, "The controller failed before the change was committed.")
+        return result.response
+
+    def _append(self, records: Sequence[object], now_ms: int) -> None:
+        assert self._log is not None and self._core is not None
+        before = self.controller.image
+        version = before.features.metadata_version
+        # Replayed before it is written: a record that cannot follow must not reach the log.
+        expected = OffsetAndEpoch(self._log.end_offset + len(records) - 1, self._core.epoch)
+        delta = self.controller.replay(records, expected)
+        try:
+            last = self._log.append_records(
+                records,
+                self._core.epoch,
+                timestamp_ms=now_ms,
+                metadata_version=version or self.controller.image.features.metadata_version,
+            )
+        except ValueError as error:
+            self.controller.reset(before, self._log.end_offset)
+            raise ApiError(ErrorCode.POLICY_VIOLATION, str(error)) from None
+        except OSError as error:
+            self._fail(FatalError(f"cannot write the metadata log in {self.directory}: {error.strerror or error}"))
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "The controller cannot write its log.") from None
+        assert last == expected
+        first_offset = last.offset - len(records) + 1
+        self._pending.append(_Pending(first_offset, last, delta, self.controller.image, now_ms))
+        self._appended.set()
+
+    # Convenience for the node that starts
+
+    async def register_broker(
+        self,
+        endpoints: Sequence[Endpoint],
+        log_dirs: Sequence[Uuid],
+        *,
+        rack: str | None = None,
+        features: Mapping[str, tuple[int, int]] | None = None,
+        unfence: bool = True,
+    ) -> int:
+        """Register this node as a broker under its present addresses, and open it for clients; answers its epoch."""
+        registration = BrokerRegistration(
+            broker_id=self.node_id,
+            incarnation_id=self.incarnation_id,
+            endpoints=endpoints,
+            features=features or {name: tuple(levels) for name, levels in SUPPORTED_FEATURES.items()},
+            log_dirs=log_dirs,
+            rack=rack,
+        )
+        epoch = await self.submit(lambda controller, now_ms: controller.brokers.register(registration))
+        if unfence:
+            await self.submit(lambda controller, now_ms: controller.brokers.unfence(self.node_id, epoch))
+        return epoch
+
+    async def register_controller(self, endpoints: Sequence[Endpoint]) -> None:
+        """Write this node's controller listeners down where brokers and tools find them."""
+        registration = ControllerImage(
+            id=self.node_id,
+            incarnation_id=self.incarnation_id,
+            endpoints={endpoint.name: endpoint for endpoint in endpoints},
+            features={name: tuple(levels) for name, levels in SUPPORTED_FEATURES.items()},
+        )
+        await self.submit(lambda controller, now_ms: controller.brokers.register_controller(registration))
+
+    # The work
+
+    async def run(self, *, task_status: trio.TaskStatus[RaftDriver] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open, lead, and serve until cancelled; ``started`` when ready. :class:`FatalError` when it cannot go on."""
+        try:
+            self._open()
+            assert self._core is not None
+            await self._act(self._core.start())
+            await self._flush()
+            if self._abort_transaction:
+                self._append([AbortTransactionRecord(reason="The writer is gone")], self.env.wall_clock_ms())
+                await self._flush()
+            if self._image.features.metadata_version == 0:
+                await self._write_bootstrap()
+            self._ready.set()
+            task_status.started(self)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._flush_loop)
+                nursery.start_soon(self._snapshot_loop)
+        except (FatalError, CorruptSnapshot, OSError) as error:
+            failure = error if isinstance(error, FatalError) else FatalError(_describe(error))
+            self._fail(failure)
+            raise failure from error
+        finally:
+            self._fail(trio.ClosedResourceError("the metadata quorum has stopped"))
+            if self._core is not None:
+                self._core.resign()
+            if self._log is not None:
+                with trio.CancelScope(shield=True):
+                    self._log.close()
+
+    def _open(self) -> None:
+        now_ms = self.env.wall_clock_ms()
+        snapshots = self._snapshots.ids()
+        if self._store is None:
+            self._store = PartitionStore.open(
+                self.directory,
+                self.env.disk,
+                segment_bytes=self.config.metadata_log_segment_bytes,
+                now_ms=now_ms,
+                snapshot_offset=snapshots[-1].offset if snapshots else 0,
+            )
+        self._log = log = ReplicatedLog(self._store)
+        start = 0
+        for snapshot_id in snapshots[-1:]:
+            content = self._snapshots.read(snapshot_id)
+            if content.kraft_version is not None:
+                self.loader.kraft_version = content.kraft_version
+            if content.voters is not None:
+                self.loader.voters = content.voters
+            if snapshot_id.offset > 0:
+                self.loader.load_snapshot(content.records, snapshot_id)
+                self.loader.last_timestamp = content.last_contained_log_timestamp
+                log.snapshot_epoch = snapshot_id.epoch
+            start = snapshot_id.offset
+        if log.start_offset > start:
+            raise FatalError(
+                f"{self.directory}: the log starts at offset {log.start_offset}, and no snapshot holds what was before"
+            )
+        if log.end_offset < start:
+            raise FatalError(
+                f"{self.directory}: the log ends at offset {log.end_offset}, before its snapshot's {start}"
+            )
+        # Voters count from the moment they are in the log, committed or not.
+        self._read_to = start
+        for batch in log.read(start, log.end_offset):
+            self._take(batch)
+        voters = self._voters()
+        self._core = RaftCore(
+            ReplicaKey(self.node_id, self.directory_id if self.loader.kraft_version >= 1 else ZERO_UUID),
+            voters,
+            log,
+            self.env.rng,
+            election_state=self._quorum_file.read(),
+            kraft_version=self.loader.kraft_version,
+            voters_in_log=self.loader.voters == voters and (start > 0 or self.loader.voters_offset >= 0),
+        )
+        self._bootstrap = read_bootstrap(self.env.disk, self.log_dir)
+
+    def _voters(self) -> VoterSet:
+        voters = self.loader.voters
+        if voters is None:
+            return VoterSet.of(
+                VoterNode(
+                    ReplicaKey(voter.node_id),
+                    {self._controller_listener: VoterEndpoint(voter.host, voter.port)},
+                )
+                for voter in self.config.controller_quorum_voters
+            )
+        own = voters.voters.get(self.node_id)
+        endpoints = {
+            listener.name: VoterEndpoint(listener.host, listener.port)
+            for listener in self.config.advertised_controller_listeners
+            if listener.port > 0
+        }
+        if own is not None and endpoints and own.endpoints != endpoints and len(voters) == 1:
+            # The only voter has moved: its next epoch begins with where it is now (KIP-853 UpdateRaftVoter, to itself).
+            return voters.with_voter(VoterNode(own.key, endpoints))
+        return voters
+
+    @property
+    def _controller_listener(self) -> str:
+        names = self.config.controller_listener_names
+        return names[0] if names else "CONTROLLER"
+
+    def _take(self, batch: MetadataBatch) -> None:
+        self.loader.take(batch)
+        self._read_to = batch.last_offset + 1
+
+    async def _act(self, ready: Ready) -> None:
+        """Persist, send, apply: in this order, whatever happens."""
+        core, log = self._core, self._log
+        assert core is not None and log is not None
+        if ready.election_state is not None:
+            await self.env.run_blocking(
+                self._quorum_file.write, ready.election_state, core.kraft_version, core.voters.ids
+            )
+        if ready.append:
+            now_ms = self.env.wall_clock_ms()
+            log.append_control(ready.append, core.epoch, timestamp_ms=now_ms)
+            self._appended.set()
+        if ready.high_watermark is not None:
+            self._apply(ready.high_watermark)
+
+    def _apply(self, high_watermark: int) -> None:
+        assert self._log is not None and self._core is not None
+        limit = min(high_watermark, self._pending[0].first_offset) if self._pending else high_watermark
+        if self._read_to < limit:
+            self._apply_from_log(limit)
+        while self._pending and self._pending[0].last.offset < high_watermark:
+            pending = self._pending.popleft()
+            self._read_to = pending.last.offset + 1
+            self.loader.adopt(pending.image, pending.timestamp_ms)
+            self._publish(pending.delta, pending.image)
+        while self._waiting and self._waiting[0][0] <= high_watermark:
+            self._waiting.popleft()[1].set()
+        if (
+            self._log.bytes_seen - self._bytes_at_snapshot
+            >= self.config.metadata_log_max_record_bytes_between_snapshots
+        ):
+            self._snapshot_wanted.set()
+
+    def _apply_from_log(self, high_watermark: int) -> None:
+        """What was in the log before this node led, and the control records that its epoch begins with."""
+        assert self._log is not None and self._core is not None
+        epoch = self._core.epoch
+        for batch in self._log.read(self._read_to, high_watermark):
+            self._take(batch)
+            epoch = batch.epoch
+        if self._read_to - 1 <= self._image.offset:
+            return
+        published = self.loader.publish(OffsetAndEpoch(self._read_to - 1, epoch))
+        if published is None:
+            # Its writer died within a transaction, which nobody will end: as if it had aborted (KIP-868).
+            self.loader.abandon_transaction()
+            self._abort_transaction = True
+            published = self.loader.publish(OffsetAndEpoch(self._read_to - 1, epoch))
+            assert published is not None
+        self.controller.reset(published.image, self._log.end_offset)
+        self._publish(published.delta, published.image)
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._image = image
+        for subscriber in self._subscribers:
+            subscriber(delta, image)
+
+    async def _flush(self) -> None:
+        assert self._log is not None and self._core is not None
+        self._appended = trio.Event()
+        end_offset = self._log.end_offset
+        try:
+            work = self._log.begin_flush()
+            if work is not None:
+                await self.env.run_blocking(work.run)
+                work.end()
+        except OSError as error:
+            # Never tried again: the kernel may have dropped the pages and report success the second time.
+            raise FatalError(f"cannot flush the metadata log in {self.directory}: {error.strerror or error}") from error
+        await self._act(self._core.on_flushed(end_offset))
+
+    async def _flush_loop(self) -> None:
+        while True:
+            await self._appended.wait()
+            if self._failure is not None:
+                raise self._failure
+            await self._flush()
+
+    async def _write_bootstrap(self) -> None:
+        """Begin the cluster's history: the records of ``bootstrap.checkpoint``, in one metadata transaction."""
+        records = self._bootstrap if self._bootstrap is not None else bootstrap_records()
+        whole = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
+        self._append(whole, self.env.wall_clock_ms())
+        await self._flush()
+
+    async def _snapshot_loop(self) -> None:
+        while True:
+            await self._snapshot_wanted.wait()
+            self._snapshot_wanted = trio.Event()
+            await self.write_snapshot()
+
+    async def write_snapshot(self) -> OffsetAndEpoch:
+        """Write the image as a snapshot, and forget what it stands for; its id."""
+        assert self._log is not None and self._core is not None
+        image, timestamp = self._image, self.loader.last_timestamp
+        snapshot_id = OffsetAndEpoch(image.offset + 1, image.epoch)
+        self._bytes_at_snapshot = self._log.bytes_seen
+        if snapshot_id in self._snapshots.ids():
+            return snapshot_id
+        core, now_ms = self._core, self.env.wall_clock_ms()
+
+        def write() -> None:
+            data = encode_snapshot(
+                image.records(),
+                epoch=image.epoch,
+                now_ms=now_ms,
+                last_contained_log_timestamp=timestamp,
+                kraft_version=core.kraft_version,
+                voters=core.voters,
+                metadata_version=image.features.metadata_version,
+            )
+            self._snapshots.write(snapshot_id, data)
+
+        await self.env.run_blocking(write)
+        # The log goes before the older snapshots: whatever the moment of a crash, a snapshot meets the log's start.
+        self._log.delete_before(snapshot_id.offset, now_ms)
+        self._snapshots.delete_before(snapshot_id)
+        logger.info("wrote metadata snapshot %s", self._snapshots.path(snapshot_id))
+        return snapshot_id
+
+    def _fail(self, failure: BaseException) -> None:
+        if self._failure is None:
+            self._failure = failure
+        self._ready.set()
+        self._appended.set()
+        while self._waiting:
+            self._waiting.popleft()[1].set()
+
+    def next_deadline(self) -> float:
+        """When the core wants to be called, in the clock of ``env.now``."""
+        return math.inf if self._core is None else self._core.next_deadline()
+
+    def finalized_features(self) -> tuple[dict[str, int], int]:
+        """Finalized levels with ``kraft.version``, and the epoch that ApiVersions gives them (an image's offset)."""
+        levels = dict(self._image.features.levels)
+        if self.kraft_version:
+            levels[KRAFT_VERSION] = self.kraft_version
+        return levels, self._image.offset
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return f"metadata log: {error.filename or ''} {error.strerror or error}".replace("  ", " ")
+    return str(error)

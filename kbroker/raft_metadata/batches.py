@@ -1,0 +1,122 @@
+"""Batches of the metadata log and its snapshots: metadata records and control records to bytes and back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from kbroker.wire import record_batch
+from kbroker.wire.errors import WireError
+from kbroker.wire.record_batch import Record, build_batch, check_crc, iter_records, walk_headers
+from kbroker.wire.records import control, metadata
+from kbroker.wire.schema import struct_spec
+
+_CONTROL_TYPES: dict[type[Any], control.ControlRecordType] = {
+    control.LeaderChangeMessage: control.ControlRecordType.LEADER_CHANGE,
+    control.SnapshotHeaderRecord: control.ControlRecordType.SNAPSHOT_HEADER,
+    control.SnapshotFooterRecord: control.ControlRecordType.SNAPSHOT_FOOTER,
+    control.KRaftVersionRecord: control.ControlRecordType.KRAFT_VERSION,
+    control.VotersRecord: control.ControlRecordType.KRAFT_VOTERS,
+}
+
+
+class MetadataBatch(NamedTuple):
+    """A batch, decoded. ``records`` are metadata records, or control records if ``is_control``."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp: int
+    is_control: bool
+    records: list[Any]
+    size: int
+
+
+@functools.cache
+def _highest_version(cls: type) -> int:
+    return struct_spec(cls).versions.highest
+
+
+def record_version(record: Any, metadata_version: int) -> int:
+    """The version in which Kafka writes a record at a level of ``metadata.version``."""
+    if isinstance(record, metadata.PartitionRecord | metadata.PartitionChangeRecord):
+        if record.eligible_leader_replicas is not None or record.last_known_elr is not None:
+            return 2
+        return 1 if metadata_version >= 17 else 0
+    if isinstance(record, metadata.BrokerRegistrationChangeRecord):
+        if record.cordoned_log_dirs is not None:
+            return 3
+        if record.log_dirs:
+            return 2
+        return 1 if record.in_controlled_shutdown else 0
+    if isinstance(record, metadata.RegisterBrokerRecord):
+        if metadata_version >= 30:
+            return 4
+        if metadata_version >= 17:
+            return 3
+        return 2 if metadata_version >= 8 else 1
+    return _highest_version(type(record))
+
+
+def encode_records(
+    records: Sequence[Any], *, base_offset: int, epoch: int, timestamp_ms: int, metadata_version: int
+) -> bytes:
+    """One batch of metadata records, with offsets and leader epoch in place."""
+    return build_batch(
+        [
+            Record(
+                0,
+                timestamp_ms,
+                None,
+                metadata.encode_metadata_record(record, record_version(record, metadata_version)),
+            )
+            for record in records
+        ],
+        base_offset=base_offset,
+        partition_leader_epoch=epoch,
+    )
+
+
+def encode_control_records(records: Sequence[Any], *, base_offset: int, epoch: int, timestamp_ms: int) -> bytes:
+    """One batch of control records."""
+    return build_batch(
+        [
+            Record(
+                0,
+                timestamp_ms,
+                control.encode_control_key(_CONTROL_TYPES[type(record)]),
+                control.encode_control_value(record),
+            )
+            for record in records
+        ],
+        base_offset=base_offset,
+        partition_leader_epoch=epoch,
+        is_control=True,
+    )
+
+
+def decode_batches(data: bytes | memoryview) -> Iterator[MetadataBatch]:
+    """The batches in ``data``, each with its CRC checked; ``WireError`` for anything that is not one."""
+    for position, header in walk_headers(data):
+        check_crc(data, position, header)
+        batch = data[position : position + header.size]
+        records: list[Any] = []
+        for record in iter_records(batch):
+            if record.value is None:
+                raise WireError(f"the metadata record at offset {record.offset} has no value")
+            if header.is_control:
+                kind = record_batch.parse_control_record(record)
+                if kind in _CONTROL_TYPES.values():
+                    records.append(control.decode_control_value(kind, record.value))
+            else:
+                records.append(metadata.decode_metadata_record(record.value)[0])
+        yield MetadataBatch(
+            header.base_offset,
+            header.last_offset,
+            header.partition_leader_epoch,
+            header.max_timestamp,
+            header.is_control,
+            records,
+            header.size,
+        )

@@ -1,0 +1,127 @@
+"""Brokers: registration, fencing, and which of them may hold replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller.result import ControllerResult
+from kbroker.raft_metadata.image import (
+    BrokerImage,
+    ControllerImage,
+    Endpoint,
+    register_broker_record,
+    register_controller_record,
+)
+from kbroker.types import Uuid
+from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord
+
+if TYPE_CHECKING:
+    from kbroker.raft_metadata.controller.controller import Controller
+
+
+class BrokerRegistration(NamedTuple):
+    """What a broker says of itself when it registers."""
+
+    broker_id: int
+    incarnation_id: Uuid
+    endpoints: Sequence[Endpoint]
+    features: Mapping[str, tuple[int, int]]
+    log_dirs: Sequence[Uuid]
+    rack: str | None = None
+    previous_broker_epoch: int = -1
+
+
+class BrokerControl:
+    """Decides on brokers."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def is_active(self, broker_id: int) -> bool:
+        """Registered, unfenced and not shutting down."""
+        broker = self._controller.image.brokers.get(broker_id)
+        return broker is not None and broker.active
+
+    def check_epoch(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        """The broker; ``ApiError`` BROKER_ID_NOT_REGISTERED, or STALE_BROKER_EPOCH for an earlier life of it."""
+        broker = self._controller.image.brokers.get(broker_id)
+        if broker is None:
+            raise ApiError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker registration found for broker id {broker_id}"
+            )
+        if broker.epoch != broker_epoch:
+            raise ApiError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {broker_epoch}, but got broker epoch {broker.epoch}",
+            )
+        return broker
+
+    def register(self, registration: BrokerRegistration) -> ControllerResult[int]:
+        """Register a broker, fenced at first, and answer with its epoch. The same incarnation keeps its state.
+
+        ``ApiError``: DUPLICATE_BROKER_REGISTRATION if another incarnation is unfenced, UNSUPPORTED_VERSION if it cannot
+        work at a finalized feature level.
+        """
+        broker_id = registration.broker_id
+        image = self._controller.image
+        old = image.brokers.get(broker_id)
+        same_incarnation = old is not None and old.incarnation_id == registration.incarnation_id
+        if old is not None and not same_incarnation and old.active:
+            # Kafka leans on heartbeats here; with no heartbeat for this life yet, the previous one is taken for dead
+            # when the broker names its epoch, and otherwise only when it is this very process's data directory.
+            known = registration.previous_broker_epoch in (-1, old.epoch) or not set(old.log_dirs).isdisjoint(
+                registration.log_dirs
+            )
+            if not known:
+                raise ApiError(
+                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                    f"Another broker is registered with that broker id {broker_id}.",
+                )
+        for name, level in image.features.levels.items():
+            low, high = registration.features.get(name, (0, 0))
+            if not low <= level <= high:
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                    f"The broker wants a version between {low} and {high}, inclusive.",
+                )
+        epoch = self._controller.next_offset
+        broker = BrokerImage(
+            id=broker_id,
+            epoch=epoch,
+            incarnation_id=registration.incarnation_id,
+            endpoints={endpoint.name: endpoint for endpoint in registration.endpoints},
+            features=dict(registration.features),
+            rack=registration.rack,
+            fenced=old.fenced if old is not None and same_incarnation else True,
+            in_controlled_shutdown=(old.in_controlled_shutdown if old is not None and same_incarnation else False),
+            log_dirs=tuple(sorted(registration.log_dirs)),
+        )
+        return ControllerResult(epoch, [register_broker_record(broker)])
+
+    def unfence(self, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
+        """Let the broker lead and be seen by clients; leaderless partitions that it can lead get it as leader."""
+        broker = self.check_epoch(broker_id, broker_epoch)
+        records: list[Any] = []
+        if broker.fenced:
+            records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=-1))
+            records.extend(self._controller.topics.leader_records_for_unfenced(broker_id))
+        return ControllerResult(None, records)
+
+    def fence(self, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
+        """Take the broker out of sight: its partitions move to other in-sync replicas or lose their leader."""
+        broker = self.check_epoch(broker_id, broker_epoch)
+        records: list[Any] = []
+        if not broker.fenced:
+            records.extend(self._controller.topics.leader_records_for_fenced(broker_id))
+            records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1))
+        return ControllerResult(None, records)
+
+    def register_controller(self, registration: ControllerImage) -> ControllerResult[None]:
+        """Write down a quorum node's endpoints and features; nothing if they are known already."""
+        known = self._controller.image.controllers.get(registration.id)
+        if known == registration:
+            return ControllerResult(None)
+        return ControllerResult(None, [register_controller_record(registration)])

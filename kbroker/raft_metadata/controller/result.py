@@ -1,0 +1,19 @@
+"""What a controller operation gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+MAX_RECORDS_PER_USER_OP = 10_000
+"""No request may cause more records than this (``QuorumController.MAX_RECORDS_PER_USER_OP``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerResult(Generic[T]):
+    """The records to commit (all or none, one batch), and the answer, which is told once they are committed."""
+
+    response: T
+    records: list[Any] = field(default_factory=list)

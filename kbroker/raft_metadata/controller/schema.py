@@ -1,0 +1,280 @@
+"""Configuration as the metadata plane sees it: what is valid, and which source an effective value comes from.
+
+Sources are looked up in Kafka's order: topic, this broker's dynamic config, the cluster-wide dynamic default, the
+node's properties file, the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kbroker.config import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIG_SYNONYMS,
+    TOPIC_CONFIGS,
+    BrokerConfig,
+    ConfigKey,
+    ConfigType,
+    InvalidConfig,
+    UpdateMode,
+    effective_topic_config,
+    validate_topic_configs,
+)
+from kbroker.config.broker_config import redact
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.image import ConfigsImage, ResourceType
+
+UNKNOWN_SOURCE = 0
+DYNAMIC_TOPIC_CONFIG = 1
+DYNAMIC_BROKER_CONFIG = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+STATIC_BROKER_CONFIG = 4
+DEFAULT_CONFIG = 5
+DYNAMIC_BROKER_LOGGER_CONFIG = 6
+CLIENT_METRICS_CONFIG = 7
+GROUP_CONFIG = 8
+
+_BROKER_SYNONYM_GROUPS = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_BROKER_SYNONYMS = {name: group for group in _BROKER_SYNONYM_GROUPS for name in group}
+
+
+class Synonym(NamedTuple):
+    """A value that stands, or would stand if those before it did not."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """One effective property: ``value`` is None if it is null or secret; ``synonyms`` begins with the one in force."""
+
+    name: str
+    value: str | None
+    source: int
+    sensitive: bool
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+    type: int
+    documentation: str | None
+
+
+class ConfigSchema:
+    """The rules for one node's configuration. ``defaults`` (what the node's file and the defaults say) never change."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self._static = dict(config.raw)
+        if "node.id" in self._static:
+            self._static.setdefault("broker.id", self._static["node.id"])
+        self._defaults = {
+            name: key.format(key.default_value()) for name, key in BROKER_CONFIGS.items() if key.has_default
+        }
+
+    # Validation
+
+    def validate_topic(self, configs: Mapping[str, str]) -> None:
+        """``ApiError`` INVALID_CONFIG if a topic cannot have these overrides."""
+        try:
+            validate_topic_configs(configs, self.config.values)
+        except InvalidConfig as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def validate_group(self, configs: Mapping[str, str]) -> None:
+        """``ApiError`` INVALID_CONFIG if a group cannot have these configs."""
+        try:
+            for name, value in configs.items():
+                GROUP_CONFIGS.parse(name, value)
+        except InvalidConfig as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def validate_broker(self, configs: Mapping[str, str], *, per_broker: bool) -> None:
+        """``ApiError`` INVALID_REQUEST (Kafka's choice of code) if these cannot be a broker's dynamic configs.
+
+        ``per_broker``: for one broker; otherwise for all of them.
+        """
+        fixed = sorted(
+            name
+            for name in configs
+            if (key := BROKER_CONFIGS.get(name)) is not None and key.update_mode is UpdateMode.READ_ONLY
+        )
+        if fixed:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        try:
+            for name, value in configs.items():
+                if name in BROKER_CONFIGS:
+                    BROKER_CONFIGS.parse(name, value)
+        except InvalidConfig as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+        if not per_broker:
+            single = sorted(
+                name
+                for name in configs
+                if (key := BROKER_CONFIGS.get(name)) is not None and key.update_mode is UpdateMode.PER_BROKER
+            )
+            if single:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Cannot update these configs at default cluster level, broker id must be specified: "
+                    f"[{', '.join(single)}]",
+                )
+
+    def key(self, resource_type: int, name: str) -> ConfigKey | None:
+        """What a property is; None if its kind of resource has no such one."""
+        table = {
+            ResourceType.TOPIC: TOPIC_CONFIGS,
+            ResourceType.BROKER: BROKER_CONFIGS,
+            ResourceType.GROUP: GROUP_CONFIGS,
+        }.get(resource_type)
+        return None if table is None else table.get(name)
+
+    def is_list(self, resource_type: int, name: str) -> bool:
+        """Whether APPEND and SUBTRACT make sense."""
+        key = self.key(resource_type, name)
+        return key is not None and key.type is ConfigType.LIST
+
+    def default(self, resource_type: int, name: str) -> str | None:
+        """The default as text, if there is one."""
+        key = self.key(resource_type, name)
+        return key.format(key.default_value()) if key is not None and key.has_default else None
+
+    # Description
+
+    def topic_entries(
+        self, configs: ConfigsImage, overrides: Mapping[str, str], *, documentation: bool = False
+    ) -> list[ConfigEntry]:
+        """Every property of a topic with these overrides."""
+        dynamic = self._dynamic(configs)
+        values = effective_topic_config(self.config, overrides, dynamic or None)
+        entries = []
+        for name, key in TOPIC_CONFIGS.items():
+            if key.internal and name not in overrides:
+                continue
+            value = None if key.sensitive else key.format(values.get(name))
+            synonyms: list[Synonym] = []
+            if name in overrides:
+                synonyms.append(Synonym(name, value, DYNAMIC_TOPIC_CONFIG))
+            of_broker = TOPIC_CONFIG_SYNONYMS.get(name)
+            if of_broker:
+                synonyms += self._broker_synonyms(configs, of_broker[0][0])
+            entries.append(
+                ConfigEntry(
+                    name,
+                    value,
+                    synonyms[0].source if synonyms else DEFAULT_CONFIG,
+                    key.sensitive,
+                    False,
+                    tuple(synonyms),
+                    int(key.type),
+                    key.doc if documentation else None,
+                )
+            )
+        return entries
+
+    def broker_entries(self, configs: ConfigsImage, *, documentation: bool = False) -> list[ConfigEntry]:
+        """Every property of this node: the known ones, and unknown ones that were set."""
+        dynamic = self._dynamic(configs)
+        names = [name for name, key in BROKER_CONFIGS.items() if not key.internal or name in self._static]
+        names += sorted(name for name in {**self._static, **dynamic} if name not in BROKER_CONFIGS)
+        return [
+            self._broker_entry(name, configs, self._broker_value(name, dynamic), True, documentation) for name in names
+        ]
+
+    def broker_default_entries(self, configs: ConfigsImage, *, documentation: bool = False) -> list[ConfigEntry]:
+        """What is set for all brokers at run time."""
+        return [
+            self._broker_entry(name, configs, value, False, documentation)
+            for name, value in sorted(configs.for_broker(None).items())
+        ]
+
+    def group_entries(self, overrides: Mapping[str, str], *, documentation: bool = False) -> list[ConfigEntry]:
+        """Every property of a group with these overrides."""
+        entries = []
+        for name, key in GROUP_CONFIGS.items():
+            of_broker = f"group.{name}"
+            default = self._broker_value(of_broker, {}) if of_broker in BROKER_CONFIGS else key.default
+            value = overrides.get(name, default)
+            synonyms = [Synonym(name, overrides[name], GROUP_CONFIG)] if name in overrides else []
+            if of_broker in BROKER_CONFIGS:
+                synonyms += self._broker_synonyms(ConfigsImage(), of_broker)
+            else:
+                synonyms.append(Synonym(name, key.default, DEFAULT_CONFIG))
+            entries.append(
+                ConfigEntry(
+                    name,
+                    value,
+                    synonyms[0].source if synonyms else DEFAULT_CONFIG,
+                    False,
+                    False,
+                    tuple(synonyms),
+                    int(key.type),
+                    key.doc if documentation else None,
+                )
+            )
+        return entries
+
+    def _dynamic(self, configs: ConfigsImage) -> dict[str, str]:
+        return {**configs.for_broker(None), **configs.for_broker(self.config.node_id)}
+
+    def _broker_value(self, name: str, dynamic: Mapping[str, str]) -> str | None:
+        text = dynamic.get(name)
+        key = BROKER_CONFIGS.get(name)
+        if key is None:
+            return text if text is not None else self._static.get(name)
+        if text is not None:
+            try:
+                return key.format(key.parse(text))
+            except InvalidConfig:
+                pass  # stored by an earlier release: the node runs on without it, and so says this
+        return key.format(self.config.values.get(name))
+
+    def _broker_entry(
+        self, name: str, configs: ConfigsImage, value: str | None, per_broker: bool, documentation: bool
+    ) -> ConfigEntry:
+        key = BROKER_CONFIGS.get(name)
+        sensitive = key.sensitive if key is not None else True
+        synonyms = [
+            synonym
+            for synonym in self._broker_synonyms(configs, name)
+            if per_broker or synonym.source == DYNAMIC_DEFAULT_BROKER_CONFIG
+        ]
+        return ConfigEntry(
+            name,
+            None if sensitive else value,
+            synonyms[0].source if synonyms else DEFAULT_CONFIG,
+            sensitive,
+            key is None or key.update_mode is UpdateMode.READ_ONLY,
+            tuple(synonyms),
+            0 if key is None else int(key.type),
+            key.doc if documentation and key is not None else None,
+        )
+
+    def _broker_synonyms(self, configs: ConfigsImage, name: str) -> list[Synonym]:
+        key = BROKER_CONFIGS.get(name)
+        sensitive = key.sensitive if key is not None else True
+        found: list[Synonym] = []
+        for table, source in (
+            (configs.for_broker(self.config.node_id), DYNAMIC_BROKER_CONFIG),
+            (configs.for_broker(None), DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._static, STATIC_BROKER_CONFIG),
+            (self._defaults, DEFAULT_CONFIG),
+        ):
+            for synonym in _BROKER_SYNONYMS.get(name, (name,)):
+                value = table.get(synonym)
+                if value is not None:
+                    found.append(Synonym(synonym, None if sensitive else value, source))
+        # As Kafka: what stands before the property's own name belongs to another property.
+        while found and found[0].name != name:
+            found.pop(0)
+        return found
+
+    def loggable(self, name: str, value: str | None) -> str | None:
+        """The value as a log line may show it."""
+        return None if value is None else redact(name, value)

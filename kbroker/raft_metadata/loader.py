@@ -1,0 +1,105 @@
+"""From batches to images: what a node sees of the metadata log below the high watermark.
+
+A metadata transaction (BeginTransactionRecord ... EndTransactionRecord, KIP-868) shows all at once at its end, or not
+at all if it is aborted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kbroker.raft_metadata.batches import MetadataBatch
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.voters import VoterSet
+from kbroker.types import OffsetAndEpoch
+from kbroker.wire.records import control
+from kbroker.wire.records.metadata import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+
+
+class Published(NamedTuple):
+    """An image, and how it came from the one before."""
+
+    delta: MetadataDelta
+    image: MetadataImage
+
+
+class ImageLoader:
+    """Keeps the image of everything it was given. ``image`` is the last one outside a transaction."""
+
+    def __init__(self, image: MetadataImage | None = None) -> None:
+        self.image = MetadataImage() if image is None else image
+        self.kraft_version = 0
+        self.voters: VoterSet | None = None
+        self.voters_offset = -1
+        """Where in the log the voters come from; -1 if from no record of it."""
+        self.last_timestamp = -1
+        self._delta = MetadataDelta(self.image)
+        self._transaction: list[Any] | None = None
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._transaction is not None
+
+    def load_snapshot(self, records: list[Any], snapshot_id: OffsetAndEpoch) -> Published:
+        """Start again from a snapshot's records."""
+        self._transaction = None
+        self._delta = MetadataDelta(MetadataImage(controller_id=self.image.controller_id))
+        for record in records:
+            self._delta.replay(record)
+        return self._publish(OffsetAndEpoch(snapshot_id.offset - 1, snapshot_id.epoch))
+
+    def take(self, batch: MetadataBatch) -> None:
+        """Take the next batch in."""
+        self.last_timestamp = batch.timestamp
+        if batch.is_control:
+            for record in batch.records:
+                self._take_control(record, batch.base_offset)
+            return
+        for record in batch.records:
+            self._take_record(record)
+
+    def publish(self, last: OffsetAndEpoch) -> Published | None:
+        """The image up to ``last``, the position of the last record taken; None inside a transaction."""
+        if self._transaction is not None:
+            return None
+        return self._publish(last)
+
+    def abandon_transaction(self) -> None:
+        """Take an open transaction for aborted."""
+        self._transaction = None
+
+    def adopt(self, image: MetadataImage, timestamp_ms: int) -> None:
+        """Go on from an image that the active controller has made itself from its own records."""
+        self.image = image
+        self.last_timestamp = timestamp_ms
+        self._delta = MetadataDelta(image)
+
+    def _publish(self, last: OffsetAndEpoch) -> Published:
+        delta = self._delta
+        self.image = delta.apply(last)
+        self._delta = MetadataDelta(self.image)
+        return Published(delta, self.image)
+
+    def _take_control(self, record: Any, offset: int) -> None:
+        if isinstance(record, control.LeaderChangeMessage):
+            self._delta.controller_id = record.leader_id
+        elif isinstance(record, control.KRaftVersionRecord):
+            self.kraft_version = record.kraft_version
+        elif isinstance(record, control.VotersRecord):
+            self.voters = VoterSet.from_record(record)
+            self.voters_offset = offset
+
+    def _take_record(self, record: Any) -> None:
+        if isinstance(record, BeginTransactionRecord):
+            self._transaction = []
+        elif isinstance(record, AbortTransactionRecord):
+            self._transaction = None
+        elif isinstance(record, EndTransactionRecord):
+            for held in self._transaction or ():
+                self._delta.replay(held)
+            self._transaction = None
+        elif self._transaction is not None:
+            self._transaction.append(record)
+        else:
+            self._delta.replay(record)

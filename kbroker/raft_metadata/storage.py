@@ -1,0 +1,144 @@
+"""Formatting: what a log directory holds before a node's first start (``kbroker format``, Kafka's storage tool)."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kbroker.errors import FatalError
+from kbroker.log.disk import Disk, write_atomically
+from kbroker.raft_metadata.controller.features import (
+    DEFAULT_FEATURE_LEVELS,
+    KRAFT_VERSION,
+    METADATA_VERSION_NAMES,
+    SUPPORTED_FEATURES,
+)
+from kbroker.raft_metadata.image import METADATA_VERSION
+from kbroker.raft_metadata.snapshot import BOOTSTRAP_FILE, encode_snapshot, snapshot_file_name
+from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from kbroker.types import METADATA_TOPIC, OffsetAndEpoch, Uuid, random_uuid, uuid_to_str
+from kbroker.wire.records.metadata import FeatureLevelRecord
+
+META_PROPERTIES = "meta.properties"
+METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
+
+
+def bootstrap_records(levels: Mapping[str, int] | None = None) -> list[Any]:
+    """The records that a fresh cluster's log begins with: ``metadata.version`` first, level 0 left out.
+
+    ``levels`` overrides the defaults. :class:`FatalError` for a feature or level that is not supported.
+    """
+    chosen = {**DEFAULT_FEATURE_LEVELS, **(levels or {})}
+    chosen.pop(KRAFT_VERSION, None)
+    for name, level in chosen.items():
+        supported = SUPPORTED_FEATURES.get(name)
+        if supported is None:
+            known = ", ".join(sorted(SUPPORTED_FEATURES))
+            raise FatalError(f"unsupported feature {name}: supported features are {known}")
+        if not supported.min <= level <= supported.max:
+            raise FatalError(f"{name} must be between {supported.min} and {supported.max}, not {level}")
+    names = [METADATA_VERSION, *sorted(name for name in chosen if name != METADATA_VERSION)]
+    return [FeatureLevelRecord(name=name, feature_level=chosen[name]) for name in names if chosen[name]]
+
+
+def metadata_version_level(text: str) -> int:
+    """The level of a release such as ``4.3-IV0``, ``4.3`` (its latest) or ``30``; :class:`FatalError` if unknown."""
+    by_name = {name: level for level, name in METADATA_VERSION_NAMES.items()}
+    if text in by_name:
+        return by_name[text]
+    candidates = [level for level, name in METADATA_VERSION_NAMES.items() if name.split("-")[0] == text]
+    if candidates:
+        return max(candidates)
+    if text.isdecimal() and int(text) in METADATA_VERSION_NAMES:
+        return int(text)
+    raise FatalError(f"unknown metadata.version {text!r}")
+
+
+def standalone_voters(node_id: int, directory_id: Uuid, listeners: Sequence[tuple[str, str, int]]) -> VoterSet:
+    """The voter set of a quorum of one; ``listeners`` are the controller listeners (name, host, port)."""
+    return VoterSet.of(
+        [
+            VoterNode(
+                ReplicaKey(node_id, directory_id),
+                {name: VoterEndpoint(host, port) for name, host, port in listeners},
+            )
+        ]
+    )
+
+
+def meta_properties(node_id: int, cluster_id: str, directory_id: Uuid) -> bytes:
+    """The content of ``meta.properties`` (version 1)."""
+    return (
+        f"#\nnode.id={node_id}\ndirectory.id={uuid_to_str(directory_id)}\nversion=1\ncluster.id={cluster_id}\n"
+    ).encode("ascii")
+
+
+def format_log_dirs(
+    disk: Disk,
+    log_dirs: Sequence[str],
+    metadata_log_dir: str,
+    *,
+    node_id: int,
+    cluster_id: str,
+    rng: random.Random,
+    now_ms: int,
+    feature_levels: Mapping[str, int] | None = None,
+    standalone_listeners: Sequence[tuple[str, str, int]] | None = None,
+    initial_controllers: VoterSet | None = None,
+    ignore_formatted: bool = False,
+) -> list[str]:
+    """Format the directories that are not formatted yet, and say which.
+
+    ``standalone_listeners`` (name, host, port) makes this node the only voter of a dynamic quorum;
+    ``initial_controllers`` names all of them, this node among them if it is a controller; with neither, the quorum
+    is that of ``controller.quorum.voters`` or to be joined. ``meta.properties`` is written last: it marks the
+    directory as complete. :class:`FatalError` if a directory is formatted already (unless ``ignore_formatted``) or
+    cannot be written.
+    """
+    directories = list(dict.fromkeys([metadata_log_dir, *log_dirs]))
+    records = bootstrap_records(feature_levels)
+    formatted: list[str] = []
+    for directory in directories:
+        marker = os.path.join(directory, META_PROPERTIES)
+        if disk.exists(marker):
+            if not ignore_formatted:
+                raise FatalError(
+                    f"Log directory {directory} is already formatted. Use --ignore-formatted to ignore this directory "
+                    "and format the others."
+                )
+            continue
+        directory_id = random_uuid(rng)
+        try:
+            disk.make_dirs(directory)
+            write_atomically(
+                disk,
+                os.path.join(directory, BOOTSTRAP_FILE),
+                encode_snapshot(records, now_ms=now_ms, last_contained_log_timestamp=0),
+            )
+            if directory == metadata_log_dir:
+                voters = initial_controllers
+                if standalone_listeners is not None:
+                    voters = standalone_voters(node_id, directory_id, standalone_listeners)
+                elif voters is not None and node_id in voters.voters:
+                    directory_id = voters.voters[node_id].key.directory_id
+                if voters is not None:
+                    metadata_dir = os.path.join(directory, METADATA_DIRECTORY)
+                    disk.make_dirs(metadata_dir)
+                    write_atomically(
+                        disk,
+                        os.path.join(metadata_dir, snapshot_file_name(OffsetAndEpoch(0, 0))),
+                        encode_snapshot(
+                            (),
+                            now_ms=now_ms,
+                            last_contained_log_timestamp=now_ms,
+                            kraft_version=1,
+                            voters=voters,
+                        ),
+                    )
+            write_atomically(disk, marker, meta_properties(node_id, cluster_id, directory_id))
+        except OSError as error:
+            raise FatalError(f"cannot format {directory}: {error.strerror or error}") from error
+        formatted.append(directory)
+    return formatted
