@@ -196,12 +196,6 @@ class Segment:
             self.offset_index.write_out()
             self.time_index.write_out()
 
-    def flush_indexes(self) -> None:
-        """Make the index files durable."""
-        self.offset_index.write_out(sync=True)
-        self.time_index.write_out(sync=True)
-        self.txn_index.flush()
-
     @property
     def txn_index(self) -> TransactionIndex:
         """The aborted transactions whose markers are in this segment."""
@@ -210,6 +204,11 @@ class Segment:
             path = self.path[: -len(LOG_SUFFIX)] + TXN_INDEX_SUFFIX
             self._txn_index = index = TransactionIndex(self.base_offset, path, self._disk)
         return index
+
+    def index_paths(self) -> list[str]:
+        """Where the indexes are, if they exist."""
+        stem = self.path[: -len(LOG_SUFFIX)]
+        return [self.offset_index.path, self.time_index.path, stem + TXN_INDEX_SUFFIX]
 
     def log_file(self) -> DiskFile:
         """The open ``.log`` file."""
@@ -329,6 +328,30 @@ class Segment:
             next_offset = header.base_offset + header.last_offset_delta + 1
             yield position, header
             position = end
+
+    def set_index_interval(self, index_interval: int) -> None:
+        """Bytes between index entries, from the next append on."""
+        self._index_interval = index_interval
+
+    def expect_read_at(self, position: int) -> None:
+        """A reader was given all bytes up to ``position``, where a batch begins: it comes back for that one."""
+        self._hint = position
+
+    def offset_at(self, position: int) -> int | None:
+        """Base offset of the first batch that begins at ``position`` or later; ``None`` if none does."""
+        if position >= self.size:
+            return None
+        try:
+            entry = self.offset_index.floor_by_value(position)
+        except CorruptIndex:
+            entry = None
+        try:
+            for at, header in self.scan(entry[1] if entry is not None else 0):
+                if at >= position:
+                    return header.base_offset
+        except CorruptSegment:
+            pass  # a bound is asked for, and the segment's end is one
+        return None
 
     def locate(self, offset: int) -> Located | None:
         """The first batch whose last offset is at least ``offset``; ``None`` if all are lower.
