@@ -7,13 +7,13 @@ const readline = require('readline')
 const {
   Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, Partitioners, logLevel,
 } = require('kafkajs')
-const lz4 = require('lz4js')
+const lz4 = require('lz4-napi')
 const zstd = require('@bokuweb/zstd-wasm')
 
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
-  compress: async (encoder) => Buffer.from(lz4.compress(encoder.buffer)),
-  decompress: async (buffer) => Buffer.from(lz4.decompress(buffer)),
+  compress: async (encoder) => lz4.compressFrame(encoder.buffer),
+  decompress: async (buffer) => lz4.decompressFrame(buffer),
 })
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   compress: async (encoder) => Buffer.from(zstd.compress(encoder.buffer, 3)),
@@ -36,7 +36,7 @@ const kafkas = {}
 const kafka = (command) =>
   (kafkas[command.bootstrap] ||= new Kafka({
     clientId: 'compat', brokers: [command.bootstrap], logLevel: logLevel.NOTHING,
-    retry: { retries: 8, initialRetryTime: 50 },
+    retry: { retries: 6, initialRetryTime: 50 },
   }))
 
 const admins = {}
@@ -55,6 +55,21 @@ async function describedConfigs(command, topic) {
     includeSynonyms: false, resources: [{ type: ConfigResourceTypes.TOPIC, name: topic }],
   })
   return told.resources[0].configEntries
+}
+
+function chunks(messages, limit) {
+  const groups = []
+  let size = Infinity
+  for (const message of messages) {
+    const length = (message.key ? message.key.length : 0) + (message.value ? message.value.length : 0) + 100
+    if (size + length > limit) {
+      groups.push([])
+      size = 0
+    }
+    groups[groups.length - 1].push(message)
+    size += length
+  }
+  return groups
 }
 
 const OPS = {
@@ -107,6 +122,8 @@ const OPS = {
     })
   },
   async delete_records(c) {
+    // It looks the leader up in metadata that it has already, which this fetches.
+    await (await admin(c)).fetchTopicOffsets(c.topic)
     await (await admin(c)).deleteTopicRecords({
       topic: c.topic, partitions: [{ partition: c.partition, offset: String(c.offset) }],
     })
@@ -132,17 +149,25 @@ const OPS = {
         timestamp: record.timestamp === null ? undefined : String(record.timestamp),
         headers: Object.fromEntries(record.headers.map(([name, value]) => [name, decode(value)])),
       }))
-      const told = await producer.send({
-        topic: c.topic, acks: c.acks, compression: CODECS[c.compression], timeout: c.timeout_ms, messages,
-      })
-      const next = {}
-      for (const row of told) next[row.partition] = Number(row.baseOffset ?? -1)
-      return c.records.map((record) => {
-        const offset = next[record.partition]
-        if (offset === undefined || offset < 0 || c.acks === 0) return -1
-        next[record.partition] = offset + 1
-        return offset
-      })
+      const offsets = []
+      // kafkajs makes one batch of all that is sent at once, so a careful user sends less than max.message.bytes.
+      for (const group of chunks(messages, 1000000)) {
+        const told = await producer.send({
+          topic: c.topic, acks: c.acks, compression: CODECS[c.compression], timeout: c.timeout_ms, messages: group,
+        })
+        const next = {}
+        for (const row of told || []) next[row.partition] = Number(row.baseOffset ?? -1)
+        for (const message of group) {
+          const offset = next[message.partition]
+          if (offset === undefined || offset < 0 || c.acks === 0) {
+            offsets.push(-1)
+          } else {
+            offsets.push(offset)
+            next[message.partition] = offset + 1
+          }
+        }
+      }
+      return offsets
     } finally {
       await producer.disconnect()
     }
@@ -169,7 +194,7 @@ const OPS = {
       await new Promise((resolve, reject) => {
         const timer = setTimeout(() => reject(new Refused('READ_TIMEOUT', '', records)), c.timeout_ms)
         const first = BigInt(start)
-        consumer.on('consumer.crash', ({ payload }) => reject(payload.error))
+        consumer.on('consumer.crash', ({ payload }) => payload.restart || reject(payload.error))
         consumer.run({
           autoCommit: false,
           eachMessage: async ({ topic, partition, message }) => {
@@ -201,6 +226,7 @@ const OPS = {
 function rootCause(error) {
   for (let depth = 0; depth < 10; depth++) {
     if (error.errors && error.errors.length) error = error.errors[0]
+    else if (error.partitions && error.partitions.length && error.partitions[0].error) error = error.partitions[0].error
     else if (error.cause) error = error.cause
     else break
   }
