@@ -1,0 +1,94 @@
+# What can be done with kbroker. Everything a target needs is installed into .venv on first use; a target
+# that was interrupted can simply be run again.
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PORT ?= 9092
+ARGS ?=
+
+# Any CPython from 3.11 on; the versions in the order in which they are measured most.
+PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3.14 python3 python \
+		$(HOME)/.pyenv/versions/3.1[1-9]*/bin/python; do \
+	if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	then echo "$$candidate"; break; fi; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-py313 check format demo bench compat compat-kafka docs dist clean
+
+help: ## Show what there is
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- Environments: a stamp for each set of packages -------------------------------------------------------------
+
+$(VENV)/.created:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "kbroker needs Python 3.11 or newer with venv and pip (set PYTHON=... if it is not on the PATH)" >&2; \
+		exit 1; fi
+	"$(PYTHON)" -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.dev
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
+
+# --- Use --------------------------------------------------------------------------------------------------------
+
+run: $(VENV)/.core ## Start a development node on 127.0.0.1:9092 (PORT=..., ARGS='-o name=value')
+	@exec $(VENV)/bin/kbroker start --port $(PORT) $(ARGS)
+
+demo: $(VENV)/.spark ## Flights of 2013 through kbroker into Spark, compared with the source data
+	$(PY) -m spark_examples.demo $(ARGS)
+
+# --- Tests ------------------------------------------------------------------------------------------------------
+
+test: $(VENV)/.dev ## The tests of kbroker itself (ARGS='-k name')
+	$(PY) -m pytest tests $(ARGS)
+
+test-py313: ## The same tests on Python 3.13, if there is one
+	@python=$$(for candidate in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
+		if "$$candidate" -c 'import sys, venv; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1; \
+		then echo "$$candidate"; break; fi; done); \
+	if [ -z "$$python" ]; then echo "skipped: no Python 3.13 on this machine"; \
+	else $(MAKE) --no-print-directory test VENV=$(VENV)-3.13 PYTHON="$$python"; fi
+
+check: $(VENV)/.dev ## Lint, types, layers
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/.dev ## Lay out the code
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+compat: $(VENV)/.spark ## Stock clients and Kafka's own tools against kbroker
+	$(PY) -m pytest compat_tests $(ARGS)
+
+compat-kafka: $(VENV)/.spark ## The same cases against Apache Kafka, which shows that they are right
+	$(PY) -m pytest compat_tests --broker apache $(ARGS)
+
+bench: $(VENV)/.bench ## kbroker and Apache Kafka side by side (ARGS=--quick)
+	$(PY) -m benchmarks $(ARGS)
+
+# --- The rest ---------------------------------------------------------------------------------------------------
+
+docs: $(VENV)/.dev ## Write the generated pages of docs/
+	$(PY) -m docs.generate
+
+dist: $(VENV)/.dev ## Build the wheel and the source archive into dist/
+	$(PY) -m pip install --quiet --disable-pip-version-check build
+	$(PY) -m build
+
+clean: ## Remove the environments and what was built
+	rm -rf $(VENV) $(VENV)-3.13 build dist out .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
