@@ -292,12 +292,12 @@ class OsDisk:
 
     def make_dirs(self, path: str) -> None:
         try:
-            os.mkdir(path)
+            os.mkdir(path, 0o700)
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(path).st_mode):
                 raise
         except FileNotFoundError:
-            os.makedirs(path, exist_ok=True)
+            os.makedirs(path, 0o700, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)

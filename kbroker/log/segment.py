@@ -214,17 +214,13 @@ class Segment:
         """The open ``.log`` file."""
         return self._files.get(self.path)
 
-    def truncate_to(self, offset: int) -> int | None:
-        """Cut from the batch that holds ``offset`` on; answer that batch's base offset (``None``: no such)."""
-        located = self.locate(offset)
-        if located is None:
-            return None
+    def truncate_at(self, located: Located) -> None:
+        """Cut from this batch on."""
         relative = located.base_offset - self.base_offset
         self.offset_index.truncate_from_key(relative)
         self.time_index.truncate_from_value(relative)
         self.txn_index.truncate_to(located.base_offset)
         self.set_size(located.position)
-        return located.base_offset
 
     def set_size(self, size: int) -> None:
         """Cut the file to ``size``, where a batch ends; the indexes must not reach beyond already."""

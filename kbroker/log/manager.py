@@ -1,0 +1,547 @@
+"""All logs of a node: its log dirs, what they hold, and the checkpoints that a restart begins from.
+
+A log dir holds a directory ``topic-partition`` for each log, ``meta.properties``, a ``.lock``, the checkpoints
+and, after a clean stop, a marker; all as Apache Kafka 4.3.1 has them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.log.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    MetaProperties,
+    read_clean_shutdown,
+    read_meta_properties,
+    read_offsets,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+    write_meta_properties,
+    write_offsets,
+)
+from kbroker.log.disk import Disk, DiskLock, DiskUsage, OpenFiles, OsDisk, raise_file_limit
+from kbroker.log.log_config import LogConfig
+from kbroker.log.partition_log import FlushTask, PartitionLog
+from kbroker.types import TopicPartition, Uuid, random_uuid
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
+_MARKED = re.compile(r"^(\S+)-(\d+)\.(\w+)(-delete|-stray|-future)$", re.ASCII)
+_LOG_NAME = re.compile(r"^([a-zA-Z0-9._-]+)-(\d+)$", re.ASCII)
+_MAX_NAME = 255
+
+
+def parse_log_dir_name(name: str) -> TopicPartition | None:
+    """The partition whose log a directory of this name holds, or ``None``."""
+    found = _LOG_NAME.match(name)
+    return TopicPartition(found[1], int(found[2])) if found is not None else None
+
+
+class LogDir:
+    """One of the directories of ``log.dirs``."""
+
+    __slots__ = ("_disk", "broker_epoch", "directory_id", "lock", "offline", "path", "was_clean", "written")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self.directory_id: Uuid | None = None
+        self.lock: DiskLock | None = None
+        self.was_clean = False
+        """Whether the last stop left its marker."""
+        self.broker_epoch = -1
+        """The broker epoch in that marker, or -1."""
+        self.offline: str | None = None
+        """Why the directory is not used any more, or ``None``."""
+        self.written: dict[str, Mapping[TopicPartition, int]] = {}
+        """What the checkpoint files hold."""
+
+    def usage(self) -> DiskUsage:
+        """Of the file system; ``OSError`` if that fails too."""
+        return self._disk.usage(self.path)
+
+
+class LogManager:
+    """Use :meth:`open`; then one owner calls everything, as with :class:`PartitionLog`."""
+
+    def __init__(
+        self,
+        log_dirs: list[LogDir],
+        disk: Disk,
+        files: OpenFiles,
+        rng: random.Random,
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self.disk = disk
+        self.log_dirs = log_dirs
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """As the checkpoints had them on opening."""
+        self.failed: dict[TopicPartition, str] = {}
+        """Logs that could not be opened: which file, and why."""
+        self._files = files
+        self._rng = rng
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._dir_of: dict[TopicPartition, LogDir] = {}
+        self._rolled: set[PartitionLog] = set()
+        self._doomed: list[tuple[int | None, str, int]] = []
+        """Directories to be removed: when (``None``: not decided yet), path, delay."""
+        self._waiting_files: set[PartitionLog] = set()
+
+    # -- opening
+
+    @classmethod
+    def open(
+        cls,
+        log_dirs: Iterable[str | os.PathLike[str]],
+        disk: Disk,
+        *,
+        now_ms: int,
+        log_config: Callable[[TopicPartition], LogConfig] | None = None,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+        rng: random.Random | None = None,
+        producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> LogManager:
+        """Lock the log dirs and open every log in them.
+
+        With ``cluster_id`` and ``node_id`` each ``meta.properties`` is held against them; a directory that
+        has none gets one. ``on_progress(done, total)`` is called after each log. A directory that fails goes
+        offline; ``FatalError`` if all do, if one is locked or belongs to someone else, or if two hold the
+        same partition.
+        """
+        rng = rng if rng is not None else random.SystemRandom()
+        capacity = max(64, raise_file_limit() // 2) if isinstance(disk, OsDisk) else 512
+        resolve = os.path.abspath if isinstance(disk, OsDisk) else os.path.normpath
+        dirs = [LogDir(disk, resolve(os.fspath(path))) for path in log_dirs]
+        manager = cls(dirs, disk, OpenFiles(disk, capacity), rng, producer_id_expiration_ms)
+        try:
+            for log_dir in dirs:
+                manager._open_dir(log_dir, cluster_id, node_id)
+            if all(log_dir.offline is not None for log_dir in dirs):
+                raise FatalError("no log dir can be used: " + "; ".join(str(d.offline) for d in dirs))
+            manager._load_logs(now_ms, log_config or (lambda tp: LogConfig()), on_progress)
+        except BaseException:
+            manager._unlock()
+            raise
+        return manager
+
+    def _open_dir(self, log_dir: LogDir, cluster_id: str | None, node_id: int | None) -> None:
+        disk, path = self.disk, log_dir.path
+        try:
+            disk.make_dirs(path)
+            try:
+                log_dir.lock = disk.lock(os.path.join(path, LOCK_FILE))
+            except BlockingIOError:
+                raise FatalError(
+                    f"log dir {path} is in use by another broker (its {LOCK_FILE} file is locked)"
+                ) from None
+            properties = read_meta_properties(disk, path)
+            if properties is None and cluster_id is not None and node_id is not None:
+                properties = MetaProperties(cluster_id, node_id, random_uuid(self._rng))
+                write_meta_properties(disk, path, properties)
+            if properties is not None:
+                self._check_owner(path, properties, cluster_id, node_id)
+                log_dir.directory_id = properties.directory_id
+            epoch = read_clean_shutdown(disk, path)
+            if epoch is not None:
+                log_dir.was_clean, log_dir.broker_epoch = True, epoch
+        except CorruptCheckpoint as error:
+            raise FatalError(str(error)) from error
+        except OSError as error:
+            self.mark_offline(log_dir, error)
+
+    @staticmethod
+    def _check_owner(path: str, properties: MetaProperties, cluster_id: str | None, node_id: int | None) -> None:
+        if cluster_id is not None and properties.cluster_id != cluster_id:
+            raise FatalError(f"log dir {path} belongs to cluster {properties.cluster_id}, not to {cluster_id}")
+        if node_id is not None and properties.node_id != node_id:
+            raise FatalError(f"log dir {path} belongs to node {properties.node_id}, not to node {node_id}")
+
+    def _read_offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
+        try:
+            offsets = read_offsets(self.disk, os.path.join(log_dir.path, name))
+        except CorruptCheckpoint as error:
+            # Nothing is lost: without a recovery point all is verified, without a start all is kept.
+            logger.warning("%s; it is left out", error)
+            return {}
+        log_dir.written[name] = offsets
+        return offsets
+
+    def _load_logs(
+        self,
+        now_ms: int,
+        log_config: Callable[[TopicPartition], LogConfig],
+        on_progress: Callable[[int, int], None] | None,
+    ) -> None:
+        work: list[tuple[LogDir, str, TopicPartition, int, int]] = []
+        for log_dir in self.log_dirs:
+            if log_dir.offline is not None:
+                continue
+            try:
+                recovery_points = self._read_offsets(log_dir, RECOVERY_POINTS)
+                starts = self._read_offsets(log_dir, LOG_START_OFFSETS)
+                self.high_watermarks.update(self._read_offsets(log_dir, HIGH_WATERMARKS))
+                if log_dir.was_clean:
+                    remove_clean_shutdown(self.disk, log_dir.path)
+                for name in self.disk.list_dir(log_dir.path):
+                    path = os.path.join(log_dir.path, name)
+                    marked = _MARKED.match(name)
+                    if marked is not None:
+                        if marked[4] == DELETE_SUFFIX:
+                            self._doomed.append((None, path, 0))
+                        continue
+                    tp = parse_log_dir_name(name)
+                    if tp is None or not self.disk.is_dir(path):
+                        continue
+                    other = self._dir_of.get(tp)
+                    if other is not None:
+                        raise FatalError(f"the log of {tp} is in both {other.path} and {log_dir.path}")
+                    self._dir_of[tp] = log_dir
+                    work.append((log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0)))
+            except OSError as error:
+                self.mark_offline(log_dir, error)
+        for done, (log_dir, path, tp, recovery_point, start) in enumerate(work):
+            if log_dir.offline is None:
+                self._load(log_dir, path, tp, log_config(tp), recovery_point, start, now_ms)
+            if on_progress is not None:
+                on_progress(done + 1, len(work))
+
+    def _load(
+        self,
+        log_dir: LogDir,
+        path: str,
+        tp: TopicPartition,
+        config: LogConfig,
+        recovery_point: int,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        try:
+            log = PartitionLog.open(
+                path,
+                tp,
+                None,
+                config,
+                self.disk,
+                now_ms=now_ms,
+                clean_shutdown=log_dir.was_clean,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                files=self._files,
+                producer_id_expiration_ms=self._producer_id_expiration_ms,
+            )
+        except CorruptCheckpoint as error:
+            logger.error("the log of %s cannot be opened: %s", tp, error)
+            self.failed[tp] = str(error)
+            return
+        except OSError as error:
+            self.mark_offline(log_dir, error)
+            return
+        self._adopt(tp, log, log_dir)
+
+    def _adopt(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
+        log.on_rolled = self._rolled.add
+        log.before_truncation = self._before_truncation
+        self._logs[tp] = log
+        self._dir_of[tp] = log_dir
+
+    # -- looking up
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get_log(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log of a partition; ``None`` if there is none.
+
+        ``ApiError(KAFKA_STORAGE_ERROR)`` if there is one that cannot be used.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None and self.failed:
+            reason = self.failed.get(topic_partition)
+            if reason is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+        return log
+
+    def log_dir_of(self, topic_partition: TopicPartition) -> LogDir | None:
+        """The log dir that holds, or held, a partition's log."""
+        return self._dir_of.get(topic_partition)
+
+    def logs_in(self, log_dir: LogDir) -> list[PartitionLog]:
+        """The logs of one log dir."""
+        return [log for tp, log in self._logs.items() if self._dir_of[tp] is log_dir]
+
+    # -- making and removing
+
+    def create_log(
+        self, topic_partition: TopicPartition, topic_id: Uuid | None, config: LogConfig, *, now_ms: int = 0
+    ) -> PartitionLog:
+        """The partition's log: the one that is there, with this configuration from now on, or a new one.
+
+        A new one goes to the log dir with the fewest logs, and touches the disk only on its first write.
+        INCONSISTENT_TOPIC_ID if the log that is there belongs to another topic of this name.
+        """
+        log = self.get_log(topic_partition)
+        if log is not None:
+            if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
+                raise ApiError(
+                    ErrorCode.INCONSISTENT_TOPIC_ID,
+                    f"{log.directory} holds the data of another topic of the same name",
+                )
+            if log.topic_id is None:
+                log.adopt_topic_id(topic_id)
+            log.update_config(config)
+            return log
+        log_dir = self._least_loaded()
+        log = PartitionLog.create(
+            os.path.join(log_dir.path, str(topic_partition)),
+            topic_partition,
+            topic_id,
+            config,
+            self.disk,
+            now_ms=now_ms,
+            files=self._files,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+        )
+        self._adopt(topic_partition, log, log_dir)
+        return log
+
+    def _least_loaded(self) -> LogDir:
+        online = [log_dir for log_dir in self.log_dirs if log_dir.offline is None]
+        if not online:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "all log dirs are offline")
+        if len(online) == 1:
+            return online[0]
+        counts = {id(log_dir): 0 for log_dir in self.log_dirs}
+        for tp in self._logs:
+            counts[id(self._dir_of[tp])] += 1
+        return min(online, key=lambda log_dir: counts[id(log_dir)])
+
+    def delete_log(self, topic_partition: TopicPartition) -> None:
+        """Forget a log and rename its directory for removal (:meth:`delete_expired`). Fine if there is none.
+
+        Readers that hold a region of it are not disturbed. ``OSError`` if the rename fails.
+        """
+        self._set_aside(topic_partition, DELETE_SUFFIX)
+
+    def set_stray_aside(self, expected: Callable[[TopicPartition, Uuid | None], bool]) -> list[TopicPartition]:
+        """Rename logs that the cluster's metadata does not know, for a person to look at (suffix ``-stray``,
+        as Kafka does); answer which. A log without a topic id was never written to."""
+        strays = [tp for tp, log in sorted(self._logs.items()) if not expected(tp, log.topic_id)]
+        for tp in strays:
+            logger.warning("%s is not a log of this node any more; it is renamed", self._logs[tp].directory)
+            self._set_aside(tp, STRAY_SUFFIX)
+        return strays
+
+    def _set_aside(self, tp: TopicPartition, suffix: str) -> None:
+        self.failed.pop(tp, None)
+        log = self._logs.pop(tp, None)
+        log_dir = self._dir_of.pop(tp, None)
+        if log is None or log_dir is None:
+            return
+        self._rolled.discard(log)
+        self._waiting_files.discard(log)
+        if not log.is_on_disk:
+            log.renamed(log.directory)
+            return
+        end = f"-{tp.partition}.{self._rng.randbytes(16).hex()}{suffix}"
+        path = os.path.join(log_dir.path, tp.topic[: _MAX_NAME - len(end)] + end)
+        old = log.directory
+        log.renamed(path)
+        self.disk.rename(old, path)
+        if suffix == DELETE_SUFFIX:
+            self._doomed.append((None, path, log.config.file_delete_delay_ms))
+
+    def delete_expired(self, now_ms: int) -> None:
+        """Remove what was renamed for removal ``file.delete.delay.ms`` ago: directories and segments."""
+        keep: list[tuple[int | None, str, int]] = []
+        for due, path, delay in self._doomed:
+            if due is None:
+                due = now_ms + delay
+            if due > now_ms:
+                keep.append((due, path, delay))
+                continue
+            try:
+                self.disk.remove_tree(path)
+            except OSError as error:
+                logger.warning("cannot remove %s: %s", path, error)
+        self._doomed = keep
+        for log in list(self._waiting_files):
+            if not log.delete_expired_files(now_ms):
+                self._waiting_files.discard(log)
+
+    def delete_old_segments(
+        self, now_ms: int, high_watermark: Callable[[TopicPartition], int | None] | None = None
+    ) -> int:
+        """Retention over all logs (every ``log.retention.check.interval.ms``); how many segments went.
+
+        ``high_watermark`` tells the bound of each; without it the log's end is. ``None`` leaves the log out.
+        """
+        total = 0
+        for tp, log in list(self._logs.items()):
+            bound = log.log_end_offset if high_watermark is None else high_watermark(tp)
+            if bound is None or self._dir_of[tp].offline is not None:
+                continue
+            count = log.delete_old_segments(now_ms, high_watermark=bound)
+            if count:
+                total += count
+                self._waiting_files.add(log)
+        return total
+
+    # -- durability
+
+    def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
+        """A log dir failed: nothing is written there any more, and its next start verifies all."""
+        if log_dir.offline is None:
+            log_dir.offline = f"{log_dir.path}: {error}"
+            logger.error("log dir %s is offline: %s", log_dir.path, error)
+
+    def flush_tasks(self, now_ms: int) -> list[FlushTask]:
+        """What has to be flushed now: sealed segments, and logs with ``flush.messages`` or ``flush.ms``.
+
+        Run each in a thread and then end it here; on ``OSError`` mark the log dir offline and do neither.
+        """
+        tasks: list[FlushTask] = []
+        rolled = sorted(self._rolled, key=lambda log: log.topic_partition)
+        self._rolled.clear()
+        for log in rolled:
+            if not log.flushes_by_config:
+                task = log.begin_flush(sealed_only=True)
+                if task is not None:
+                    tasks.append(task)
+        for log in self._logs.values():
+            if log.flushes_by_config and log.needs_flush(now_ms):
+                task = log.begin_flush()
+                if task is not None:
+                    tasks.append(task)
+        return tasks
+
+    def _before_truncation(self, log: PartitionLog) -> None:
+        log_dir = self._dir_of.get(log.topic_partition)
+        if log_dir is not None and log_dir.offline is None:
+            self._checkpoint_dir(log_dir, RECOVERY_POINTS, self._recovery_points(log_dir))
+
+    def _recovery_points(self, log_dir: LogDir) -> dict[TopicPartition, int]:
+        return {log.topic_partition: log.recovery_point for log in self.logs_in(log_dir) if log.is_on_disk}
+
+    def _log_starts(self, log_dir: LogDir) -> dict[TopicPartition, int]:
+        # As in Kafka: what the first segment's name says need not be said again.
+        return {
+            log.topic_partition: log.log_start_offset
+            for log in self.logs_in(log_dir)
+            if log.is_on_disk and log.log_start_offset > log.segments[0].base_offset
+        }
+
+    def _checkpoint_dir(self, log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if log_dir.written.get(name) != offsets:
+            write_offsets(self.disk, os.path.join(log_dir.path, name), offsets)
+            log_dir.written[name] = offsets
+
+    def checkpoint_task(
+        self, high_watermarks: Mapping[TopicPartition, int] | None = None
+    ) -> Callable[[], None]:
+        """Collect what the checkpoint files are to say; the result writes those that changed, in any thread.
+
+        Do not have two of them at work at once. An ``OSError`` in there takes the log dir offline.
+        """
+        work: list[tuple[LogDir, str, dict[TopicPartition, int]]] = []
+        for log_dir in self.log_dirs:
+            if log_dir.offline is None:
+                work.append((log_dir, RECOVERY_POINTS, self._recovery_points(log_dir)))
+                work.append((log_dir, LOG_START_OFFSETS, self._log_starts(log_dir)))
+                if high_watermarks is not None:
+                    marks = {
+                        tp: offset
+                        for tp, offset in high_watermarks.items()
+                        if self._dir_of.get(tp) is log_dir and (log := self._logs.get(tp)) and log.is_on_disk
+                    }
+                    work.append((log_dir, HIGH_WATERMARKS, marks))
+
+        def run() -> None:
+            for log_dir, name, offsets in work:
+                if log_dir.offline is None:
+                    try:
+                        self._checkpoint_dir(log_dir, name, offsets)
+                    except OSError as error:
+                        self.mark_offline(log_dir, error)
+
+        return run
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Write recovery points, log start offsets and, if given, high watermarks, durably."""
+        self.checkpoint_task(high_watermarks)()
+
+    def close(
+        self, *, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1
+    ) -> None:
+        """A clean stop: flush all, write the checkpoints and leave the marker in each dir where all went well."""
+        tasks: list[tuple[PartitionLog, FlushTask]] = []
+        for tp, log in self._logs.items():
+            log_dir = self._dir_of[tp]
+            if log_dir.offline is None:
+                try:
+                    task = log.begin_close()
+                except OSError as error:
+                    self.mark_offline(log_dir, error)
+                    continue
+                if task is not None:
+                    tasks.append((log, task))
+        for (log, task), failure in zip(tasks, self._run([task for _, task in tasks]), strict=True):
+            if failure is None:
+                task.end()
+            else:
+                self.mark_offline(self._dir_of[log.topic_partition], failure)
+        self.checkpoint(high_watermarks)
+        for log_dir in self.log_dirs:
+            if log_dir.offline is None and not self._failed_in(log_dir):
+                try:
+                    write_clean_shutdown(self.disk, log_dir.path, broker_epoch=broker_epoch)
+                except OSError as error:
+                    self.mark_offline(log_dir, error)
+        self.release()
+
+    def _failed_in(self, log_dir: LogDir) -> bool:
+        return any(self._dir_of.get(tp) is log_dir for tp in self.failed)
+
+    def _run(self, tasks: list[FlushTask]) -> list[OSError | None]:
+        def run(task: FlushTask) -> OSError | None:
+            try:
+                task.run()
+            except OSError as error:
+                return error
+            return None
+
+        if len(tasks) > 4 and isinstance(self.disk, OsDisk):
+            # Many small fsyncs wait for the same commits of the file system: side by side they share them.
+            with ThreadPoolExecutor(8, thread_name_prefix="kbroker-close") as pool:
+                return list(pool.map(run, tasks))
+        return [run(task) for task in tasks]
+
+    def release(self) -> None:
+        """Let go of files and locks without a word to the disk, as after a crash or a test."""
+        self._logs.clear()
+        self._files.clear()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        for log_dir in self.log_dirs:
+            if log_dir.lock is not None:
+                log_dir.lock.release()
+                log_dir.lock = None
