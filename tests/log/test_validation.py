@@ -361,7 +361,8 @@ def test_transcoding_with_append_time_and_size_limit() -> None:
 @pytest.mark.parametrize("level", ["gzip", "lz4", "zstd"])
 def test_levels(level: str) -> None:
     records = [Record(0, NOW, b"k", bytes(range(100)) * 10)] * 20
-    for config in ({}, {f"compression_{level}_level": 1}):
+    configs: list[dict[str, Any]] = [{}, {f"compression_{level}_level": 1}]
+    for config in configs:
         result = validate(rb.build_batch(records), compression_type=level, **config)
         assert len(list(rb.iter_records(result.records))) == 20
 
@@ -457,7 +458,7 @@ def test_any_header_under_a_right_checksum(data: st.DataObject, codec: Compressi
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(0, len(batch) - 1))
         batch[position] = data.draw(st.integers(0, 255))
-    config = data.draw(
+    config: dict[str, Any] = data.draw(
         st.sampled_from(
             [
                 {},

@@ -100,7 +100,8 @@ def _bomb(codec: CompressionType) -> bytes:
         with lz4.frame.LZ4FrameCompressor(block_linked=False) as lz4_compressor:
             parts = [lz4_compressor.begin()]
             parts += [lz4_compressor.compress(zeros) for _ in range(200)]
-            return b"".join(parts) + lz4_compressor.flush()
+            parts.append(lz4_compressor.flush())
+            return b"".join(parts)
     block = bytes(cramjam.snappy.compress_raw(zeros))
     return compress(codec, b"")[:16] + (len(block).to_bytes(4, "big") + block) * 200
 

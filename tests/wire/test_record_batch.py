@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -191,9 +195,7 @@ def test_header_keys_that_are_not_utf8_survive() -> None:
 
 def test_compaction_keeps_offsets() -> None:
     kept = [Record(12, 5, b"a", None), Record(17, 6, b"b", b"v")]
-    batch = rb.build_batch(
-        kept, base_offset=10, keep_offsets=True, last_offset_delta=9, delete_horizon_ms=1000
-    )
+    batch = rb.build_batch(kept, base_offset=10, keep_offsets=True, last_offset_delta=9, delete_horizon_ms=1000)
     header = rb.parse_header(batch)
     assert (header.last_offset, header.records_count, header.delete_horizon_ms) == (19, 2, 1000)
     assert list(rb.iter_records(batch)) == kept
@@ -260,9 +262,7 @@ def test_kafka_python_reads_what_is_built(codec: CompressionType) -> None:
     assert theirs.validate_crc()
     assert theirs.base_offset == 100 and theirs.producer_id == 3
     found = [(r.offset, r.timestamp, r.key, r.value, [tuple(h) for h in r.headers]) for r in theirs]
-    assert found == [
-        (100 + index, r.timestamp, r.key, r.value, list(r.headers)) for index, r in enumerate(SAMPLE)
-    ]
+    assert found == [(100 + index, r.timestamp, r.key, r.value, list(r.headers)) for index, r in enumerate(SAMPLE)]
 
 
 @given(records_strategy, st.sampled_from(CODECS))
@@ -285,6 +285,35 @@ def test_what_kafka_python_builds_is_read(records: list[Record], codec: Compress
     rb.check_crc(batch, 0, header)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (11, 1, 6)
     assert [r[1:] for r in rb.iter_records(batch)] == [r[1:] for r in records]
+
+
+@pytest.mark.kafka
+def test_apache_kafkas_tool_reads_what_is_built(tmp_path: Path) -> None:
+    home = os.environ.get("KAFKA_HOME")
+    if not home:
+        pytest.skip("KAFKA_HOME is not set")
+    many = [Record(0, 1000 + index, b"key-%d" % index, b"value " * 2000, (("h", b"x"),)) for index in range(20)]
+    log = b""
+    for number, codec in enumerate(CODECS):
+        log += rb.build_batch(many, base_offset=number * 20, compression=codec, partition_leader_epoch=0)
+    log += rb.build_end_txn_marker(
+        commit=False, producer_id=1, producer_epoch=0, coordinator_epoch=9, timestamp_ms=5, base_offset=100
+    )
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(log)
+    tool = Path(home) / "bin" / "kafka-dump-log.sh"
+    output = subprocess.run(
+        [tool, "--files", path, "--deep-iteration", "--print-data-log"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for codec in CODECS:
+        assert f"compresscodec: {codec.name.lower()} " in output
+    assert output.count("isvalid: true") == 6
+    assert output.count("payload: " + "value " * 2000) == 100
+    assert output.count("headerKeys: [h] key: key-19 ") == 5
+    assert "endTxnMarker: ABORT coordinatorEpoch: 9" in output
 
 
 def test_checksum_is_castagnoli() -> None:
