@@ -61,7 +61,7 @@ test-py313: ## The same tests on Python 3.13, if there is one
 		if "$$candidate" -c 'import sys, venv; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1; \
 		then echo "$$candidate"; break; fi; done); \
 	if [ -z "$$python" ]; then echo "skipped: no Python 3.13 on this machine"; \
-	else $(MAKE) --no-print-directory test VENV=$(VENV)-3.13 PYTHON="$$python"; fi
+	else $(MAKE) --no-print-directory test VENV=.cache/venv-3.13 PYTHON="$$python"; fi
 
 check: $(VENV)/.dev ## Lint, types, layers
 	$(VENV)/bin/ruff check .
@@ -91,4 +91,4 @@ dist: $(VENV)/.dev ## Build the wheel and the source archive into dist/
 	$(PY) -m build
 
 clean: ## Remove the environments and what was built
-	rm -rf $(VENV) $(VENV)-3.13 build dist out .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) build dist out .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
