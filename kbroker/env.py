@@ -99,6 +99,14 @@ class Env(Protocol):
         """Run long file work off the event loop (here: in a thread)."""
         ...
 
+    def in_memory(self, fd: int, position: int, length: int) -> bool:
+        """Whether reading these file bytes would not wait for a disk, as far as can be told cheaply."""
+        ...
+
+    def read_ahead(self, fd: int, position: int, length: int) -> None:
+        """Bring file bytes into the page cache; waits for the disk, so it is for ``run_blocking``."""
+        ...
+
 
 def can_sendfile() -> bool:
     """Whether ``os.sendfile`` between a file and a socket works as on Linux."""
@@ -240,3 +248,28 @@ class RealEnv:
 
     async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
         return await trio.to_thread.run_sync(fn, *args)
+
+    def in_memory(self, fd: int, position: int, length: int) -> bool:
+        if not _HAS_NOWAIT:
+            return True
+        probe = bytearray(1)
+        try:
+            # First, middle and last page: read-ahead and eviction both work in runs.
+            for at in (position, position + length // 2, position + length - 1):
+                os.preadv(fd, [probe], at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # the file system cannot say
+        return True
+
+    def read_ahead(self, fd: int, position: int, length: int) -> None:
+        end = position + length
+        while position < end:
+            data = os.pread(fd, min(256 * 1024, end - position), position)
+            if not data:
+                return
+            position += len(data)
+
+
+_HAS_NOWAIT = sys.platform.startswith("linux") and hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT")

@@ -57,6 +57,10 @@ class MetadataDriver(Protocol):
         """The latest published ``MetadataImage``."""
         ...
 
+    def finalized_features(self) -> tuple[Mapping[str, int], int]:
+        """Finalized feature levels, and the epoch that ApiVersions gives them."""
+        ...
+
     async def submit(self, operation: Callable[[Any, int], Any]) -> Any:
         """Run ``operation(controller, now_ms) -> ControllerResult`` on the active controller.
 
@@ -78,13 +82,6 @@ class ConnectionInfo(Protocol):
     async def wait_for(self, operation: Any, timeout: float) -> None:
         """Wait until ``operation.done``, the time (seconds) is out, or the client is gone (raises)."""
         ...
-
-
-class ReplicaManagerView(Protocol):
-    """The part of ``node.replica_manager.ReplicaManager`` that handlers outside the data plane use."""
-
-    @property
-    def partitions(self) -> Mapping[Any, Any]: ...
 
 
 @dataclass(slots=True)

@@ -141,7 +141,7 @@ class _Reader:
                 failed = True
                 data = _error(index, ErrorCode.UNKNOWN_SERVER_ERROR)
             else:
-                length = len(data.records)
+                length = len(data.records)  # type: ignore[arg-type]
                 size += length
                 limit = max(0, limit - length)
                 watched.append((name, index))
@@ -234,7 +234,7 @@ def _respond(reader: _Reader, plan: FetchPlan, ctx: RequestContext) -> FetchResp
         )
     for wanted, name, data in zip(reader.partitions, reader.names, reader.results, strict=True):
         if session is not None:
-            has_records = len(data.records) > 0
+            has_records = len(data.records) > 0  # type: ignore[arg-type]
             news = wanted.changed(data, has_records, update=True)
             if not plan.full:
                 if not news:

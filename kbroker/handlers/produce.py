@@ -20,6 +20,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import Versions, handler
+from kbroker.log.validation import check_produce_version
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.produce import (
@@ -38,10 +39,7 @@ VERSIONS = Versions(3, 13)
 ADVERTISED = Versions(0, 13)
 
 _ADMIN_CLIENT = "__admin_client"
-_TOO_SHORT = 61  # a batch header: nothing below can hold one
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 21
-_ZSTD = 4
+_ATTRIBUTES_AT = 22  # the low byte
 _TRANSACTIONAL = 0x10
 
 
@@ -112,32 +110,15 @@ async def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceRespons
 
 
 def _check_records(records: Any, version: int, transactional_id: str | None) -> None:
-    """``ProduceRequest.validateRecords``, and what needs a transaction coordinator."""
-    if records is None or len(records) == 0:
+    """What the version forbids, and what needs a transaction coordinator; the log judges all else."""
+    if records is None:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} must have at least one record batch per partition",
         )
-    if len(records) < _TOO_SHORT:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the record batch is shorter than its header")
-    if records[_MAGIC_AT] != 2:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
-        )
-    if int.from_bytes(records[8:12], "big") + 12 < len(records):
-        raise ApiError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain exactly one record batch "
-            "per partition",
-        )
-    attributes = records[_ATTRIBUTES_AT + 1]
-    if version < 7 and attributes & 7 == _ZSTD:
-        raise ApiError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce requests with version {version} are not allowed to use ZStandard compression",
-        )
-    if attributes & _TRANSACTIONAL:
+    if version < 7:
+        check_produce_version(records, version)
+    if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
         # No transaction is ever open here until this node coordinates some: what Kafka answers to a batch
         # whose transaction it cannot verify.
         if transactional_id is None:

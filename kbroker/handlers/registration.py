@@ -65,7 +65,7 @@ _Handle = TypeVar("_Handle", bound=Callable[..., Awaitable[Any]])
 
 def api_key_of(request_class: type[Any]) -> int:
     """The API key that ``@message`` gave the class."""
-    return int(request_class.API_KEY)
+    return int(request_class.api_key)
 
 
 def handler(

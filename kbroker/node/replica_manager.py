@@ -7,9 +7,8 @@ All of it runs on the event loop; only cold reads and flushes leave it, elsewher
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
     from kbroker.log.manager import LogManager
-    from kbroker.log.partition_log import AppendInfo, PartitionLog
+    from kbroker.log.partition_log import AppendInfo, FlushTask, PartitionLog
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +35,8 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 class Partition:
     """One partition on this node: its state in replication, and its log.
 
-    The log is made on first use, so that a topic of a thousand partitions is led at once; ``ReplicaManager`` makes
-    the rest in the background. A partition without files is an empty partition, as after a crash in Kafka.
+    The log of a new partition touches the disk only when it is first written, so that a topic of a thousand
+    partitions is led at once. A partition without files is an empty partition, as after a crash in Kafka.
     """
 
     __slots__ = ("_log", "_manager", "config", "is_internal", "offline", "state", "topic_id", "topic_partition")
@@ -80,7 +79,7 @@ class Partition:
     def on_leadership(self, log: PartitionLog) -> None:
         """The log begins the leader epoch at its end; alone in the ISR, all that it holds is committed."""
         state = self.state
-        log.leader_epochs.maybe_assign(state.leader_epoch, log.log_end_offset)
+        log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
         state.leader_epoch_start_offset = log.log_end_offset
         state.maybe_advance_high_watermark(log.log_end_offset)
 
@@ -144,6 +143,16 @@ class Partition:
         return info
 
 
+class LogDirDescription(NamedTuple):
+    """One log directory: its file system's bytes, and (topic, partition, bytes) of the logs in it."""
+
+    path: str
+    offline: bool
+    total_bytes: int
+    usable_bytes: int
+    partitions: list[tuple[str, int, int]]
+
+
 class ReplicaManager:
     """The node's partitions by (topic, partition), in step with the metadata image."""
 
@@ -167,10 +176,7 @@ class ReplicaManager:
         self._topic_log_config = topic_log_config
         self._high_watermarks: Mapping[TopicPartition, int] = {}
         self._image: Any = None
-        self._to_open: deque[Partition] = deque()
-        self._to_open_event = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self.on_log_dir_failure: Callable[[str, BaseException], None] = _log_failure
 
     # --- metadata ---------------------------------------------------------------------------------------------
 
@@ -184,6 +190,7 @@ class ReplicaManager:
         if before is None:
             for topic in image.topics.by_name.values():
                 self._apply_topic(topic, image)
+            self.log_manager.set_stray_aside(lambda tp, topic_id: tp in self.partitions)
             return
         for topic_id in delta.deleted_topics:
             old = before.topics.by_id.get(topic_id)
@@ -212,10 +219,11 @@ class ReplicaManager:
                     config = self._topic_log_config(image.configs.for_topic(topic.name))
                 partition = Partition(self, TopicPartition(topic.name, index), topic.id, config)
                 self.partitions[key] = partition
-                self._to_open.append(partition)
+                try:
+                    self.open_log(partition)
+                except ApiError as error:
+                    logger.error("%s", error)
             self._apply_leadership(partition, assigned, now_ms)
-        if self._to_open:
-            self._to_open_event.set()
 
     def _apply_leadership(self, partition: Partition, assigned: Any, now_ms: int) -> None:
         state = partition.state
@@ -278,40 +286,45 @@ class ReplicaManager:
         """Find or make the partition's log."""
         tp = partition.topic_partition
         try:
-            log = self.log_manager.get_log(tp)
-            if log is None:
-                log = self.log_manager.create_log(tp, partition.topic_id, partition.config)
+            log = self.log_manager.create_log(
+                tp, partition.topic_id, partition.config, now_ms=self.env.wall_clock_ms()
+            )
         except OSError as error:
             self.storage_failed(partition, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot create the log of {tp}") from error
         partition.attach_log(log, self._high_watermarks.get(tp, 0))
 
-    async def open_logs(self) -> None:
-        """Make the logs of new partitions, a few at a time, for as long as the node runs."""
-        while True:
-            await self._to_open_event.wait()
-            self._to_open_event = trio.Event()
-            while self._to_open:
-                for _ in range(min(8, len(self._to_open))):
-                    partition = self._to_open.popleft()
-                    if not partition.has_log and not partition.offline:
-                        try:
-                            self.open_log(partition)
-                        except ApiError:
-                            logger.exception("cannot create the log of %s", partition.topic_partition)
-                await trio.lowlevel.checkpoint()
-
     def storage_failed(self, partition: Partition, error: BaseException) -> None:
-        """A read, write or flush failed: the partition is offline until the node is started again."""
-        partition.offline = True
-        self.on_log_dir_failure(str(partition.topic_partition), error)
-        self.purgatory.partition_changed(partition.topic_partition, ErrorCode.KAFKA_STORAGE_ERROR)
+        """A read, write or flush failed: the log dir is offline until the node is started again."""
+        log_dir = self.log_manager.log_dir_of(partition.topic_partition)
+        if log_dir is None:
+            partition.offline = True
+            return
+        self.log_manager.mark_offline(log_dir, error)
+        self.log_dirs_changed()
+
+    def flush_failed(self, task: FlushTask, error: BaseException) -> None:
+        """A flush that had been begun for a log failed: as ``storage_failed``."""
+        partition = self.partitions.get(task.topic_partition)
+        if partition is not None:
+            self.storage_failed(partition, error)
+
+    def log_dirs_changed(self) -> None:
+        """Take the partitions of failed log dirs offline, and tell who waits for them."""
+        for key, partition in self.partitions.items():
+            log_dir = self.log_manager.log_dir_of(partition.topic_partition)
+            if log_dir is not None and log_dir.offline is not None and not partition.offline:
+                partition.offline = True
+                self.purgatory.partition_changed(key, ErrorCode.KAFKA_STORAGE_ERROR)
 
     # --- requests ---------------------------------------------------------------------------------------------
 
     def appended(self, partition: Partition, log_end_offset: int, added_bytes: int) -> None:
         """After an append: advance the high watermark, wake readers and producers of this partition."""
         if partition.state.maybe_advance_high_watermark(log_end_offset):
+            log = partition.log
+            if log.first_unstable_offset is not None:
+                log.on_high_watermark_updated(partition.state.high_watermark)
             purgatory = self.purgatory
             purgatory.advanced(partition.topic_partition, added_bytes)
             purgatory.high_watermark_moved(partition.topic_partition, partition.state.high_watermark)
@@ -356,11 +369,84 @@ class ReplicaManager:
         operation.expire(ErrorCode.REQUEST_TIMED_OUT)
         self.purgatory.unwatch_produce(operation)
 
+    def exists(self, topic: str, partition: int) -> bool:
+        """Whether the metadata knows the partition."""
+        return self._image is not None and self._image.topics.partition(topic, partition) is not None
+
+    def delete_records(self, topic: str, index: int, offset: int) -> int:
+        """Move the log start offset to ``offset`` (-1: the high watermark); the new low watermark.
+
+        ``Partition.deleteRecordsOnLeader``. With other replicas the low watermark is the least of them all.
+        """
+        partition = self.get_leader(topic, index)
+        if not partition.config.delete:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "records of a compacted topic cannot be deleted")
+        high_watermark = partition.high_watermark
+        if offset == -1:
+            offset = high_watermark
+        if offset < 0 or offset > high_watermark:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        log = partition.log
+        try:
+            log.maybe_increment_log_start_offset(offset)
+        except OSError as error:
+            self.storage_failed(partition, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        self.dirty.set()
+        progress = partition.state.progress
+        return min([log.log_start_offset, *(progress[r].log_start_offset for r in sorted(progress))])
+
+    def follower_fetched(
+        self, partition: Partition, replica: int, fetch_offset: int, log_start_offset: int
+    ) -> None:
+        """Note a follower's progress; the high watermark may follow. NOT_LEADER_OR_FOLLOWER for a stranger."""
+        state = partition.state
+        if replica not in state.progress:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} is no replica of this partition")
+        log = partition.log
+        state.update_follower(
+            replica,
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            leader_log_end_offset=log.log_end_offset,
+            now_ms=int(self.env.now() * 1000),
+        )
+        self.appended(partition, log.log_end_offset, 0)
+
+    async def flush(self, partition: Partition) -> None:
+        """Make a partition's log durable, off the event loop. A failed flush takes the partition offline for good:
+        the kernel may have dropped the pages, so a second try would prove nothing."""
+        task = partition.log.begin_flush()
+        if task is None:
+            return
+        try:
+            await self.env.run_blocking(task.run)
+        except OSError as error:
+            self.storage_failed(partition, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"flushing {partition.topic_partition} failed") from error
+        task.end()
+
+    def describe_log_dirs(self) -> list[LogDirDescription]:
+        """What DescribeLogDirs tells."""
+        result = []
+        for log_dir in self.log_manager.log_dirs:
+            if log_dir.offline is None:
+                try:
+                    total, usable = log_dir.usage()
+                except OSError:
+                    pass
+                else:
+                    logs = [(*log.topic_partition, log.size) for log in self.log_manager.logs_in(log_dir)]
+                    result.append(LogDirDescription(log_dir.path, False, total, usable, logs))
+                    continue
+            result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
+        return result
+
     async def run(self) -> None:
         """The background work, for as long as the node runs."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self.open_logs)
+            nursery.start_soon(trio.sleep_forever)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What ``replication-offset-checkpoint`` is to hold."""
@@ -369,7 +455,3 @@ class ReplicaManager:
             for partition in self.partitions.values()
             if partition.has_log and not partition.offline
         }
-
-
-def _log_failure(where: str, error: BaseException) -> None:
-    logger.error("storage failed at %s: %s", where, error)

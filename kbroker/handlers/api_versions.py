@@ -1,0 +1,90 @@
+"""ApiVersions (key 18): what this listener serves; the first request of nearly every client.
+
+Served: 0 to 4. 3: flexible, client_software_name and version (KIP-511), features (KIP-584); 4: supported features
+whose lowest version is 0 are listed too (KAFKA-17011; before, they made Java's admin client throw).
+
+The list is computed from the registrations of the handlers. A request in a version that is not served is answered
+in version 0 with UNSUPPORTED_VERSION and this API's own range (KIP-511), so that any client can step down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import (
+    BOTH,
+    BROKER,
+    CONTROLLER,
+    Registration,
+    Versions,
+    api_key_of,
+    handler,
+    registrations,
+)
+from kbroker.raft_metadata.controller.features import SUPPORTED_FEATURES
+from kbroker.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+VERSIONS = Versions(0, 4)
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handler(ApiVersionsRequest, versions=VERSIONS, listeners=BOTH)
+async def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsResponse:
+    """List the APIs of the listener, and the cluster's features."""
+    version = ctx.header.api_version
+    connection = ctx.connection
+    if version >= 3:
+        name, software_version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(software_version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        connection.client_software_name = name
+        connection.client_software_version = software_version
+    response = ApiVersionsResponse(
+        api_keys=advertised(registrations(CONTROLLER if connection.is_controller else BROKER))
+    )
+    if version >= 3:
+        _add_features(response, ctx.services.metadata, hide_level_0=version < 4)
+    return response
+
+
+def advertised(table: Mapping[int, Registration]) -> list[ApiVersion]:
+    """Registrations as ApiVersions lists them."""
+    return [
+        ApiVersion(api_key=key, min_version=entry.advertised.min, max_version=entry.advertised.max)
+        for key, entry in table.items()
+    ]
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """The answer, in version 0, to a request whose version is not served."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[
+            ApiVersion(api_key=api_key_of(ApiVersionsRequest), min_version=VERSIONS.min, max_version=VERSIONS.max)
+        ],
+    )
+
+
+def _add_features(response: ApiVersionsResponse, metadata: Any, *, hide_level_0: bool) -> None:
+    response.supported_features = [
+        SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
+        if high > 0 and not (hide_level_0 and low == 0)
+    ]
+    levels, response.finalized_features_epoch = metadata.finalized_features()
+    response.finalized_features = [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in sorted(levels.items())
+        if level > 0
+    ]

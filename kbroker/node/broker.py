@@ -1,0 +1,269 @@
+"""Assembly of a node: log dirs, metadata quorum, replica manager, handlers, listeners, background work.
+
+``run_broker`` starts the parts in the order in which they need one another and stops them the other way round; what
+is long enough to be cut by a kill (flushing the logs) comes last and leaves the marker of a clean stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.config import BrokerConfig, Listener, effective_topic_config
+from kbroker.errors import FatalError
+from kbroker.handlers import load_handlers
+from kbroker.handlers.context import Services
+from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
+from kbroker.log.checkpoints import MetaProperties, read_meta_properties
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
+from kbroker.node.connection import MemoryBudget
+from kbroker.node.listener import ConnectionLimits, ConnectionQuota
+from kbroker.node.listener import Listener as ListenerServer
+from kbroker.node.log_flusher import LogFlusher
+from kbroker.node.producer_ids import ProducerIdAllocator
+from kbroker.node.raft_driver import RaftDriver
+from kbroker.node.replica_manager import ReplicaManager
+from kbroker.raft_metadata.image import Endpoint
+from kbroker.replication.fetch_session import FetchSessionCache
+
+if TYPE_CHECKING:
+    from kbroker.env import Env, StreamListener
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 4.5
+"""How long the flushes of a clean stop may take."""
+
+DEFAULT_REQUEST_MEMORY = 512 << 20
+"""Bytes of incomplete requests that all connections together may hold, when ``queued.max.request.bytes`` is -1."""
+
+_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class Broker:
+    """A running node."""
+
+    def __init__(self, config: BrokerConfig, env: Env) -> None:
+        self.config = config
+        self.env = env
+        #: Where each listener really is, by listener name.
+        self.ports: dict[str, tuple[str, int]] = {}
+        self.listeners: list[ListenerServer] = []
+        self.services: Services
+        self.log_manager: LogManager
+        self.driver: RaftDriver
+        self.replica_manager: ReplicaManager
+        self.broker_epoch = -1
+
+    async def run(self, task_status: trio.TaskStatus[Broker]) -> None:
+        """Start, serve until cancelled, stop cleanly."""
+        bound: dict[str, StreamListener] = {}
+        opened = False
+        failed = False
+        try:
+            for listener in self.config.listeners:
+                stream_listener = await self.env.network.listen(listener.host, listener.port)
+                bound[listener.name] = stream_listener
+                self.ports[listener.name] = stream_listener.address
+            self._open_logs()
+            opened = True
+            await self._serve(bound, task_status)
+        except BaseException as error:
+            failed = not _is_cancelled(error)
+            raise
+        finally:
+            for stream_listener in bound.values():
+                stream_listener.close()
+            if opened:
+                await self._close_logs(failed)
+
+    def _open_logs(self) -> None:
+        config, env = self.config, self.env
+        properties = self._meta_properties()
+        self.log_manager = LogManager.open(
+            config.log_dirs,
+            env.disk,
+            now_ms=env.wall_clock_ms(),
+            log_config=lambda topic_partition: self._log_config({}),
+            cluster_id=properties.cluster_id,
+            node_id=config.node_id,
+            rng=env.rng,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+        )
+        directory_id = self.log_manager.log_dirs[0].directory_id or properties.directory_id
+        assert directory_id is not None
+        self.driver = RaftDriver(
+            config, env, cluster_id=properties.cluster_id, directory_id=self._metadata_directory_id() or directory_id
+        )
+        self.replica_manager = ReplicaManager(
+            node_id=config.node_id,
+            env=env,
+            config=config,
+            log_manager=self.log_manager,
+            topic_log_config=self._log_config,
+        )
+        self.replica_manager.load(self.log_manager.high_watermarks)
+        self.services = Services(
+            env=env,
+            config=config,
+            node_id=config.node_id,
+            cluster_id=properties.cluster_id,
+            metadata=self.driver,
+            replica_manager=self.replica_manager,
+            log_manager=self.log_manager,
+            fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, env.rng),
+            producer_ids=ProducerIdAllocator(self.driver, config.node_id, lambda: self.broker_epoch),
+        )
+
+    def _meta_properties(self) -> MetaProperties:
+        for directory in (self.config.metadata_log_dir, *self.config.log_dirs):
+            try:
+                properties = read_meta_properties(self.env.disk, directory)
+            except OSError as error:
+                raise FatalError(f"cannot read meta.properties in {directory}: {error.strerror or error}") from error
+            except Exception as error:
+                raise FatalError(str(error)) from error
+            if properties is not None:
+                return properties
+        raise FatalError(
+            f"no meta.properties in {', '.join(self.config.log_dirs)}: format the node first (kbroker format)"
+        )
+
+    def _metadata_directory_id(self) -> Any:
+        for log_dir in self.log_manager.log_dirs:
+            if log_dir.path.rstrip("/") == str(self.config.metadata_log_dir).rstrip("/"):
+                return log_dir.directory_id
+        return None
+
+    def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        return LogConfig.from_values(effective_topic_config(self.config, overrides))
+
+    async def _serve(self, bound: Mapping[str, StreamListener], task_status: trio.TaskStatus[Broker]) -> None:
+        config = self.config
+        load_handlers()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.driver.run)
+            nursery.start_soon(self.replica_manager.run)
+            async with trio.open_nursery() as registering:
+                if config.is_controller:
+                    registering.start_soon(
+                        self.driver.register_controller, self._endpoints(config.advertised_controller_listeners)
+                    )
+                if config.is_broker:
+                    registering.start_soon(self._register_broker)
+            self.driver.subscribe(self.replica_manager.on_image)
+            groups = self._group_coordinator()
+            if groups is not None:
+                self.services.groups = groups
+                self.driver.subscribe(groups.on_image)
+                nursery.start_soon(groups.run)
+            flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
+            nursery.start_soon(flusher.run)
+            self._open_listeners(bound, nursery)
+            logger.info(
+                "node %d serves %s",
+                config.node_id,
+                ", ".join(f"{name}://{host}:{port}" for name, (host, port) in self.ports.items()),
+            )
+            task_status.started(self)
+
+    async def _register_broker(self) -> None:
+        self.broker_epoch = await self.driver.register_broker(
+            self._endpoints(self.config.advertised_listeners),
+            [log_dir.directory_id for log_dir in self.log_manager.log_dirs if log_dir.directory_id is not None],
+            rack=self.config.broker_rack,
+        )
+
+    def _endpoints(self, listeners: tuple[Listener, ...]) -> list[Endpoint]:
+        """What clients are told: the advertised addresses, with the ports that were really bound for port 0."""
+        result = []
+        for listener in listeners:
+            host, port = listener.host, listener.port
+            if port == 0 and listener.name in self.ports:
+                port = self.ports[listener.name][1]
+            if host in ("", "0.0.0.0", "::"):
+                host = socket.gethostname()
+            protocol = _SECURITY_PROTOCOLS.get(listener.security_protocol, 0)
+            result.append(Endpoint(listener.name, host, port, protocol))
+        return result
+
+    def _group_coordinator(self) -> Any:
+        if not self.config.is_broker:
+            return None
+        from kbroker.groups.settings import GroupSettings
+        from kbroker.node.coordinator_driver import CoordinatorDriver
+
+        settings = GroupSettings.from_config(self.config)
+        return CoordinatorDriver(env=self.env, replica_manager=self.replica_manager, settings=lambda: settings)
+
+    def _open_listeners(self, bound: Mapping[str, StreamListener], nursery: trio.Nursery) -> None:
+        config = self.config
+        limits = ConnectionLimits(
+            max_connections=min(config.max_connections, _connections_by_file_limit()),
+            max_connections_per_ip=config.max_connections_per_ip,
+            per_ip_overrides=config.max_connections_per_ip_overrides,
+            max_idle=config.connections_max_idle_ms / 1000,
+            max_frame_bytes=config.socket_request_max_bytes,
+        )
+        quota = ConnectionQuota(limits)
+        memory = config.queued_max_request_bytes
+        budget = MemoryBudget(memory if memory > 0 else DEFAULT_REQUEST_MEMORY)
+        for listener in config.listeners:
+            is_controller = listener.name in config.controller_listener_names
+            server = ListenerServer(
+                listener.name,
+                bound[listener.name],
+                services=self.services,
+                table=registrations(CONTROLLER if is_controller else BROKER),
+                is_controller=is_controller,
+                quota=quota,
+                budget=budget,
+            )
+            self.listeners.append(server)
+            nursery.start_soon(server.serve)
+
+    async def _close_logs(self, failed: bool) -> None:
+        """Make everything durable and leave the marker of a clean stop, off the loop and within its time."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
+            marks = self.replica_manager.high_watermarks()
+
+            def close() -> None:
+                self.log_manager.close(high_watermarks=marks, broker_epoch=self.broker_epoch)
+
+            try:
+                await self.env.run_blocking(close)
+            except Exception:
+                logger.exception("the logs could not be closed cleanly; the next start verifies them")
+                self.log_manager.release()
+        logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_cancelled(inner) for inner in error.exceptions)
+    return isinstance(error, trio.Cancelled)
+
+
+def _connections_by_file_limit() -> int:
+    """Connections that leave enough file descriptors for the logs."""
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - not a POSIX system
+        return 1 << 31
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 31 if soft == resource.RLIM_INFINITY else max(64, soft // 2)
+
+
+async def run_broker(
+    config: BrokerConfig, env: Env, *, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Run a node until it is cancelled; ``started`` gives the :class:`Broker` once it serves.
+
+    :class:`FatalError` (perhaps inside an exception group) when it cannot start or go on.
+    """
+    await Broker(config, env).run(task_status)

@@ -1,0 +1,458 @@
+"""One client's connection: bytes to requests, requests to handlers, replies back in request order.
+
+The socket is tried first and waited for only when it has nothing, so a busy connection costs the scheduler little.
+Requests are served one after the other, except that a handler may answer with a ``DelayedResponse``: the connection
+then reads on, and the reply waits in its slot. Nothing more is read while replies cannot be written, so a slow
+reader holds at most what its last request asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.api_versions import unsupported_version
+from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
+from kbroker.handlers.registration import Registration
+from kbroker.types import FileRegion, Part
+from kbroker.wire.compiler import decode, encode_parts
+from kbroker.wire.errors import WireError
+from kbroker.wire.framing import FrameReader
+from kbroker.wire.headers import decode_request_header, encode_response_header
+from kbroker.wire.registry import API_KEYS
+
+if TYPE_CHECKING:
+    from kbroker.env import Stream
+    from kbroker.handlers.context import Services
+
+logger = logging.getLogger(__name__)
+
+API_VERSIONS_KEY = 18
+
+MAX_DELAYED_REPLIES = 256
+"""Produce requests of one connection that may wait for replication before the connection stops reading."""
+
+WRITE_CHUNK = 1 << 20
+"""The most that one ``sendfile`` is asked to take."""
+
+MAX_IOV = 64
+"""Buffers per ``sendmsg`` (IOV_MAX is 1024 on Linux, 16 at least elsewhere)."""
+
+FAIR_REQUESTS = 64
+FAIR_BYTES = 2 << 20
+"""A connection that never has to wait gives way to the others after this much."""
+
+WATCH_BUFFER = 64 * 1024
+"""While a fetch waits, requests behind it are read up to this size, which also shows whether the client is gone."""
+
+_PREFIX = Struct(">hhi")
+_LENGTH = Struct(">i")
+
+
+class ConnectionLost(Exception):
+    """The peer is gone, or must be: the text says why, empty if it is ordinary."""
+
+
+class _Slot:
+    """The place of a reply that is not there yet."""
+
+    __slots__ = ("api_key", "correlation_id", "delayed", "parts", "version")
+
+    def __init__(self, delayed: DelayedResponse | None, api_key: int, version: int, correlation_id: int) -> None:
+        self.delayed = delayed
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.parts: list[Part] = []
+
+
+class Connection:
+    """Serves one stream until it ends.
+
+    ``table`` holds the APIs of the listener; ``start_soon`` starts a task that may outlive a request but not the
+    listener.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        services: Services,
+        table: Mapping[int, Registration],
+        listener_name: str,
+        is_controller: bool,
+        max_frame_bytes: int,
+        start_soon: Callable[..., Any],
+        budget: MemoryBudget,
+    ) -> None:
+        self.stream = stream
+        self.services = services
+        self.listener_name = listener_name
+        self.is_controller = is_controller
+        self.peer = f"{stream.peer[0]}:{stream.peer[1]}"
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+        self.closed = False
+        #: Cancelled by the listener to end the connection.
+        self.scope = trio.CancelScope()
+        #: What the housekeeper looks at: whether bytes moved, how many came, how many frames were complete.
+        self.active = True
+        self.bytes_received = 0
+        self.frames = 0
+        self._table = table
+        self._start_soon = start_soon
+        self._budget = budget
+        self._reserved = 0
+        self._reader = FrameReader(max_frame_bytes, api_keys=table)
+        self._out: deque[Part] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._writing = False
+        self._written: trio.Event | None = None
+        self._slot_freed: trio.Event | None = None
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Read and answer until the peer closes, the listener cancels, or the peer sends nonsense."""
+        try:
+            with self.scope:
+                await self._serve()
+        except WireError as error:
+            logger.warning("closing connection from %s on %s: %s", self.peer, self.listener_name, error)
+        except CloseConnection as error:
+            logger.info("closing connection from %s: %s", self.peer, error)
+        except ConnectionLost as error:
+            if str(error):
+                logger.info("connection from %s lost: %s", self.peer, error)
+        except (OSError, trio.ClosedResourceError, trio.BrokenResourceError):
+            pass  # the peer is gone, which is no news
+        except Exception:
+            logger.exception("closing connection from %s: internal error", self.peer)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give everything back. Waiters of this connection are cancelled with its scope."""
+        if not self.closed:
+            self.closed = True
+            self.scope.cancel()
+            self._budget.release(self._reserved)
+            self._reserved = 0
+            self._out.clear()
+            self._slots.clear()
+            self.stream.close()
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether a frame has begun and is not complete."""
+        return self._reader.partial
+
+    def trim(self) -> None:
+        """Let go of buffers that a quiet connection does not need."""
+        self._reader.trim()
+        self._take_account(self._reader.buffered_bytes)
+
+    async def _serve(self) -> None:
+        stream = self.stream
+        recv_into = stream.recv_into
+        wait_readable = stream.wait_readable
+        reader = self._reader
+        requests = 0
+        received = 0
+        while True:
+            try:
+                n = recv_into(reader.get_buffer())
+            except BlockingIOError:
+                await wait_readable()
+                requests = received = 0
+                continue
+            except InterruptedError:
+                continue
+            if n == 0:
+                return
+            self.active = True
+            self.bytes_received += n
+            received += n
+            reader.buffer_updated(n)
+            while (frame := reader.next_frame()) is not None:
+                requests += 1
+                await self._request(frame)
+            if self._out and not self._writing and not self._try_write():
+                await self._flush()
+            if reader.buffered_bytes != self._reserved and self._take_account(reader.buffered_bytes):
+                await self._budget.wait(self)
+            if requests >= FAIR_REQUESTS or received >= FAIR_BYTES:
+                await trio.lowlevel.checkpoint()
+                requests = received = 0
+
+    def _take_account(self, capacity: int) -> bool:
+        """Tell the node's budget how much this connection buffers; whether the node as a whole holds too much."""
+        grown = capacity - self._reserved
+        self._reserved = capacity
+        return self._budget.take(grown)
+
+    async def wait_for(self, operation: Any, timeout: float) -> None:
+        """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away."""
+        if self._out:
+            await self._flush()
+        reader = self._reader
+        with trio.CancelScope(deadline=trio.current_time() + timeout) as scope:
+            operation.wake = scope.cancel
+            while not operation.done:
+                if reader.buffered_bytes >= WATCH_BUFFER and reader.partial:
+                    await trio.sleep_forever()
+                await self.stream.wait_readable()
+                try:
+                    n = self.stream.recv_into(reader.get_buffer())
+                except (BlockingIOError, InterruptedError):
+                    continue
+                if n == 0:
+                    raise ConnectionLost("")
+                self.active = True
+                self.bytes_received += n
+                reader.buffer_updated(n)
+        self.active = True
+
+    # --- one request ------------------------------------------------------------------------------------------
+
+    async def _request(self, frame: memoryview) -> None:
+        """Decode and serve one request, and queue its reply."""
+        self.frames += 1
+        if len(frame) < 8:
+            raise WireError(f"a request of {len(frame)} bytes is shorter than its header")
+        api_key, version, correlation_id = _PREFIX.unpack_from(frame)
+        registration = self._table.get(api_key)
+        if registration is None:
+            raise WireError(f"API key {api_key} is not served on this listener")
+        low, high = registration.versions
+        if not low <= version <= high:
+            if api_key == API_VERSIONS_KEY:
+                # KIP-511: whatever the version, the client can read v0.
+                self._reply(api_key, 0, correlation_id, unsupported_version())
+                return
+            raise WireError(f"version {version} of API key {api_key} is not served ({low} to {high} are)")
+        header, offset = decode_request_header(frame)
+        request, _ = decode(registration.request_class, version, frame, offset)
+        try:
+            response = await registration.handle(request, RequestContext(header, self, self.services))
+        except (CloseConnection, ConnectionLost, WireError, OSError):
+            raise
+        except Exception:
+            logger.exception("API key %d v%d from %s failed", api_key, version, self.peer)
+            response = internal_error(API_KEYS[api_key].response)
+            if response is None:
+                raise CloseConnection("the request failed inside the broker") from None
+        if response is None:
+            return
+        if type(response) is DelayedResponse:
+            await self._delay(response, api_key, version, correlation_id)
+        else:
+            self._reply(api_key, version, correlation_id, response)
+
+    def _reply(self, api_key: int, version: int, correlation_id: int, response: Any) -> None:
+        if self._slots:
+            slot = _Slot(None, api_key, version, correlation_id)
+            slot.parts = _encode(api_key, version, correlation_id, response)
+            self._slots.append(slot)
+        else:
+            self._out.extend(_encode(api_key, version, correlation_id, response))
+
+    async def _delay(self, delayed: DelayedResponse, api_key: int, version: int, correlation_id: int) -> None:
+        self._slots.append(_Slot(delayed, api_key, version, correlation_id))
+        delayed.on_complete(self._completed)
+        if len(self._slots) >= MAX_DELAYED_REPLIES:
+            if self._out:
+                await self._flush()
+            while len(self._slots) >= MAX_DELAYED_REPLIES:
+                self._slot_freed = trio.Event()
+                await self._slot_freed.wait()
+
+    def _completed(self) -> None:
+        """A delayed reply has its value: send what is now in order. Called from whoever completed it."""
+        if self.closed:
+            return
+        slots = self._slots
+        while slots:
+            slot = slots[0]
+            if slot.delayed is not None:
+                if not slot.delayed.done:
+                    break
+                slot.parts = _encode(slot.api_key, slot.version, slot.correlation_id, slot.delayed.response)
+            self._out.extend(slot.parts)
+            slots.popleft()
+        if self._slot_freed is not None and len(slots) < MAX_DELAYED_REPLIES:
+            self._slot_freed.set()
+        if self._out and not self._writing:
+            try:
+                if not self._try_write():
+                    self._start_soon(self._drain)
+            except OSError:
+                self.scope.cancel()
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def _try_write(self) -> bool:
+        """Write what the socket takes now; whether all of it is out. A file region stops it (``_flush``)."""
+        out = self._out
+        stream = self.stream
+        while out:
+            first = out[0]
+            if isinstance(first, FileRegion):
+                return False
+            try:
+                if len(out) == 1:
+                    sent = stream.send(first)
+                    if sent == len(first):
+                        out.popleft()
+                        return True
+                else:
+                    buffers: list[bytes | bytearray | memoryview] = []
+                    for part in out:
+                        if isinstance(part, FileRegion) or len(buffers) == MAX_IOV:
+                            break
+                        buffers.append(part)
+                    sent = stream.sendmsg(buffers)
+            except BlockingIOError:
+                return False
+            self._take_sent(sent)
+        return True
+
+    def _take_sent(self, sent: int) -> None:
+        out = self._out
+        while out:
+            part = out[0]
+            size = len(part)
+            if sent < size:
+                if sent:
+                    out[0] = memoryview(part)[sent:]  # type: ignore[arg-type]
+                return
+            sent -= size
+            out.popleft()
+
+    async def _flush(self) -> None:
+        """Write everything queued, waiting for the peer as long as it takes."""
+        while self._out:
+            if self._writing:
+                if self._written is None:
+                    self._written = trio.Event()
+                await self._written.wait()
+                continue
+            self._writing = True
+            try:
+                await self._write_all()
+            finally:
+                self._writing = False
+                if self._written is not None:
+                    self._written.set()
+                    self._written = None
+
+    async def _write_all(self) -> None:
+        out = self._out
+        stream = self.stream
+        while out:
+            first = out[0]
+            if isinstance(first, FileRegion):
+                out.popleft()
+                await self._send_region(first)
+            elif not self._try_write() and out and not isinstance(out[0], FileRegion):
+                await stream.wait_writable()
+                self.active = True
+
+    async def _send_region(self, region: FileRegion) -> None:
+        stream = self.stream
+        position, left = region.position, region.length
+        unchecked = 0
+        while left:
+            if unchecked <= 0:
+                # A page that is not in memory would stall every client of the node.
+                unchecked = min(left, WRITE_CHUNK)
+                env = self.services.env
+                if not env.in_memory(region.fd, position, unchecked):
+                    await env.run_blocking(env.read_ahead, region.fd, position, unchecked)
+            try:
+                sent = stream.sendfile(region.fd, position, unchecked)
+            except BlockingIOError:
+                await stream.wait_writable()
+                self.active = True
+                continue
+            if sent == 0:
+                raise ConnectionLost("a log file ended before the records that were promised from it")
+            position += sent
+            left -= sent
+            unchecked -= sent
+
+    async def _drain(self) -> None:
+        """Finish what a completed reply could not write at once."""
+        try:
+            with trio.CancelScope() as scope:
+                if self.scope.cancel_called:
+                    scope.cancel()
+                await self._flush()
+        except (OSError, ConnectionLost, trio.ClosedResourceError, trio.BrokenResourceError):
+            self.scope.cancel()
+
+
+class MemoryBudget:
+    """How much all connections together may buffer of requests that are not complete.
+
+    Beyond ``limit`` bytes connections that have grown wait; the one that waits longest may go on, so that the
+    node always makes progress, and its request's own limit bounds what it adds.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._waiting: deque[tuple[Any, trio.Event]] = deque()
+        self._privileged: Any = None
+
+    def take(self, size: int) -> bool:
+        """Account for ``size`` more bytes (negative: fewer); whether the caller should wait."""
+        if size < 0:
+            self.release(-size)
+            return False
+        self.used += size
+        return self.used > self.limit
+
+    def release(self, size: int) -> None:
+        """Give bytes back."""
+        self.used -= size
+        while self._waiting and self.used <= self.limit:
+            self._waiting.popleft()[1].set()
+
+    async def wait(self, who: Any) -> None:
+        """Wait for room, or for being the one that may go on without."""
+        if self._privileged is None or self._privileged is who or self._privileged.closed:
+            self._privileged = who
+            return
+        event = trio.Event()
+        entry = (who, event)
+        self._waiting.append(entry)
+        try:
+            await event.wait()
+        finally:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+
+
+def _encode(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+    """A whole response frame: length, header, body; adjacent bytes joined."""
+    parts = encode_parts(response, version)
+    header = encode_response_header(api_key, version, correlation_id)
+    size = len(header)
+    for part in parts:
+        size += len(part)
+    parts[0] = _LENGTH.pack(size) + header + parts[0]  # type: ignore[operator]
+    return parts
+
+
+def internal_error(response_class: type[Any]) -> Any:
+    """A response that says UNKNOWN_SERVER_ERROR at its top, or ``None`` if the API has no place for it."""
+    if "error_code" in response_class.__slots__:
+        return response_class(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    return None

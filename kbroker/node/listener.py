@@ -1,0 +1,207 @@
+"""A node's listeners: accept connections, keep their number and their silence within bounds.
+
+One housekeeper per listener looks at its connections every few seconds, so that a connection itself needs no timer.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from kbroker.handlers.registration import Registration
+from kbroker.node.connection import Connection, MemoryBudget
+
+if TYPE_CHECKING:
+    from kbroker.env import Stream, StreamListener
+    from kbroker.handlers.context import Services
+
+logger = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 5.0
+"""How exact the time limits below are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one client, and all together, may take. Times are seconds.
+
+    ``first_frame`` and ``frame`` bound how long a request may take to arrive; a frame that keeps arriving at
+    ``min_bytes_per_second`` or more may take longer.
+    """
+
+    max_connections: int
+    max_connections_per_ip: int
+    per_ip_overrides: Mapping[str, int]
+    max_idle: float
+    first_frame: float = 30.0
+    frame: float = 30.0
+    min_bytes_per_second: int = 1024
+    max_frame_bytes: int = 100 << 20
+
+
+class ConnectionQuota:
+    """The node's connections, in all and by address."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.total = 0
+        self.by_address: Counter[str] = Counter()
+
+    def refusal(self, address: str) -> str | None:
+        """Why a connection from ``address`` may not be had now, or ``None``."""
+        limits = self.limits
+        if self.total >= limits.max_connections:
+            return f"max.connections ({limits.max_connections}) is reached"
+        most = limits.per_ip_overrides.get(address, limits.max_connections_per_ip)
+        if self.by_address[address] >= most:
+            return f"max.connections.per.ip ({most}) is reached"
+        return None
+
+    def add(self, address: str) -> None:
+        """Count one in."""
+        self.total += 1
+        self.by_address[address] += 1
+
+    def remove(self, address: str) -> None:
+        """Count one out."""
+        self.total -= 1
+        self.by_address[address] -= 1
+        if not self.by_address[address]:
+            del self.by_address[address]
+
+
+class _Seen:
+    """What the housekeeper noted of a connection at its last visit."""
+
+    __slots__ = ("active_at", "bytes_received", "frame_since", "frames")
+
+    def __init__(self, now: float) -> None:
+        self.active_at = now
+        self.frame_since = now
+        self.frames = 0
+        self.bytes_received = 0
+
+
+class Listener:
+    """Serves one bound port until it is cancelled."""
+
+    def __init__(
+        self,
+        name: str,
+        stream_listener: StreamListener,
+        *,
+        services: Services,
+        table: Mapping[int, Registration],
+        is_controller: bool,
+        quota: ConnectionQuota,
+        budget: MemoryBudget,
+    ) -> None:
+        self.name = name
+        self.address = stream_listener.address
+        self._listener = stream_listener
+        self._services = services
+        self._table = table
+        self._is_controller = is_controller
+        self._quota = quota
+        self._budget = budget
+        self._connections: dict[Connection, _Seen] = {}
+        self._some = trio.Event()
+        self._refused_logged = float("-inf")
+
+    @property
+    def connection_count(self) -> int:
+        """Connections open now."""
+        return len(self._connections)
+
+    async def serve(self) -> None:
+        """Accept and serve; cancelling ends every connection."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._housekeep)
+                while True:
+                    try:
+                        stream = await self._listener.accept()
+                    except OSError as error:
+                        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                            self._log_refusal(f"cannot accept connections: {error.strerror}")
+                            await trio.sleep(0.1)
+                            continue
+                        if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EINTR):
+                            continue
+                        raise
+                    refusal = self._quota.refusal(stream.peer[0])
+                    if refusal is not None:
+                        self._log_refusal(f"refused a connection from {stream.peer[0]}: {refusal}")
+                        stream.close()
+                        continue
+                    nursery.start_soon(self._serve, stream, nursery)
+        finally:
+            self._listener.close()
+
+    def _log_refusal(self, text: str) -> None:
+        now = trio.current_time()
+        if now - self._refused_logged >= 10:  # one line per ten seconds, whatever the attack
+            self._refused_logged = now
+            logger.warning("%s: %s", self.name, text)
+
+    async def _serve(self, stream: Stream, nursery: trio.Nursery) -> None:
+        address = stream.peer[0]
+        self._quota.add(address)
+        connection = Connection(
+            stream,
+            services=self._services,
+            table=self._table,
+            listener_name=self.name,
+            is_controller=self._is_controller,
+            max_frame_bytes=self._quota.limits.max_frame_bytes,
+            start_soon=nursery.start_soon,
+            budget=self._budget,
+        )
+        self._connections[connection] = _Seen(trio.current_time())
+        self._some.set()
+        try:
+            await connection.serve()
+        finally:
+            del self._connections[connection]
+            self._quota.remove(address)
+
+    async def _housekeep(self) -> None:
+        while True:
+            if not self._connections:
+                self._some = trio.Event()
+                await self._some.wait()  # an idle node wakes for nothing
+            await trio.sleep(SWEEP_SECONDS)
+            self.sweep(trio.current_time())
+
+    def sweep(self, now: float) -> None:
+        """End connections that have been silent, or slow with a request, for too long."""
+        limits = self._quota.limits
+        for connection, seen in list(self._connections.items()):
+            if connection.active:
+                connection.active = False
+                seen.active_at = now
+            elif now - seen.active_at > limits.max_idle:
+                logger.debug("closing connection from %s: idle", connection.peer)
+                connection.scope.cancel()
+                continue
+            else:
+                connection.trim()
+            received = connection.bytes_received - seen.bytes_received
+            seen.bytes_received = connection.bytes_received
+            if connection.frames != seen.frames:
+                seen.frames = connection.frames
+                seen.frame_since = now
+            elif connection.frames == 0 or connection.in_frame:
+                allowed = limits.frame if connection.frames else limits.first_frame
+                slow = received < limits.min_bytes_per_second * SWEEP_SECONDS
+                if now - seen.frame_since > allowed and slow:
+                    logger.info("closing connection from %s: no complete request in %g s", connection.peer, allowed)
+                    connection.scope.cancel()
+            else:
+                seen.frame_since = now

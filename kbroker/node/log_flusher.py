@@ -1,0 +1,92 @@
+"""What happens to logs in the background: flushes, checkpoints, retention, and the expiry of producers.
+
+A node to which nobody writes wakes for none of it but the retention check.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import trio
+
+from kbroker.node.replica_manager import Partition, ReplicaManager
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.env import Env
+    from kbroker.log.manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+
+class LogFlusher:
+    """The background work on one node's logs. ``run`` it for as long as the node serves."""
+
+    def __init__(
+        self, env: Env, config: BrokerConfig, log_manager: LogManager, replica_manager: ReplicaManager
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._log_manager = log_manager
+        self._replica_manager = replica_manager
+
+    async def run(self) -> None:
+        """All of it, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._checkpoint_loop)
+            nursery.start_soon(self._retention_loop)
+            nursery.start_soon(self._producer_expiry_loop)
+
+    async def _checkpoint_loop(self) -> None:
+        """After something was written, and not more often than every interval: flush what asks for it, checkpoint."""
+        interval = self._config.replica_high_watermark_checkpoint_interval_ms / 1000
+        manager = self._replica_manager
+        while True:
+            await manager.dirty.wait()
+            await trio.sleep(interval)
+            manager.dirty = trio.Event()
+            await self.flush_due()
+            await self._env.run_blocking(self._log_manager.checkpoint_task(manager.high_watermarks()))
+            manager.log_dirs_changed()
+            self._log_manager.delete_expired(self._env.wall_clock_ms())
+
+    async def flush_due(self) -> None:
+        """Flush sealed segments, and logs whose flush.messages or flush.ms ask for it."""
+        for task in self._log_manager.flush_tasks(self._env.wall_clock_ms()):
+            try:
+                await self._env.run_blocking(task.run)
+            except OSError as error:
+                self._replica_manager.flush_failed(task, error)
+            else:
+                task.end()
+
+    def _partitions(self) -> Iterable[Partition]:
+        for partition in list(self._replica_manager.partitions.values()):
+            if partition.has_log and not partition.offline:
+                yield partition
+
+    async def _retention_loop(self) -> None:
+        await trio.sleep(self._config.log_initial_task_delay_ms / 1000)
+        while True:
+            self.apply_retention()
+            await trio.sleep(self._config.log_retention_check_interval_ms / 1000)
+
+    def apply_retention(self) -> None:
+        """Delete what retention allows, up to the high watermarks; what was deleted long enough ago goes for good."""
+        manager = self._replica_manager
+        now_ms = self._env.wall_clock_ms()
+        try:
+            if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
+                manager.dirty.set()
+            self._log_manager.delete_expired(now_ms)
+        except OSError as error:
+            logger.error("retention failed: %s", error)
+
+    async def _producer_expiry_loop(self) -> None:
+        while True:
+            await trio.sleep(self._config.producer_id_expiration_check_interval_ms / 1000)
+            for partition in self._partitions():
+                partition.log.producers.remove_expired_producers(self._env.wall_clock_ms())
+                await trio.lowlevel.checkpoint()
