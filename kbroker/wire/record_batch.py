@@ -302,9 +302,7 @@ def records_payload(
     return decompress(codec, view, max_decompressed)
 
 
-def iter_records(
-    buf: Buffer, pos: int = 0, *, max_decompressed: int = DEFAULT_MAX_DECOMPRESSED
-) -> Iterator[Record]:
+def iter_records(buf: Buffer, pos: int = 0, *, max_decompressed: int = DEFAULT_MAX_DECOMPRESSED) -> Iterator[Record]:
     """The records of the batch at ``pos``, with ``CorruptRecord`` where it is not what its header says.
 
     The checksum is not looked at. A LogAppendTime batch gives its append time to every record.
@@ -323,14 +321,20 @@ def iter_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:
     end = len(data)
     if header.records_count < 0 or header.records_count * MIN_RECORD_SIZE > end:
         raise CorruptRecord(f"{header.records_count} records cannot be in {end} bytes")
+    new = tuple.__new__
     try:
+        # One varint after another, those of one and two bytes inline: this loop is what a record costs.
         for _ in range(header.records_count):
             length = data[position]
             position += 1
-            if length < 0x80:
-                length = (length >> 1) ^ -(length & 1)
-            else:
-                length, position = _varint(data, position - 1, 5)
+            if length >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    length = length & 0x7F | byte << 7
+                else:
+                    length, position = _uvarint(data, position - 2, 5)
+            length = (length >> 1) ^ -(length & 1)
             record_end = position + length
             if length < MIN_RECORD_SIZE - 1 or record_end > end:
                 raise CorruptRecord(f"record of {length} bytes where {end - position} are left")
@@ -339,26 +343,38 @@ def iter_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
             delta = data[position]
             position += 1
-            if delta < 0x80:
-                delta = (delta >> 1) ^ -(delta & 1)
-            else:
-                delta, position = _varint(data, position - 1, 10)
+            if delta >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    delta = delta & 0x7F | byte << 7
+                else:
+                    delta, position = _uvarint(data, position - 2, 10)
+            delta = (delta >> 1) ^ -(delta & 1)
             timestamp = base_timestamp + delta if append_time is None else append_time
 
             delta = data[position]
             position += 1
-            if delta < 0x80:
-                delta = (delta >> 1) ^ -(delta & 1)
-            else:
-                delta, position = _varint(data, position - 1, 5)
+            if delta >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    delta = delta & 0x7F | byte << 7
+                else:
+                    delta, position = _uvarint(data, position - 2, 5)
+            delta = (delta >> 1) ^ -(delta & 1)
             offset = base_offset + delta
 
             size = data[position]
             position += 1
-            if size < 0x80:
-                size = (size >> 1) ^ -(size & 1)
-            else:
-                size, position = _varint(data, position - 1, 5)
+            if size >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    size = size & 0x7F | byte << 7
+                else:
+                    size, position = _uvarint(data, position - 2, 5)
+            size = (size >> 1) ^ -(size & 1)
             if size < 0:
                 key = None
             else:
@@ -369,10 +385,14 @@ def iter_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
             size = data[position]
             position += 1
-            if size < 0x80:
-                size = (size >> 1) ^ -(size & 1)
-            else:
-                size, position = _varint(data, position - 1, 5)
+            if size >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    size = size & 0x7F | byte << 7
+                else:
+                    size, position = _uvarint(data, position - 2, 5)
+            size = (size >> 1) ^ -(size & 1)
             if size < 0:
                 value = None
             else:
@@ -389,7 +409,7 @@ def iter_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:
                 headers, position = _headers(data, position - 1, record_end)
             if position != record_end:
                 raise CorruptRecord(f"record of {length} bytes: its fields end {position - record_end} off")
-            yield Record(offset, timestamp, key, value, headers)
+            yield new(Record, (offset, timestamp, key, value, headers))
     except IndexError:
         raise CorruptRecord("records end early") from None
     if position != end:
@@ -419,17 +439,22 @@ def _headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str, byt
     return tuple(headers), position
 
 
-def _varint(data: bytes, position: int, longest: int) -> tuple[int, int]:
-    """A zigzag varint of at most ``longest`` bytes (5: int32, 10: int64), and the position after it."""
+def _uvarint(data: bytes, position: int, longest: int) -> tuple[int, int]:
+    """A varint of at most ``longest`` bytes (5: int32, 10: int64), unsigned, and the position after it."""
     result = 0
     for index in range(longest):
         byte = data[position]
         position += 1
         result |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            result &= 0xFFFFFFFF if longest == 5 else 0xFFFFFFFFFFFFFFFF
-            return (result >> 1) ^ -(result & 1), position
+            return result & (0xFFFFFFFF if longest == 5 else 0xFFFFFFFFFFFFFFFF), position
     raise CorruptRecord(f"a varint has more than {longest} bytes")
+
+
+def _varint(data: bytes, position: int, longest: int) -> tuple[int, int]:
+    """The same, zigzag."""
+    result, position = _uvarint(data, position, longest)
+    return (result >> 1) ^ -(result & 1), position
 
 
 def _write_varint(out: bytearray, value: int) -> None:
@@ -583,9 +608,7 @@ def set_timestamp(
     return header._replace(attributes=attributes, max_timestamp=max_timestamp, crc=crc)
 
 
-def set_log_append_time(
-    buf: bytearray | memoryview, pos: int, header: BatchHeader, now_ms: int
-) -> BatchHeader:
+def set_log_append_time(buf: bytearray | memoryview, pos: int, header: BatchHeader, now_ms: int) -> BatchHeader:
     """Stamp the batch with its append time, which readers then see on every record of it."""
     return set_timestamp(buf, pos, header, TimestampType.LOG_APPEND_TIME, now_ms)
 
@@ -661,7 +684,5 @@ def parse_end_txn_marker(buf: Buffer, pos: int = 0) -> EndTxnMarker | None:
         version, coordinator_epoch = _INT16_INT32.unpack_from(record.value)
         if version < 0:
             raise CorruptRecord(f"a transaction marker's value has version {version}")
-        return EndTxnMarker(
-            control_type == ControlRecordType.COMMIT, int(coordinator_epoch), record.timestamp
-        )
+        return EndTxnMarker(control_type == ControlRecordType.COMMIT, int(coordinator_epoch), record.timestamp)
     return None
