@@ -1,0 +1,120 @@
+"""kbroker format, info and random-uuid."""
+
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli import main
+from kbroker.cli.storage import parse_initial_controllers
+from kbroker.errors import FatalError
+from kbroker.log.checkpoints import read_meta_properties
+from kbroker.log.disk import OsDisk
+from kbroker.types import uuid_from_str, uuid_to_str
+
+CLUSTER = "2esCd6SOSHm2pOYY9gzXPQ"
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "process.roles=broker,controller\n"
+        "node.id=1\n"
+        "controller.quorum.bootstrap.servers=localhost:9093\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"log.dirs={tmp_path}/a,{tmp_path}/b\n"
+    )
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(words)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_random_uuid(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "random-uuid")
+    assert code == 0
+    assert uuid_to_str(uuid_from_str(out.strip())) == out.strip()
+
+
+def test_format_and_info(config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("format", "-t", CLUSTER, "-c", str(config_file), "--standalone")
+    assert run(capsys, *arguments) == (0, f"Formatted {tmp_path}/a.\nFormatted {tmp_path}/b.\n", "")
+    properties = [read_meta_properties(OsDisk(), str(tmp_path / name)) for name in "ab"]
+    assert [(found.cluster_id, found.node_id) for found in properties if found] == [(CLUSTER, 1)] * 2
+    assert properties[0] is not None and properties[1] is not None
+    assert properties[0].directory_id != properties[1].directory_id
+    code, out, _ = run(capsys, "info", "-c", str(config_file))
+    assert code == 0
+    assert f"cluster.id={CLUSTER}" in out
+
+    code, _, err = run(capsys, *arguments)
+    assert code == 1
+    assert "is already formatted" in err and err.count("\n") == 1
+    assert run(capsys, *arguments, "--ignore-formatted")[:2] == (
+        0,
+        "All of the log directories are already formatted.\n",
+    )
+
+
+def test_info_tells_what_is_wrong(config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").mkdir()
+    code, out, _ = run(capsys, "info", "-c", str(config_file))
+    assert code == 1
+    assert f"{tmp_path}/a is not formatted" in out
+    assert f"{tmp_path}/b does not exist" in out
+    (tmp_path / "a" / "meta.properties").write_text(f"version=1\ncluster.id={CLUSTER}\nnode.id=2\n")
+    code, out, _ = run(capsys, "info", "-c", str(config_file))
+    assert "belongs to node 2" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--standalone, --initial-controllers and --no-initial-controllers"),
+        (["--standalone", "-t", ""], "--cluster-id"),
+        (["--standalone", "-f", "metadata.version"], "NAME=LEVEL"),
+        (["--standalone", "-f", "metadata.version=1"], "metadata.version"),
+        (["--standalone", "-f", "no.such=1"], "no.such"),
+        (["--standalone", "-f", "kraft.version=0"], "kraft.version must be 1"),
+        (["--standalone", "-r", "9.9"], "9.9"),
+        (["--standalone", "-r", "4.3-IV0", "-f", "metadata.version=29"], "--release-version"),
+        (["-I", "1@localhost:9093"], "--initial-controllers"),
+    ],
+)
+def test_what_cannot_be_formatted(
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    code, _, err = run(capsys, "format", "-t", CLUSTER, "-c", str(config_file), *words)
+    assert code == 1
+    assert said in err and err.count("\n") == 1
+    assert not (tmp_path / "a" / "meta.properties").exists()
+
+
+def test_a_quorum_of_several(config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    voters = f"1@a:9093:{CLUSTER},2@b:9093:6W3WCz92RZqEc6fU8LDEQg"
+    code, _, err = run(capsys, "format", "-t", CLUSTER, "-c", str(config_file), "-I", voters)
+    assert (code, err) == (0, "")
+    found = read_meta_properties(OsDisk(), str(tmp_path / "a"))
+    assert found is not None and found.directory_id == uuid_from_str(CLUSTER)
+
+
+def test_initial_controllers_are_parsed() -> None:
+    voters = parse_initial_controllers(f"3@[::1]:9093:{CLUSTER}", "CONTROLLER")
+    assert voters.ids == [3]
+    endpoint = voters.voters[3].endpoints["CONTROLLER"]
+    assert (endpoint.host, endpoint.port) == ("::1", 9093)
+    for bad in ("", "x@a:1:b", f"1@a:70000:{CLUSTER}", f"1@a:1:{CLUSTER},1@b:1:{CLUSTER}"):
+        with pytest.raises(FatalError, match="initial-controllers"):
+            parse_initial_controllers(bad, "CONTROLLER")
+
+
+def test_wrong_usage_is_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["no-such-command"], ["format"], ["format", "-s", "-N", "-t", "x", "-c", "y"]):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 2
+    capsys.readouterr()
