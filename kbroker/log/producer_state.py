@@ -260,9 +260,7 @@ class ProducerStateManager:
         """This producer has written to the partition in a transaction that is still open."""
         entry = self._producers.get(producer_id)
         return (
-            entry is not None
-            and entry.current_txn_first_offset is not None
-            and entry.producer_epoch == producer_epoch
+            entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
         )
 
     def has_late_transaction(self, now_ms: int) -> bool:
@@ -338,9 +336,7 @@ class ProducerStateManager:
 
         if transactional and origin is not AppendOrigin.RAFT_LEADER:
             in_transaction = (
-                entry is not None
-                and entry.current_txn_first_offset is not None
-                and entry.producer_epoch == epoch
+                entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == epoch
             )
             if not in_transaction:
                 if entry is not None and epoch < entry.producer_epoch:
@@ -427,8 +423,7 @@ class ProducerStateManager:
     def _out_of_order(self, header: BatchHeader, why: str) -> ApiError:
         return ApiError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} sent sequence {header.base_sequence}"
-            f" to {self.topic_partition}: {why}",
+            f"producer {header.producer_id} sent sequence {header.base_sequence} to {self.topic_partition}: {why}",
         )
 
     def update(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> CompletedTxn | None:
@@ -469,9 +464,7 @@ class ProducerStateManager:
             return completed
         base_offset = header.base_offset
         delta = header.last_offset_delta
-        last_sequence = (
-            NO_SEQUENCE if header.base_sequence < 0 else (header.base_sequence + delta) & _MAX_INT32
-        )
+        last_sequence = NO_SEQUENCE if header.base_sequence < 0 else (header.base_sequence + delta) & _MAX_INT32
         entry.add_batch(
             header.producer_epoch,
             BatchMetadata(last_sequence, base_offset + delta, delta, header.max_timestamp),
@@ -524,8 +517,7 @@ class ProducerStateManager:
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         return (
-            entry.current_txn_first_offset is None
-            and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
+            entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
         )
 
     # Snapshots

@@ -197,13 +197,10 @@ def validate_and_assign_offsets(
     if records_count <= 0 or last_offset_delta + 1 != records_count:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
-            f"a batch sent to {topic_partition} claims {records_count} records"
-            f" at offsets 0 to {last_offset_delta}",
+            f"a batch sent to {topic_partition} claims {records_count} records at offsets 0 to {last_offset_delta}",
         )
     if attributes & _CONTROL_FLAG:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD, f"clients may not write control records to {topic_partition}"
-        )
+        raise ApiError(ErrorCode.INVALID_RECORD, f"clients may not write control records to {topic_partition}")
     if producer_id > -1 and base_sequence < 0:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
@@ -276,9 +273,7 @@ def _no_batch(records: Buffer, topic_partition: TopicPartition) -> ApiError:
             )
         if magic < 2 and length + LOG_OVERHEAD <= len(records):
             return _old_format(magic, topic_partition)
-    return ApiError(
-        ErrorCode.INVALID_RECORD, f"a Produce request has no whole record batch for {topic_partition}"
-    )
+    return ApiError(ErrorCode.INVALID_RECORD, f"a Produce request has no whole record batch for {topic_partition}")
 
 
 def _old_format(magic: int, topic_partition: TopicPartition) -> ApiError:
@@ -298,18 +293,14 @@ def _one_batch(records: Buffer, fields: tuple[int, ...], topic_partition: TopicP
         )
     end = length + LOG_OVERHEAD
     if end > len(records):
-        raise ApiError(
-            ErrorCode.INVALID_RECORD, f"a Produce request has no whole record batch for {topic_partition}"
-        )
+        raise ApiError(ErrorCode.INVALID_RECORD, f"a Produce request has no whole record batch for {topic_partition}")
     if magic != 2:
         raise _old_format(magic, topic_partition)
     rest = memoryview(records)[end:]
     if len(rest) >= LOG_OVERHEAD:
         following = int.from_bytes(rest[8:12], "big", signed=True)
         if following < 14 or (len(rest) > record_batch.MAGIC_AT and rest[record_batch.MAGIC_AT] > 2):
-            raise ApiError(
-                ErrorCode.CORRUPT_MESSAGE, f"what follows a batch sent to {topic_partition} is no batch"
-            )
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"what follows a batch sent to {topic_partition} is no batch")
         if len(rest) > record_batch.MAGIC_AT and following + LOG_OVERHEAD <= len(rest):
             raise ApiError(
                 ErrorCode.INVALID_RECORD,
@@ -351,11 +342,7 @@ def _validate_closely(
     if view.readonly:
         view = memoryview(bytearray(view))
     source = header.compression_type
-    target = (
-        source
-        if config.compression_type == "producer"
-        else CompressionType.from_name(config.compression_type)
-    )
+    target = source if config.compression_type == "producer" else CompressionType.from_name(config.compression_type)
     level = _level(target, config)
     create_time = config.message_timestamp_type == CREATE_TIME
     claims_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -376,9 +363,7 @@ def _validate_closely(
         parsed = _parse(view, header, topic_partition)
         _check_records(parsed, header, now_ms, config, topic_partition)
         max_timestamp = max(record.timestamp for record in parsed)
-        if source is not CompressionType.NONE and any(
-            record.offset != index for index, record in enumerate(parsed)
-        ):
+        if source is not CompressionType.NONE and any(record.offset != index for index, record in enumerate(parsed)):
             # Kafka numbers the records of a compressed batch anew if their producer did not.
             rebuilt = record_batch.build_batch(
                 parsed,
@@ -449,9 +434,7 @@ def _parse(view: memoryview, header: BatchHeader, topic_partition: TopicPartitio
     try:
         return list(record_batch.iter_payload(payload, header))
     except CorruptRecord as error:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD, f"a batch sent to {topic_partition} cannot be read: {error}"
-        ) from None
+        raise ApiError(ErrorCode.INVALID_RECORD, f"a batch sent to {topic_partition} cannot be read: {error}") from None
 
 
 def _check_records(
@@ -478,10 +461,7 @@ def _check_records(
             if earliest <= timestamp <= latest:
                 continue
             code = ErrorCode.INVALID_TIMESTAMP
-            message = (
-                f"timestamp {timestamp} of the record at offset {record.offset} is outside"
-                f" [{earliest}, {latest}]"
-            )
+            message = f"timestamp {timestamp} of the record at offset {record.offset} is outside [{earliest}, {latest}]"
         elif claims_append_time:
             code = ErrorCode.INVALID_TIMESTAMP
             message = f"a producer may not set the timestamp type {LOG_APPEND_TIME}"
@@ -492,13 +472,10 @@ def _check_records(
             errors.append((index, message))
     if errors:
         if code is ErrorCode.INVALID_TIMESTAMP:
-            raise InvalidRecordsError(
-                code, "One or more records have been rejected due to invalid timestamp", errors
-            )
+            raise InvalidRecordsError(code, "One or more records have been rejected due to invalid timestamp", errors)
         raise InvalidRecordsError(
             code,
-            f"One or more records have been rejected due to {count} record errors in total,"
-            f" the first: {errors[0][1]}",
+            f"One or more records have been rejected due to {count} record errors in total, the first: {errors[0][1]}",
             errors,
         )
 
@@ -528,9 +505,7 @@ def _assign_to_own(
     """Batches that this node built itself, for a coordinator's partition or the metadata log."""
     batches = _whole_batches(records, topic_partition)
     if not batches or batches[-1][0] + batches[-1][1].size != len(records):
-        raise ApiError(
-            ErrorCode.INVALID_RECORD, f"records appended to {topic_partition} are not whole batches"
-        )
+        raise ApiError(ErrorCode.INVALID_RECORD, f"records appended to {topic_partition} are not whole batches")
     view = memoryview(records)
     if view.readonly:
         view = memoryview(bytearray(view))
@@ -586,8 +561,7 @@ def _validate_replicated(
         if header.last_offset <= last_offset:
             raise ApiError(
                 ErrorCode.INVALID_RECORD,
-                f"records replicated to {topic_partition} are out of order:"
-                f" {header.last_offset} after {last_offset}",
+                f"records replicated to {topic_partition} are out of order: {header.last_offset} after {last_offset}",
             )
         last_offset = header.last_offset
         headers.append(header)
@@ -600,8 +574,7 @@ def _validate_replicated(
     first_offset = headers[0].base_offset
     if first_offset < next_offset:
         raise UnexpectedAppendOffset(
-            f"records from offset {first_offset} on were sent to {topic_partition},"
-            f" which ends at {next_offset}",
+            f"records from offset {first_offset} on were sent to {topic_partition}, which ends at {next_offset}",
             first_offset,
             last_offset,
         )
