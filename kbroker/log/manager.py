@@ -31,7 +31,7 @@ from kbroker.log.checkpoints import (
 from kbroker.log.disk import Disk, DiskLock, DiskUsage, OpenFiles, OsDisk, raise_file_limit
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import FlushTask, PartitionLog
-from kbroker.types import TopicPartition, Uuid, random_uuid
+from kbroker.types import METADATA_TOPIC, TopicPartition, Uuid, random_uuid
 
 logger = logging.getLogger(__name__)
 
@@ -206,7 +206,8 @@ class LogManager:
                             self._doomed.append((None, path, 0))
                         continue
                     tp = parse_log_dir_name(name)
-                    if tp is None or not self.disk.is_dir(path):
+                    # The metadata log has an owner of its own (node/raft_driver.py).
+                    if tp is None or tp.topic == METADATA_TOPIC or not self.disk.is_dir(path):
                         continue
                     other = self._dir_of.get(tp)
                     if other is not None:
@@ -512,6 +513,7 @@ class LogManager:
         for log_dir in self.log_dirs:
             if log_dir.offline is None and not self._failed_in(log_dir):
                 try:
+                    self.disk.sync_dir(log_dir.path)
                     write_clean_shutdown(self.disk, log_dir.path, broker_epoch=broker_epoch)
                 except OSError as error:
                     self.mark_offline(log_dir, error)

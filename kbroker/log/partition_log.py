@@ -116,6 +116,11 @@ class FlushTask:
         self.offset = offset
         """Everything below is durable once :meth:`run` has returned."""
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose log it is."""
+        return self._log.topic_partition
+
     def run(self) -> None:
         """Wait for the disk. May run in a thread; ``OSError`` if the disk fails, and then the log is not to
         be trusted any more."""
@@ -348,10 +353,12 @@ class PartitionLog:
         task = self.begin_close()
         if task is not None:
             task.run()
+            self.disk.sync_dir(os.path.dirname(self.directory))
             task.end()
 
     def begin_close(self) -> FlushTask | None:
-        """The part of :meth:`close` that is the owner's; what it returns is to be run and ended."""
+        """The part of :meth:`close` that is the owner's. What it returns is to be run, the log dir itself
+        synced (once for all of its logs), and the task ended."""
         if not self._on_disk:
             return None
         self._segments[-1].complete_indexes()
@@ -896,7 +903,9 @@ class PartitionLog:
         sync_dirs: list[str] = []
         if closing or not self._names_flushed:
             names.append(os.path.join(self.directory, PARTITION_METADATA))
-            sync_dirs = [self.directory, os.path.dirname(self.directory)]
+            sync_dirs = [self.directory]
+            if not closing:  # or whoever closes all logs does that for all
+                sync_dirs.append(os.path.dirname(self.directory))
         self.leader_epochs.dirty = False
         if not sealed_only:
             self._first_unflushed_ms = -1

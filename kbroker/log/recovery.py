@@ -95,10 +95,15 @@ def load(
         logger.warning("%s; rebuilding it from the log", error)
         epochs, epochs_known = LeaderEpochs(), False
 
-    def note_epoch(header: BatchHeader) -> None:
+    transactional = False
+
+    def note_batch(header: BatchHeader) -> None:
+        nonlocal transactional
         epoch = header.partition_leader_epoch
         if epoch > epochs.latest:
             epochs.assign(epoch, header.base_offset)
+        if header.attributes & 0x10:
+            transactional = True
 
     first_recovered: int | None = None
     if not clean_shutdown and segments:
@@ -107,15 +112,15 @@ def load(
             first -= 1
         first_recovered = segments[first].base_offset
         if not epochs_known:
-            _replay_epochs(segments[:first], note_epoch)
+            _replay_epochs(segments[:first], note_batch)
         else:
             # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
             epochs.truncate_from_end(segments[first].base_offset)
-        log_end_offset = _recover_from(disk, segments, first, note_epoch, cuts)
+        log_end_offset = _recover_from(disk, segments, first, note_batch, cuts)
     elif segments:
         if not epochs_known:
-            _replay_epochs(segments, note_epoch)
-        log_end_offset, recovered = _check_tail(disk, segments, note_epoch, cuts)
+            _replay_epochs(segments, note_batch)
+        log_end_offset, recovered = _check_tail(disk, segments, note_batch, cuts)
         if recovered:
             first_recovered = segments[-1].base_offset
     else:
@@ -140,7 +145,14 @@ def load(
     epochs.truncate_from_end(log_end_offset)
     epochs.truncate_from_start(start)
 
-    _load_producers(producers, segments, start, log_end_offset, first_recovered, now_ms)
+    trusted = log_end_offset
+    if first_recovered is not None:
+        # Snapshots up to the recovery point are durable, as is what they speak of. But where transactions
+        # are, the transaction indexes of the segments just read are empty, and are made by replaying them.
+        trusted = first_recovered if transactional else max(first_recovered, recovery_point)
+    producers.remove_stray_snapshots([segment.base_offset for segment in segments])
+    producers.truncate_and_reload(start, max(start, min(trusted, log_end_offset)), now_ms)
+    replay_producers(producers, segments, log_end_offset)
     for cut in cuts:
         logger.warning("%s", cut)
     return LoadedLog(
@@ -373,24 +385,6 @@ def _replay_epochs(segments: list[Segment], note_epoch: Callable[[BatchHeader], 
 
 
 # -- producers
-
-
-def _load_producers(
-    producers: ProducerStateManager,
-    segments: list[Segment],
-    log_start_offset: int,
-    log_end_offset: int,
-    first_recovered: int | None,
-    now_ms: int,
-) -> None:
-    producers.remove_stray_snapshots([segment.base_offset for segment in segments])
-    if first_recovered is not None:
-        # The transaction indexes of these segments are empty now: replay them from their start.
-        end = max(log_start_offset, min(first_recovered, log_end_offset))
-    else:
-        end = log_end_offset
-    producers.truncate_and_reload(log_start_offset, end, now_ms)
-    replay_producers(producers, segments, log_end_offset)
 
 
 def replay_producers(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 from kbroker.log.disk import Disk, DiskFile
@@ -32,7 +31,7 @@ _FOREVER = 1 << 64
 class _Block(NamedTuple):
     """Entries read from a file, and where they and those after them begin."""
 
-    columns: tuple[tuple[int, ...], tuple[int, ...]]
+    columns: tuple[list[int], list[int]]
     first: tuple[int, int]
     end: tuple[int, int]
 
@@ -120,7 +119,11 @@ class SparseIndex:
         """Drop all entries; the file, if there is one, becomes empty."""
         self._keys = self._values = self._block = None
         self._persisted = 0
-        if self._disk.exists(self.path):
+        try:
+            size = self._disk.size(self.path)
+        except FileNotFoundError:
+            return
+        if size:
             self._disk.open(self.path).truncate(0)
 
     def drop_memory(self) -> None:
@@ -201,15 +204,17 @@ class SparseIndex:
         width = self.ENTRY.size
         # One more entry than the block has: where the next one begins.
         data = file.pread((entries + 1) * width, first * width)
-        found = list(self.ENTRY.iter_unpack(data[: len(data) // width * width]))
-        if len(found) < entries:
+        found = len(data) // width
+        if found < entries:
             raise CorruptIndex(f"{self.path}: it became shorter than {first + entries} entries")
-        for before, after in pairwise(found):
-            if after[0] <= before[0] or after[1] < before[1]:
-                raise CorruptIndex(f"{self.path}: entry {after} follows {before}")
-        end = found[entries] if first + entries < count else (_FOREVER, _FOREVER)
-        keys, values = zip(*found[:entries], strict=True)
-        self._block = block = _Block((keys, values), found[0], end)
+        numbers = struct.unpack(">" + self.ENTRY.format[1:] * found, data[: found * width])
+        keys, values = list(numbers[::2]), list(numbers[1::2])
+        if keys != sorted(keys) or values != sorted(values):
+            raise CorruptIndex(f"{self.path}: the entries from number {first} on are not in order")
+        end = (_FOREVER, _FOREVER)
+        if found > entries:
+            end = keys.pop(), values.pop()
+        self._block = block = _Block((keys, values), (keys[0], values[0]), end)
         return block if target >= block.first[column] else None
 
     def _truncate(self, column: int, bound: int) -> None:
