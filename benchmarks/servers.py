@@ -112,10 +112,9 @@ class Kbroker(Server):
     name = "kbroker"
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "kbroker", "start"]
-        listeners = "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
-        settings = {"listeners": listeners, "log.dirs": str(self.directory / "data"), **COMMON}
-        for name, value in settings.items():
+        command = [sys.executable, "-m", "kbroker", "start", "--port", "0"]
+        command += ["--data-dir", str(self.directory / "data")]
+        for name, value in COMMON.items():
             command += ["-o", f"{name}={value}"]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self.launched_at = time.monotonic()

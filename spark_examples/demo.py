@@ -69,8 +69,7 @@ class DemoResult:
 def kbroker_process() -> Iterator[str]:
     """A kbroker in a process of its own, on a free port, with data in a temporary folder; yields its address."""
     with tempfile.TemporaryDirectory(prefix="kbroker-demo-") as data:
-        command = [sys.executable, "-m", "kbroker", "start", "-o", f"log.dirs={data}/data"]
-        command += ["-o", "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"]
+        command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--data-dir", f"{data}/data"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         log = Path(data) / "broker.log"
         with log.open("wb") as errors:

