@@ -1,7 +1,7 @@
 """Runs the metadata quorum of one node: the log, the Raft core, the controller, and the images that all else follows.
 
-Many changes may wait for one flush (group commit): while ``fdatasync`` runs in a thread, further records are appended, and
-the next flush takes them all. A change is answered when the high watermark has passed its records and every subscriber
+Many changes may wait for one flush (group commit): while ``fdatasync`` runs in a thread, further records are appended,
+and the next flush takes them all. A change is answered when the high watermark has passed its records and every subscriber
 has seen the image that holds them.
 """
 
@@ -223,7 +223,7 @@ class RaftDriver:
             broker_id=self.node_id,
             incarnation_id=self.incarnation_id,
             endpoints=endpoints,
-            features=features or {name: tuple(levels) for name, levels in SUPPORTED_FEATURES.items()},
+            features=features or {name: (levels.min, levels.max) for name, levels in SUPPORTED_FEATURES.items()},
             log_dirs=log_dirs,
             rack=rack,
         )
@@ -238,7 +238,7 @@ class RaftDriver:
             id=self.node_id,
             incarnation_id=self.incarnation_id,
             endpoints={endpoint.name: endpoint for endpoint in endpoints},
-            features={name: tuple(levels) for name, levels in SUPPORTED_FEATURES.items()},
+            features={name: (levels.min, levels.max) for name, levels in SUPPORTED_FEATURES.items()},
         )
         await self.submit(lambda controller, now_ms: controller.brokers.register_controller(registration))
 

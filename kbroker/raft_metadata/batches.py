@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -33,8 +32,7 @@ class MetadataBatch(NamedTuple):
     size: int
 
 
-@functools.cache
-def _highest_version(cls: type) -> int:
+def _highest_version(cls: type[Any]) -> int:
     return struct_spec(cls).versions.highest
 
 

@@ -1,8 +1,8 @@
 """The Raft core of the metadata quorum: KRaft (KIP-595), without IO.
 
-A method takes what happened and the time, and returns a :class:`Ready` whose field order is the order in which the driver
-acts: persist, send, apply. Time is monotonic seconds. The core never touches the log: it is told of its ends
-(``on_appended``, ``on_flushed``) and asks a :class:`LogView` about its past.
+A method takes what happened and the time, and returns a :class:`Ready` whose field order is the order in which the
+driver acts: persist, send, apply. Time is monotonic seconds. The core never touches the log: it is told of its ends
+(``on_flushed``) and asks a :class:`LogView` about its past.
 
 This is the quorum of one voter: it elects itself at start, and what is on its disk is committed.
 """
@@ -124,7 +124,8 @@ class RaftCore:
         """Take part. The only voter becomes leader of the next epoch at once."""
         if not self.voters.is_voter(self.local):
             raise FatalError(
-                f"node {self.local.id} is not a voter of its quorum ({', '.join(map(str, self.voters.ids)) or 'none'}), "
+                f"node {self.local.id} is not a voter of its quorum "
+                f"({', '.join(map(str, self.voters.ids)) or 'none'}), "
                 "and following another quorum is not supported yet"
             )
         if not self.voters.is_only_voter(self.local):

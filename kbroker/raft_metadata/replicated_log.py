@@ -1,4 +1,4 @@
-"""``__cluster_metadata-0``: the metadata log on this node's disk, an ordinary partition log of batches of metadata records."""
+"""``__cluster_metadata-0``: the metadata log on this node's disk, a partition log of batches of metadata records."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class PartitionStore:
 
 
 class MemoryStore:
-    """A :class:`RecordStore` without a disk, for tests of what stands above it. ``crash`` forgets what is not flushed."""
+    """A :class:`RecordStore` without a disk, for tests. ``crash`` forgets what is not flushed."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, int, bytes]] = []

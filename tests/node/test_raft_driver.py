@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv

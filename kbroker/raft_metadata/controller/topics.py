@@ -21,7 +21,7 @@ from kbroker.raft_metadata.image import (
     partition_record,
     unify_collision_chars,
 )
-from kbroker.types import ZERO_UUID, Uuid, random_uuid
+from kbroker.types import ZERO_UUID, TopicPartition, Uuid, random_uuid
 from kbroker.wire.records.metadata import PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 
 if TYPE_CHECKING:
@@ -347,6 +347,55 @@ class TopicControl:
             if record.isr is not None or partition.leader == broker_id:
                 records.append(record)
         return records
+
+    def elect_leaders(
+        self, partitions: Sequence[TopicPartition], *, unclean: bool
+    ) -> ControllerResult[dict[TopicPartition, ApiError | None]]:
+        """Give each partition's leadership to its preferred replica; ``unclean``: give one that has no leader to any
+        live replica, even one that lacks records."""
+        records: list[Any] = []
+        results: dict[TopicPartition, ApiError | None] = {}
+        for entry in dict.fromkeys(partitions):
+            try:
+                records.append(self._elect(entry, unclean=unclean))
+                results[entry] = None
+            except ApiError as error:
+                results[entry] = error
+        return ControllerResult(results, records)
+
+    def _elect(self, entry: TopicPartition, *, unclean: bool) -> PartitionChangeRecord:
+        topic = self._controller.image.topics.by_name.get(entry.topic)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {entry.topic}")
+        partition = topic.partitions.get(entry.partition)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {entry}")
+        led = partition.leader != NO_LEADER if unclean else partition.leader == partition.preferred_leader
+        if led:
+            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+        is_active = self._controller.brokers.is_active
+        record = PartitionChangeRecord(partition_id=entry.partition, topic_id=topic.id)
+        if not unclean:
+            if partition.preferred_leader not in partition.isr or not is_active(partition.preferred_leader):
+                raise ApiError(
+                    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."
+                )
+            record.leader = partition.preferred_leader
+            return record
+        in_sync = [broker for broker in partition.replicas if broker in partition.isr and is_active(broker)]
+        alive = [broker for broker in partition.replicas if is_active(broker)]
+        if in_sync:
+            record.leader = in_sync[0]
+        elif alive:
+            # Records that only the others had are given up: the new leader alone is in sync, and recovers.
+            record.leader = alive[0]
+            record.isr = [alive[0]]
+            record.leader_recovery_state = 1
+        else:
+            raise ApiError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
+            )
+        return record
 
     def _partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         for topic in self._controller.image.topics.by_name.values():

@@ -1,0 +1,76 @@
+"""What IncrementalAlterConfigs and AlterConfigs share: the checks that come before the controller's. Not an API itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.image import ConfigResource, ResourceType
+
+
+class _Named(Protocol):
+    name: str
+    value: str | None
+
+
+class _Resource(Protocol):
+    resource_type: int
+    resource_name: str
+
+    @property
+    def configs(self) -> Sequence[_Named]: ...
+
+
+R = TypeVar("R", bound=_Resource)
+
+_CHANGEABLE = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP})
+
+
+def resource_key(resource: _Resource) -> ConfigResource:
+    """What a request's entry is about."""
+    return ConfigResource(resource.resource_type, resource.resource_name)
+
+
+def preprocess(
+    resources: Iterable[R], node_id: int, needs_value: Callable[[_Named], bool]
+) -> tuple[list[R], dict[int, ApiError]]:
+    """The entries that may go to the controller, and the errors of the others by their position in the request."""
+    listed = list(resources)
+    counts = Counter(resource_key(resource) for resource in listed)
+    good: list[R] = []
+    errors: dict[int, ApiError] = {}
+    for position, resource in enumerate(listed):
+        try:
+            if counts[resource_key(resource)] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check(resource, node_id, needs_value)
+        except ApiError as error:
+            errors[position] = error
+        else:
+            good.append(resource)
+    return good, errors
+
+
+def _check(resource: _Resource, node_id: int, needs_value: Callable[[_Named], bool]) -> None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) != len(names):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    null = [config.name for config in resource.configs if config.value is None and needs_value(config)]
+    if null:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Null value not supported for : " + ", ".join(null))
+    if resource.resource_type not in _CHANGEABLE:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    if resource.resource_type == ResourceType.BROKER and resource.resource_name:
+        name = resource.resource_name
+        try:
+            broker_id = int(name)
+        except ValueError:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
+            ) from None
+        if broker_id != node_id:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}"
+            )

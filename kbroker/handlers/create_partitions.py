@@ -1,0 +1,53 @@
+"""CreatePartitions: more partitions for existing topics.
+
+Served: 0 to 3. 2: flexible; 3: THROTTLING_QUOTA_EXCEEDED.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import duplicates, error_fields
+from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.raft_metadata.controller.topics import NewPartitions
+from kbroker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+VERSIONS = Versions(0, 3)
+
+
+@handler(CreatePartitionsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> CreatePartitionsResponse:
+    """Add partitions; each topic has its own result."""
+    twice = duplicates(topic.name for topic in request.topics)
+    results: dict[str, ApiError | None] = {
+        name: ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
+    }
+    wanted = [
+        NewPartitions(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments],
+        )
+        for topic in request.topics
+        if topic.name not in results
+    ]
+    if wanted:
+        try:
+            results |= await ctx.services.metadata.submit(
+                lambda controller, now_ms: controller.topics.create_partitions(
+                    wanted, validate_only=request.validate_only
+                )
+            )
+        except ApiError as error:
+            results |= {topic.name: error for topic in wanted}
+    response = CreatePartitionsResponse()
+    for name, outcome in results.items():
+        code, message = error_fields(outcome)
+        response.results.append(
+            CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+        )
+    return response

@@ -1,0 +1,89 @@
+"""CreateTopics.
+
+Served: 2 to 7. 1: validate only; 4: defaults for partitions and replication factor; 5: flexible, tells the topic's effective
+configuration; 7: topic ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.raft_metadata.controller.topics import CreatedTopic, NewTopic
+from kbroker.types import METADATA_TOPIC
+from kbroker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+VERSIONS = Versions(2, 7)
+
+
+@handler(CreateTopicsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
+    """Create topics; each has its own result."""
+    counts = Counter(topic.name for topic in request.topics)
+    wanted = [
+        _new_topic(topic)
+        for topic in request.topics
+        if counts[topic.name] == 1 and topic.name != METADATA_TOPIC
+    ]
+    results: dict[str, CreatedTopic | ApiError] = {}
+    if wanted:
+        try:
+            results = await ctx.services.metadata.submit(
+                lambda controller, now_ms: controller.topics.create_topics(
+                    wanted, validate_only=request.validate_only
+                )
+            )
+        except ApiError as error:
+            results = {topic.name: error for topic in wanted}
+    response = CreateTopicsResponse()
+    for name in counts:
+        if counts[name] > 1:
+            outcome: CreatedTopic | ApiError = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        elif name == METADATA_TOPIC:
+            outcome = ApiError(
+                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+            )
+        else:
+            outcome = results[name]
+        response.topics.append(_result(name, outcome))
+    return response
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[(entry.partition_index, entry.broker_ids) for entry in topic.assignments],
+        configs=list({config.name: (config.name, config.value) for config in topic.configs}.values()),
+    )
+
+
+def _result(name: str, outcome: CreatedTopic | ApiError) -> CreatableTopicResult:
+    if isinstance(outcome, ApiError):
+        return CreatableTopicResult(name=name, error_code=outcome.code, error_message=outcome.message, configs=[])
+    return CreatableTopicResult(
+        name=name,
+        topic_id=outcome.topic_id,
+        error_message=None,
+        num_partitions=outcome.num_partitions,
+        replication_factor=outcome.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in outcome.configs
+        ],
+    )

@@ -1,0 +1,75 @@
+"""DescribeCluster: the nodes, and who controls them.
+
+Served: 0 to 2. 1: of brokers or of controllers (KIP-919); 2: fenced brokers too (KIP-1073).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import CLUSTER_OPERATIONS, NOT_ASKED, reachable_brokers, some_broker_id
+from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.raft_metadata.image import MetadataImage
+from kbroker.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+VERSIONS = Versions(0, 2)
+
+_ENDPOINT_TYPES = {1: "BROKER", 2: "CONTROLLER"}
+
+
+@handler(DescribeClusterRequest, versions=VERSIONS, listeners=BOTH)
+async def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClusterResponse:
+    """Describe the brokers to a client of a broker listener, the controllers to one of a controller listener."""
+    expected = 2 if ctx.connection.is_controller else 1
+    wanted = request.endpoint_type
+    if wanted not in _ENDPOINT_TYPES:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {wanted}",
+            endpoint_type=wanted,
+        )
+    if wanted != expected:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message=f"The request was sent to an endpoint of type {_ENDPOINT_TYPES[expected]}, but we wanted an "
+            f"endpoint of type {_ENDPOINT_TYPES[wanted]}",
+            endpoint_type=wanted,
+        )
+    image: MetadataImage = ctx.services.metadata.image
+    listener = ctx.connection.listener_name
+    if expected == 2:
+        controller_id = image.controller_id
+        nodes = [
+            DescribeClusterBroker(
+                broker_id=node_id,
+                host=image.controllers[node_id].endpoints[listener].host,
+                port=image.controllers[node_id].endpoints[listener].port,
+            )
+            for node_id in sorted(image.controllers)
+            if listener in image.controllers[node_id].endpoints
+        ]
+    else:
+        controller_id = some_broker_id(image, ctx.services.node_id)
+        nodes = [
+            DescribeClusterBroker(
+                broker_id=found.broker.id,
+                host=found.endpoint.host,
+                port=found.endpoint.port,
+                rack=found.broker.rack,
+                is_fenced=found.broker.fenced,
+            )
+            for found in reachable_brokers(image, listener, with_fenced=request.include_fenced_brokers)
+        ]
+    return DescribeClusterResponse(
+        endpoint_type=wanted,
+        cluster_id=ctx.services.cluster_id,
+        controller_id=controller_id,
+        brokers=nodes,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )

@@ -1,0 +1,85 @@
+"""DescribeQuorum: the metadata quorum's leader, voters and observers.
+
+Served: 0 to 2. 1: fetch timestamps; 2: directory ids and the voters' addresses (KIP-853).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.types import METADATA_TOPIC
+from kbroker.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+VERSIONS = Versions(0, 2)
+
+
+@handler(DescribeQuorumRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> DescribeQuorumResponse:
+    """Describe partition 0 of the metadata topic, the only one there is."""
+    asked = [
+        (topic.topic_name, [entry.partition_index for entry in topic.partitions]) for topic in request.topics
+    ]
+    if asked != [(METADATA_TOPIC, [0])]:
+        return DescribeQuorumResponse(
+            topics=[
+                ResponseTopicData(
+                    topic_name=name,
+                    partitions=[
+                        ResponsePartitionData(
+                            partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        )
+                        for index in partitions
+                    ],
+                )
+                for name, partitions in asked
+            ]
+        )
+    quorum = ctx.services.metadata.describe_quorum()
+    if quorum.leader_id != ctx.services.node_id:
+        partition = ResponsePartitionData(
+            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            leader_id=quorum.leader_id,
+            leader_epoch=quorum.leader_epoch,
+        )
+        return DescribeQuorumResponse(
+            topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+        )
+    partition = ResponsePartitionData(
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.leader_epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=[
+            ReplicaState(
+                replica_id=voter.id,
+                replica_directory_id=voter.key.directory_id,
+                log_end_offset=quorum.log_end_offset,
+                last_fetch_timestamp=quorum.last_fetch_ms,
+                last_caught_up_timestamp=quorum.last_fetch_ms,
+            )
+            for voter in quorum.voters
+        ],
+        error_message=None,
+    )
+    return DescribeQuorumResponse(
+        topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        nodes=[
+            Node(
+                node_id=voter.id,
+                listeners=[
+                    Listener(name=name, host=endpoint.host, port=endpoint.port)
+                    for name, endpoint in voter.endpoints.items()
+                ],
+            )
+            for voter in quorum.voters
+        ],
+        error_message=None,
+    )

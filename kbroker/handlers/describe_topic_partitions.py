@@ -1,0 +1,106 @@
+"""DescribeTopicPartitions: topics page by page, with ELR (KIP-966).
+
+Served: 0. Topics come in name order; ``cursor`` is where the page begins, ``next_cursor`` where the next one does.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import TOPIC_OPERATIONS, offline_replicas
+from kbroker.handlers.registration import Versions, handler
+from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS, topic_name_problem
+from kbroker.raft_metadata.image import MetadataImage, PartitionImage
+from kbroker.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+
+VERSIONS = Versions(0, 0)
+
+
+@handler(DescribeTopicPartitionsRequest, versions=VERSIONS)
+async def handle(
+    request: DescribeTopicPartitionsRequest, ctx: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Describe one page of the topics asked for (of all, if none is named)."""
+    image: MetadataImage = ctx.services.metadata.image
+    listener = ctx.connection.listener_name
+    cursor = request.cursor
+    every_topic = not request.topics
+    asked = image.topics.by_name if every_topic else [topic.name for topic in request.topics]
+    first = "" if cursor is None else cursor.topic_name
+    names = sorted({name for name in asked if name >= first})
+    bad_cursor = cursor is not None and (
+        cursor.partition_index < 0 or (not every_topic and cursor.topic_name not in names)
+    )
+    if bad_cursor:
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+                for topic in request.topics
+            ]
+        )
+    limit = ctx.services.config.max_request_partition_size_limit
+    remaining = max(min(limit, request.response_partition_limit), 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if remaining == 0:
+            response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topics.by_name.get(name)
+        if topic is None:
+            if not every_topic:
+                response.topics.append(_unknown(name))
+            continue
+        start = cursor.partition_index if cursor is not None and name == first else 0
+        end = min(len(topic.partitions), start + remaining)
+        partitions = [
+            _describe(image, partition_id, topic.partitions[partition_id], listener)
+            for partition_id in range(start, end)
+        ]
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.id,
+                is_internal=name in INTERNAL_TOPICS,
+                partitions=partitions,
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        if end < len(topic.partitions):
+            response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
+            break
+        remaining -= len(partitions)
+    return response
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    problem = topic_name_problem(name)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+        ),
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _describe(
+    image: MetadataImage, partition_id: int, partition: PartitionImage, listener: str
+) -> DescribeTopicPartitionsResponsePartition:
+    leader = image.brokers.get(partition.leader)
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=partition_id,
+        leader_id=partition.leader if leader is not None and listener in leader.endpoints else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=offline_replicas(image, partition, listener),
+    )

@@ -1,0 +1,73 @@
+"""ElectLeaders: give leadership to the preferred replica, or to any that is left (unclean).
+
+Served: 0 to 2. 1: unclean elections, top-level error; 2: flexible.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+VERSIONS = Versions(0, 2)
+
+_PREFERRED = 0
+_UNCLEAN = 1
+
+
+@handler(ElectLeadersRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
+    """Elect leaders for the partitions asked for; with null for all, without those that need no election."""
+    every = request.topic_partitions is None
+    image = ctx.services.metadata.image
+    partitions = [
+        TopicPartition(topic.topic, partition)
+        for topic in request.topic_partitions or ()
+        for partition in topic.partitions
+    ]
+    if every:
+        partitions = [
+            TopicPartition(name, partition)
+            for name, topic in image.topics.by_name.items()
+            for partition in topic.partitions
+        ]
+    results: dict[TopicPartition, ApiError | None]
+    if request.election_type not in (_PREFERRED, _UNCLEAN):
+        error = ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+        return _shape(dict.fromkeys(partitions, error), int(error.code))
+    try:
+        results = await ctx.services.metadata.submit(
+            lambda controller, now_ms: controller.topics.elect_leaders(
+                partitions, unclean=request.election_type == _UNCLEAN
+            )
+        )
+    except ApiError as failure:
+        return _shape(dict.fromkeys(partitions, failure), int(failure.code))
+    if every:
+        results = {
+            partition: outcome
+            for partition, outcome in results.items()
+            if outcome is None or outcome.code is not ErrorCode.ELECTION_NOT_NEEDED
+        }
+    return _shape(results, 0)
+
+
+def _shape(results: dict[TopicPartition, ApiError | None], error_code: int) -> ElectLeadersResponse:
+    by_topic: dict[str, ReplicaElectionResult] = {}
+    for partition, outcome in results.items():
+        entry = by_topic.setdefault(partition.topic, ReplicaElectionResult(topic=partition.topic))
+        entry.partition_result.append(
+            PartitionResult(
+                partition_id=partition.partition,
+                error_code=0 if outcome is None else int(outcome.code),
+                error_message=None if outcome is None else outcome.message,
+            )
+        )
+    return ElectLeadersResponse(error_code=error_code, replica_election_results=list(by_topic.values()))

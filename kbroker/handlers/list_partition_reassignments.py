@@ -1,0 +1,44 @@
+"""ListPartitionReassignments: partitions whose replicas are being moved. Served: 0."""
+
+from __future__ import annotations
+
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.raft_metadata.image import MetadataImage
+from kbroker.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+VERSIONS = Versions(0, 0)
+
+
+@handler(ListPartitionReassignmentsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+async def handle(
+    request: ListPartitionReassignmentsRequest, ctx: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    """List those among the partitions asked for (all, with null); unknown ones are passed over."""
+    image: MetadataImage = ctx.services.metadata.image
+    if request.topics is None:
+        asked = [(name, list(topic.partitions)) for name, topic in image.topics.by_name.items()]
+    else:
+        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    topics = []
+    for name, indexes in asked:
+        moving = []
+        for index in indexes:
+            partition = image.topics.partition(name, index)
+            if partition is not None and (partition.adding_replicas or partition.removing_replicas):
+                moving.append(
+                    OngoingPartitionReassignment(
+                        partition_index=index,
+                        replicas=list(partition.replicas),
+                        adding_replicas=list(partition.adding_replicas),
+                        removing_replicas=list(partition.removing_replicas),
+                    )
+                )
+        if moving:
+            topics.append(OngoingTopicReassignment(name=name, partitions=moving))
+    return ListPartitionReassignmentsResponse(topics=topics, error_message=None)

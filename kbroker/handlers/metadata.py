@@ -1,0 +1,195 @@
+"""Metadata: brokers, topics, partitions and their leaders; creates topics that are asked for and missing.
+
+Served: 0 to 13. 1: controller, racks, internal topics, null for all topics; 2: cluster id; 4: auto-creation is the client's
+choice; 5: offline replicas; 7: leader epochs; 8-10: authorized operations; 9: flexible; 10: topic ids in the response;
+12: topics by id in the request; 13: top-level error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.internal_topics import ensure_internal_topic
+from kbroker.handlers.metadata_common import (
+    CLUSTER_OPERATIONS,
+    NOT_ASKED,
+    TOPIC_OPERATIONS,
+    offline_replicas,
+    reachable,
+    reachable_brokers,
+    some_broker_id,
+)
+from kbroker.handlers.registration import Versions, handler
+from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS, topic_name_problem
+from kbroker.raft_metadata.controller.topics import NewTopic
+from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImage
+from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+VERSIONS = Versions(0, 13)
+
+logger = logging.getLogger(__name__)
+
+
+@handler(MetadataRequest, versions=VERSIONS)
+async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
+    """Describe the cluster and some or all of its topics."""
+    version = ctx.api_version
+    services = ctx.services
+    image: MetadataImage = services.metadata.image
+    listener = ctx.connection.listener_name
+    entries = request.topics
+    all_topics = entries is None or (version == 0 and not entries)
+    topics: list[MetadataResponseTopic] = []
+    if all_topics or entries is None:
+        for topic in image.topics.by_name.values():
+            topics.append(_describe(image, topic, listener, version))
+    elif version < 12 and any(entry.name is None or entry.topic_id != ZERO_UUID for entry in entries):
+        return _refused(request, ctx)
+    else:
+        ids = [Uuid(entry.topic_id) for entry in entries if entry.topic_id != ZERO_UUID]
+        if ids:
+            # As Kafka: one id in the request, and names are not looked at.
+            for topic_id in dict.fromkeys(ids):
+                found = image.topics.by_id.get(topic_id)
+                if found is None:
+                    topics.append(
+                        MetadataResponseTopic(
+                            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
+                        )
+                    )
+                else:
+                    topics.append(_describe(image, found, listener, version))
+        else:
+            missing: list[str] = []
+            for name in dict.fromkeys(entry.name for entry in entries if entry.name is not None):
+                found = image.topics.by_name.get(name)
+                if found is None:
+                    missing.append(name)
+                else:
+                    topics.append(_describe(image, found, listener, version))
+            if missing:
+                create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
+                topics += await _missing(missing, services, create=create)
+    if version >= 8 and request.include_topic_authorized_operations:
+        for entry in topics:
+            entry.topic_authorized_operations = TOPIC_OPERATIONS
+    cluster_operations = NOT_ASKED
+    if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+        cluster_operations = CLUSTER_OPERATIONS
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=found.broker.id, host=found.endpoint.host, port=found.endpoint.port, rack=found.broker.rack
+            )
+            for found in reachable_brokers(image, listener)
+        ],
+        cluster_id=services.cluster_id,
+        controller_id=some_broker_id(image, services.node_id),
+        topics=topics,
+        cluster_authorized_operations=cluster_operations,
+    )
+
+
+def _refused(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
+    """Null names and ids came with version 12."""
+    return MetadataResponse(
+        cluster_id=ctx.services.cluster_id,
+        topics=[
+            MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=entry.name or "", topic_id=entry.topic_id)
+            for entry in request.topics or ()
+        ],
+    )
+
+
+def _describe(image: MetadataImage, topic: TopicImage, listener: str, version: int) -> MetadataResponseTopic:
+    partitions = []
+    # Most topics have one replica set throughout: what only depends on it is worked out once.
+    known: dict[Any, tuple[list[int], list[int], list[int], int, int]] = {}
+    for partition_id, partition in topic.partitions.items():
+        key = (partition.replicas, partition.isr, partition.leader, partition.directories)
+        facts = known.get(key)
+        if facts is None:
+            facts = known[key] = _facts(image, partition, listener, version)
+        replicas, isr, offline, leader, error = facts
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=error,
+                partition_index=partition_id,
+                leader_id=leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=replicas,
+                isr_nodes=isr,
+                offline_replicas=offline,
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS, partitions=partitions
+    )
+
+
+def _facts(
+    image: MetadataImage, partition: PartitionImage, listener: str, version: int
+) -> tuple[list[int], list[int], list[int], int, int]:
+    """Replicas, ISR, offline replicas, leader, error."""
+    replicas, isr = list(partition.replicas), list(partition.isr)
+    if version == 0:
+        # Version 0 clients take an unreachable replica for an error; later ones are simply not told of its broker.
+        replicas = [broker for broker in replicas if reachable(image, broker, listener)]
+        isr = [broker for broker in isr if reachable(image, broker, listener)]
+    leader = image.brokers.get(partition.leader)
+    error = ErrorCode.NONE
+    leader_id = partition.leader
+    if leader is None:
+        leader_id, error = -1, ErrorCode.LEADER_NOT_AVAILABLE
+    elif listener not in leader.endpoints:
+        leader_id = -1
+        error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    elif len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr):
+        error = ErrorCode.REPLICA_NOT_AVAILABLE
+    return replicas, isr, offline_replicas(image, partition, listener), leader_id, error
+
+
+async def _missing(names: list[str], services: Services, *, create: bool) -> list[MetadataResponseTopic]:
+    """The entries of topics that do not exist: as Kafka, they are told to be unknown even while they are created, and
+    the client asks again."""
+    topics = []
+    wanted = []
+    for name in names:
+        if topic_name_problem(name) is not None:
+            error = ErrorCode.INVALID_TOPIC_EXCEPTION
+        else:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            wanted.append(name)
+        topics.append(MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS))
+    if create and wanted:
+        await _auto_create(wanted, services)
+    return topics
+
+
+async def _auto_create(names: list[str], services: Services) -> None:
+    try:
+        for name in INTERNAL_TOPICS.intersection(names):
+            # One whose coordinator is not there yet is not made: as an ordinary topic it would have the wrong shape.
+            with contextlib.suppress(KeyError):
+                await ensure_internal_topic(services, name)
+        plain = [NewTopic(name) for name in names if name not in INTERNAL_TOPICS]
+        if plain:
+            results = await services.metadata.submit(
+                lambda controller, now_ms: controller.topics.create_topics(plain)
+            )
+            for name, result in results.items():
+                if isinstance(result, ApiError) and result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    logger.warning("auto topic creation failed for %s: %s", name, result)
+    except ApiError as error:
+        logger.warning("auto topic creation failed for %s: %s", ", ".join(names), error)

@@ -1,0 +1,94 @@
+"""What the handlers of the metadata plane share. Not an API itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
+
+TOPIC_OPERATIONS = 0b1101_1111_1000
+"""Bits of all operations on a topic, by ``AclOperation`` code: with no authorizer, everything is allowed."""
+
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+"""Bits of all operations on the cluster."""
+
+NOT_ASKED = -(2**31)
+"""``..._authorized_operations`` that were not asked for."""
+
+_STANDARD_MESSAGES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+    ErrorCode.TOPIC_DELETION_DISABLED: "Topic deletion is disabled.",
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
+    ErrorCode.NOT_CONTROLLER: "This is not the correct controller for this cluster.",
+    ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported.",
+}
+
+
+def standard_message(code: ErrorCode) -> str | None:
+    """Kafka's text for an error that comes without one of its own."""
+    return _STANDARD_MESSAGES.get(code)
+
+
+class Located(NamedTuple):
+    """A broker as a client on some listener can reach it."""
+
+    broker: BrokerImage
+    endpoint: Endpoint
+
+
+def reachable_brokers(image: MetadataImage, listener: str, *, with_fenced: bool = False) -> list[Located]:
+    """Brokers that have the listener, in id order; unfenced ones unless asked for all."""
+    found = []
+    for broker_id in sorted(image.brokers):
+        broker = image.brokers[broker_id]
+        endpoint = broker.endpoints.get(listener)
+        if endpoint is not None and (with_fenced or not broker.fenced):
+            found.append(Located(broker, endpoint))
+    return found
+
+
+def reachable(image: MetadataImage, broker_id: int, listener: str) -> bool:
+    """Whether the broker is unfenced and has the listener."""
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.fenced and listener in broker.endpoints
+
+
+def offline_replicas(image: MetadataImage, partition: PartitionImage, listener: str) -> list[int]:
+    """Replicas whose broker is gone, fenced or not on the listener, or whose disk is."""
+    return [
+        broker_id
+        for broker_id in partition.replicas
+        if not reachable(image, broker_id, listener)
+        or not image.brokers[broker_id].has_online_dir(partition.directory(broker_id))
+    ]
+
+
+def some_broker_id(image: MetadataImage, preferred: int) -> int:
+    """The id that clients take for the controller's: any live broker forwards to it (Kafka gives a random one).
+    This node's own, if it is alive; -1 if none is."""
+    own = image.brokers.get(preferred)
+    if own is not None and not own.fenced:
+        return preferred
+    alive = image.alive_brokers()
+    return alive[0].id if alive else -1
+
+
+def duplicates(names: Iterable[str]) -> list[str]:
+    """Names that occur more than once, each once, in order."""
+    seen: set[str] = set()
+    twice: dict[str, None] = {}
+    for name in names:
+        if name in seen:
+            twice[name] = None
+        seen.add(name)
+    return list(twice)
+
+
+def error_fields(error: ApiError | None) -> tuple[int, str | None]:
+    """``(error_code, error_message)`` of a result."""
+    return (0, None) if error is None else (int(error.code), error.message)
