@@ -22,11 +22,13 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochs:
     """Epochs with the offset at which each began. Both columns grow strictly."""
 
-    __slots__ = ("_epochs", "_start_offsets", "dirty")
+    __slots__ = ("_epochs", "_start_offsets", "dirty", "latest")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
+        self.latest = UNDEFINED_EPOCH
+        """The newest epoch, or -1."""
         self.dirty = False
         """Whether something changed since the file was read or written."""
         for epoch, start_offset in entries or ():
@@ -40,11 +42,6 @@ class LeaderEpochs:
     def entries(self) -> list[tuple[int, int]]:
         """``(epoch, start offset)``, oldest first."""
         return list(zip(self._epochs, self._start_offsets, strict=True))
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, or -1."""
-        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
     @property
     def earliest(self) -> tuple[int, int] | None:
@@ -65,6 +62,7 @@ class LeaderEpochs:
             offsets.pop()
         epochs.append(epoch)
         offsets.append(start_offset)
+        self.latest = epoch
         self.dirty = True
         return True
 
@@ -99,6 +97,7 @@ class LeaderEpochs:
         while self._start_offsets and self._start_offsets[-1] >= end_offset:
             self._epochs.pop()
             self._start_offsets.pop()
+            self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
@@ -115,6 +114,7 @@ class LeaderEpochs:
         if self._epochs:
             self._epochs.clear()
             self._start_offsets.clear()
+            self.latest = UNDEFINED_EPOCH
             self.dirty = True
 
     def write(self, disk: Disk, directory: str, *, sync: bool) -> None:

@@ -1,0 +1,72 @@
+"""What the tests of the log share: batches, a log on a fake disk, and reading all of it."""
+
+from __future__ import annotations
+
+from kbroker.log.disk import Disk
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.log_config import LogConfig
+from kbroker.log.partition_log import PartitionLog
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import Record, build_batch, check_crc, iter_records, walk_headers
+
+TP = TopicPartition("topic", 0)
+DIRECTORY = "/data/topic-0"
+NOW = 1_700_000_000_000
+
+
+def batch(
+    values: list[bytes], *, timestamp: int = NOW, producer_id: int = -1, sequence: int = -1, epoch: int = 0
+) -> bytearray:
+    records = [Record(0, timestamp, None, value) for value in values]
+    if producer_id < 0:
+        return bytearray(build_batch(records))
+    return bytearray(
+        build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    )
+
+
+def open_log(
+    disk: Disk | None = None,
+    config: LogConfig | None = None,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+) -> PartitionLog:
+    disk = disk if disk is not None else FakeDisk()
+    disk.make_dirs("/data")
+    return PartitionLog.open(
+        DIRECTORY,
+        TP,
+        None,
+        config or LogConfig(),
+        disk,
+        now_ms=NOW,
+        clean_shutdown=clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+    )
+
+
+def append(log: PartitionLog, values: list[bytes], *, leader_epoch: int = 0, **options: int) -> int:
+    """Append one batch; its first offset."""
+    return log.append_as_leader(batch(values, **options), leader_epoch, now_ms=NOW).first_offset
+
+
+def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20, start: int | None = None) -> list[tuple[int, bytes]]:
+    """Offset and value of every record, as a consumer would read them; every checksum is verified."""
+    found: list[tuple[int, bytes]] = []
+    offset = log.log_start_offset if start is None else start
+    while offset < log.log_end_offset:
+        data = log.read_bytes(offset, max_bytes)
+        if not data:
+            break
+        before = offset
+        for position, header in walk_headers(data):
+            check_crc(data, position, header)
+            for record in iter_records(data, position):
+                if record.offset >= offset:
+                    found.append((record.offset, record.value or b""))
+            offset = header.next_offset
+        assert offset > before
+    return found

@@ -1,0 +1,403 @@
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from log_helpers import DIRECTORY, NOW, TP, append, batch, open_log, read_all
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.disk import OsDisk
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.log_config import LogConfig
+from kbroker.log.partition_log import PartitionLog
+from kbroker.types import FileRegion, random_uuid
+from kbroker.wire.record_batch import CompressionType, Record, build_batch, build_end_txn_marker, walk_headers
+
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)
+
+
+def test_appends_get_consecutive_offsets_and_are_read_back() -> None:
+    log = open_log()
+    assert append(log, [b"a", b"b"]) == 0
+    assert append(log, [b"c"]) == 2
+    assert log.log_end_offset == 3
+    assert read_all(log) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_a_read_inside_a_batch_returns_the_whole_batch() -> None:
+    log = open_log()
+    append(log, [b"a", b"b", b"c"])
+    info = log.read(2, 1 << 20)
+    assert info.first_batch_base_offset == 0
+    assert len(info.records) == log.size
+
+
+def test_reads_outside_are_refused_and_at_the_end_are_empty() -> None:
+    log = open_log()
+    append(log, [b"a"])
+    assert len(log.read(1, 100).records) == 0
+    for offset in (-1, 2):
+        with pytest.raises(ApiError) as caught:
+            log.read(offset, 100)
+        assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_batch_larger_than_the_limit_comes_whole_or_not_at_all() -> None:
+    log = open_log()
+    append(log, [b"x" * 500])
+    append(log, [b"y"])
+    first = len(batch([b"x" * 500]))
+    assert len(log.read(0, 10).records) == first
+    assert len(log.read(0, 10, min_one_message=False).records) == 0
+
+
+def test_reads_end_at_a_batch_boundary_when_one_is_known() -> None:
+    log = open_log()
+    for index in range(300):
+        append(log, [b"%d" % index])
+    size = len(batch([b"299"]))
+    assert len(log.read(295, 3 * size + 5).records) == 3 * size
+
+
+@pytest.mark.parametrize("bound", range(7))
+def test_nothing_at_or_above_the_bound_is_read(bound: int) -> None:
+    log = open_log()
+    for _ in range(3):
+        append(log, [b"a", b"b"])
+    data = log.read_bytes(0, 1 << 20, max_offset=bound)
+    ends = [header.next_offset for _, header in walk_headers(data)]
+    assert ends == [end for end in (2, 4, 6) if end <= bound]
+
+
+def test_segments_roll_by_size_and_reads_cross_them() -> None:
+    log = open_log(config=SMALL)
+    values = [b"%04d" % index * 20 for index in range(50)]
+    for value in values:
+        append(log, [value])
+    assert len(log.segments) > 3
+    assert all(segment.size <= 1000 for segment in log.segments)
+    for max_bytes in (1, 300, 1 << 20):
+        assert read_all(log, max_bytes=max_bytes) == list(enumerate(values))
+    for start in range(50):
+        assert read_all(log, start=start)[0] == (start, values[start])
+
+
+def test_segments_roll_by_record_time() -> None:
+    log = open_log(config=LogConfig(segment_ms=1000))
+    append(log, [b"a"], timestamp=NOW)
+    append(log, [b"b"], timestamp=NOW + 1000)
+    assert len(log.segments) == 1
+    append(log, [b"c"], timestamp=NOW + 1001)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_segments_without_timestamps_roll_by_the_clock() -> None:
+    log = open_log(config=LogConfig(segment_ms=1000))
+    for now, segments in ((NOW, 1), (NOW + 1000, 1), (NOW + 1001, 2)):
+        log.append_as_leader(batch([b"a"], timestamp=-1), 0, now_ms=now)
+        assert len(log.segments) == segments
+
+
+def test_jitter_rolls_earlier_and_differs_between_partitions() -> None:
+    jitters = set()
+    for partition in range(20):
+        log = PartitionLog.open(
+            f"/data/t-{partition}",
+            TP._replace(partition=partition),
+            None,
+            LogConfig(segment_ms=1000, segment_jitter_ms=500),
+            FakeDisk(),
+            now_ms=NOW,
+        )
+        jitters.add(log._roll_jitter)
+    assert len(jitters) > 10
+    assert all(0 <= jitter < 500 for jitter in jitters)
+
+
+def test_segments_roll_when_an_index_is_full() -> None:
+    log = open_log(config=LogConfig(segment_index_bytes=12 * 6, index_interval_bytes=1))
+    for index in range(30):
+        append(log, [b"%d" % index], timestamp=NOW + index)
+    assert len(log.segments) > 2
+    assert read_all(log) == [(index, b"%d" % index) for index in range(30)]
+
+
+def test_a_batch_that_an_index_cannot_express_begins_a_segment() -> None:
+    log = open_log()
+    append(log, [b"a"])
+    far = build_batch([Record(0, NOW, None, b"b")], base_offset=1 << 32, partition_leader_epoch=3)
+    assert log.append_as_follower(bytearray(far), now_ms=NOW) is not None
+    assert [segment.base_offset for segment in log.segments] == [0, 1 << 32]
+    assert read_all(log) == [(0, b"a"), (1 << 32, b"b")]
+    assert log.leader_epochs.entries == [(0, 0), (3, 1 << 32)]
+
+
+def test_a_follower_keeps_offsets_gaps_and_epochs() -> None:
+    log = open_log()
+    for base in (0, 10, 20):
+        data = build_batch([Record(0, NOW, None, b"v")], base_offset=base, partition_leader_epoch=base // 10)
+        log.append_as_follower(bytearray(data), now_ms=NOW)
+    assert log.log_end_offset == 21
+    assert log.read(5, 1000).first_batch_base_offset == 10
+    assert log.leader_epochs.entries == [(0, 0), (1, 10), (2, 20)]
+    assert log.leader_epochs.end_offset_for(1, log.log_end_offset) == (20, 1)
+
+
+@pytest.mark.parametrize("index_interval", [0, 100, 4096])
+def test_offsets_by_timestamp(index_interval: int) -> None:
+    log = open_log(config=LogConfig(segment_bytes=2000, index_interval_bytes=index_interval))
+    stamps = [(index * 7919) % 1000 for index in range(200)]
+    for stamp in stamps:
+        append(log, [b"v" * 10], timestamp=stamp)
+    for target in range(0, 1010, 3):
+        expected = next((offset for offset, stamp in enumerate(stamps) if stamp >= target), None)
+        found = log.offset_for_timestamp(target)
+        assert (found.offset if found is not None else None) == expected
+        if found is not None:
+            assert found.timestamp == stamps[found.offset]
+            assert found.leader_epoch == 0
+    best = log.offset_of_max_timestamp()
+    assert best is not None
+    assert (best.timestamp, best.offset) == (max(stamps), stamps.index(max(stamps)))
+
+
+def test_timestamps_inside_a_compressed_batch() -> None:
+    log = open_log()
+    records = [Record(0, stamp, None, b"v") for stamp in (5, 3, 9, 9, 1)]
+    log.append_as_leader(bytearray(build_batch(records, compression=CompressionType.ZSTD)), 0, now_ms=NOW)
+    found = log.offset_for_timestamp(4)
+    assert found is not None
+    assert (found.timestamp, found.offset) == (5, 0)
+    found = log.offset_for_timestamp(6)
+    assert found is not None
+    assert (found.timestamp, found.offset) == (9, 2)
+    assert log.offset_for_timestamp(10) is None
+    best = log.offset_of_max_timestamp()
+    assert best is not None
+    assert (best.timestamp, best.offset) == (9, 2)
+
+
+def test_an_empty_log_has_no_timestamps() -> None:
+    log = open_log()
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_of_max_timestamp() is None
+
+
+def test_truncation_goes_by_whole_batches_and_across_segments() -> None:
+    log = open_log(config=SMALL)
+    for index in range(30):
+        append(log, [b"%04d" % index * 20, b"x"], leader_epoch=index // 10)
+    assert log.truncate_to(31)
+    assert log.log_end_offset == 30  # 31 is the second record of the batch at 30
+    assert [value for _, value in read_all(log)][::2] == [b"%04d" % index * 20 for index in range(15)]
+    assert log.leader_epochs.entries == [(0, 0), (1, 20)]
+    assert append(log, [b"new"], leader_epoch=5) == 30
+    assert not log.truncate_to(1000)
+    assert read_all(log)[-1] == (30, b"new")
+
+
+def test_truncation_below_the_start_begins_anew() -> None:
+    log = open_log()
+    log.truncate_fully_and_start_at(100)
+    append(log, [b"a"])
+    assert read_all(log) == [(100, b"a")]
+    log.truncate_to(50)
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+    append(log, [b"b"])
+    assert read_all(log) == [(50, b"b")]
+
+
+def test_an_emptied_log_remembers_its_offset() -> None:
+    disk = FakeDisk()
+    log = open_log(disk)
+    log.truncate_fully_and_start_at(100)
+    log.close()
+    assert open_log(disk, clean=True).log_end_offset == 100
+
+
+def test_the_log_start_moves_up_only() -> None:
+    log = open_log()
+    append(log, [b"a", b"b", b"c"])
+    assert log.maybe_increment_log_start_offset(2)
+    assert not log.maybe_increment_log_start_offset(1)
+    assert log.log_start_offset == 2
+    assert read_all(log) == [(2, b"c")]
+    with pytest.raises(ApiError):
+        log.read(1, 100)
+    with pytest.raises(ApiError):
+        log.maybe_increment_log_start_offset(4)
+
+
+def test_duplicates_are_answered_with_the_first_offsets() -> None:
+    log = open_log()
+    append(log, [b"a"])
+    first = log.append_as_leader(batch([b"b", b"c"], producer_id=7, sequence=0), 0, now_ms=NOW)
+    again = log.append_as_leader(batch([b"b", b"c"], producer_id=7, sequence=0), 0, now_ms=NOW)
+    assert (first.first_offset, first.last_offset, first.duplicate) == (1, 2, False)
+    assert (again.first_offset, again.last_offset, again.duplicate) == (1, 2, True)
+    assert log.log_end_offset == 3
+    with pytest.raises(ApiError) as caught:
+        log.append_as_leader(batch([b"d"], producer_id=7, sequence=9), 0, now_ms=NOW)
+    assert caught.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_producers_survive_a_restart(clean: bool) -> None:
+    disk = FakeDisk()
+    log = open_log(disk, SMALL)
+    for sequence in range(40):
+        append(log, [b"v" * 50], producer_id=7, sequence=sequence)
+    assert len(log.segments) > 2
+    if clean:
+        log.close()
+    else:
+        disk.kill()
+    log = open_log(disk, SMALL, clean=clean)
+    again = log.append_as_leader(batch([b"v" * 50], producer_id=7, sequence=39), 0, now_ms=NOW)
+    assert again.duplicate
+    assert append(log, [b"next"], producer_id=7, sequence=40) == 40
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_aborted_transactions_are_told_also_after_a_restart(clean: bool) -> None:
+    from kbroker.log.validation import AppendOrigin
+
+    disk = FakeDisk()
+    log = open_log(disk)
+    log.producers.transaction_verification = False
+    data = build_batch(
+        [Record(0, NOW, None, b"t")], producer_id=5, producer_epoch=1, base_sequence=0, is_transactional=True
+    )
+    log.append_as_leader(bytearray(data), 0, now_ms=NOW)
+    assert log.first_unstable_offset == 0
+    marker = build_end_txn_marker(
+        commit=False, producer_id=5, producer_epoch=1, coordinator_epoch=0, timestamp_ms=NOW
+    )
+    log.append_as_leader(
+        bytearray(marker), 0, now_ms=NOW, origin=AppendOrigin.COORDINATOR, transaction_version=1
+    )
+    log.on_high_watermark_updated(2)
+    assert log.first_unstable_offset is None
+    for _ in range(2):
+        info = log.read(0, 1000)
+        assert [(txn.producer_id, txn.first_offset) for txn in log.aborted_transactions(0, info)] == [(5, 0)]
+        if clean:
+            log.close()
+        else:
+            disk.kill()
+        log = open_log(disk, clean=clean)
+
+
+def test_another_topic_of_the_same_name_is_refused(tmp_path: object) -> None:
+    import random
+
+    rng = random.Random(1)
+    disk = FakeDisk()
+    log = PartitionLog.open(DIRECTORY, TP, random_uuid(rng), LogConfig(), disk, now_ms=NOW)
+    append(log, [b"a"])
+    log.close()
+    with pytest.raises(ApiError) as caught:
+        PartitionLog.open(DIRECTORY, TP, random_uuid(rng), LogConfig(), disk, now_ms=NOW)
+    assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_full_disk_leaves_the_log_as_it_was() -> None:
+    disk = FakeDisk()
+    log = open_log(disk)
+    append(log, [b"a"])
+    disk.capacity = disk.used() + 50
+    with pytest.raises(OSError, match="No space"):
+        append(log, [b"b" * 100])
+    assert log.log_end_offset == 1
+    assert disk.size(f"{DIRECTORY}/{0:020d}.log") == log.size
+    disk.capacity = None
+    assert append(log, [b"c"]) == 1
+    assert read_all(log) == [(0, b"a"), (1, b"c")]
+
+
+def test_regions_of_a_real_file_outlive_the_segment(tmp_path: object) -> None:
+    disk = OsDisk()
+    config = LogConfig(segment_bytes=300, retention_ms=0, file_delete_delay_ms=0)
+    log = PartitionLog.open(f"{tmp_path}/t-0", TP, None, config, disk, now_ms=NOW)
+    for index in range(10):
+        append(log, [b"%d" % index * 100])
+    info = log.read(0, 1000)
+    assert isinstance(info.records, FileRegion)
+    expected = os.pread(info.records.fd, info.records.length, info.records.position)
+    assert log.delete_old_segments(NOW + 10) > 1
+    log.delete_expired_files(NOW + 10)
+    assert not os.path.exists(f"{tmp_path}/t-0/{0:020d}.log")
+    log.release()
+    assert os.pread(info.records.fd, info.records.length, info.records.position) == expected
+
+
+def test_flush_moves_the_recovery_point_and_a_truncation_moves_it_back() -> None:
+    log = open_log()
+    append(log, [b"a"])
+    append(log, [b"b"])
+    task = log.begin_flush()
+    assert task is not None
+    append(log, [b"c"])
+    task.run()
+    task.end()
+    assert log.recovery_point == 2
+    lowered = []
+    log.before_truncation = lambda log: lowered.append(log.recovery_point)
+    task = log.begin_flush()
+    assert task is not None
+    task.run()
+    log.truncate_to(1)
+    append(log, [b"d"])
+    append(log, [b"e"])
+    task.end()  # what it made durable is not what the log holds now
+    assert log.recovery_point == 1
+    assert lowered == [1]
+
+
+def test_sealed_segments_ask_to_be_flushed() -> None:
+    rolled = []
+    log = open_log(config=SMALL)
+    log.on_rolled = rolled.append
+    for _ in range(30):
+        append(log, [b"v" * 100])
+    assert rolled
+    assert log.needs_flush(NOW)
+    task = log.begin_flush(sealed_only=True)
+    assert task is not None
+    task.run()
+    task.end()
+    assert log.recovery_point == log.active_segment.base_offset
+    assert not log.needs_flush(NOW)
+
+
+def test_flush_by_count_and_by_time() -> None:
+    log = open_log(config=LogConfig(flush_messages=2))
+    append(log, [b"a"])
+    assert not log.needs_flush(NOW)
+    append(log, [b"b"])
+    assert log.needs_flush(NOW)
+    log = open_log(config=LogConfig(flush_ms=10))
+    append(log, [b"a"])
+    assert not log.needs_flush(NOW + 9)
+    assert log.needs_flush(NOW + 10)
+
+
+def test_many_open_logs_share_few_descriptors(tmp_path: object) -> None:
+    from kbroker.log.disk import OpenFiles
+
+    disk = OsDisk()
+    files = OpenFiles(disk, 8)
+    logs = []
+    for partition in range(50):
+        tp = TP._replace(partition=partition)
+        log = PartitionLog.open(f"{tmp_path}/{tp}", tp, None, LogConfig(), disk, now_ms=NOW, files=files)
+        append(log, [b"%d" % partition])
+        logs.append(log)
+    assert len(files) == 8
+    for partition, log in enumerate(logs):
+        append(log, [b"more"])
+        assert read_all(log) == [(0, b"%d" % partition), (1, b"more")]
