@@ -240,7 +240,7 @@ class ApacheKafka:
     """One combined node (broker and controller) of Apache Kafka on loopback; a context manager.
 
     `directory` holds its properties, log and data and is removed on exit if it was made here. `properties` are added to (or
-    replace) those of the stock server.properties. `heap` is the JVM's heap option, the stock script's by default.
+    replace) those of the stock server.properties, of which what equals its default is left out. `heap` is the JVM's heap option, the stock script's by default.
     """
 
     directory: Path | None = None
@@ -298,22 +298,12 @@ class ApacheKafka:
             "advertised.listeners": listeners,
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
-            "num.network.threads": "3",
-            "num.io.threads": "8",
-            "socket.send.buffer.bytes": "102400",
-            "socket.receive.buffer.bytes": "102400",
-            "socket.request.max.bytes": "104857600",
             "log.dirs": str(self.data_dir),
-            "num.partitions": "1",
-            "num.recovery.threads.per.data.dir": "2",
             "offsets.topic.replication.factor": "1",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
-            "log.retention.hours": "168",
-            "log.segment.bytes": "1073741824",
-            "log.retention.check.interval.ms": "300000",
             **self.properties,
         }
         path = self.directory / "server.properties"

@@ -83,7 +83,7 @@ class KbrokerBroker:
         """Start the node and wait for the line that says it serves."""
         listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
         command = [sys.executable, "-m", "kbroker", "start", "-o", f"listeners={listeners}",
-                   "-o", f"log.dirs={self.data_dir}"]
+                   "-o", f"log.dirs={self.data_dir}", "-o", "node.id=1"]
         for option in self._options:
             command += ["-o", option]
         with open(self._directory / "stderr.log", "ab") as errors:

@@ -24,6 +24,7 @@ Broker = ApacheBroker | ExternalBroker | KbrokerBroker
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compat")
     group.addoption("--broker", choices=("kbroker", "apache"), default="kbroker", help="the broker that the tests start")
+    group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
     group.addoption("--bootstrap", default=os.environ.get("KBROKER_COMPAT_BOOTSTRAP"), help="a broker that runs already")
 
 

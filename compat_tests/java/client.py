@@ -12,16 +12,16 @@ from compat_tests.client import ALL_FEATURES, LineDriverClient
 _SOURCE = Path(__file__).with_name("Driver.java")
 
 
-def compiled_driver() -> Path:
-    """Directory with the driver's classes, compiled against Kafka's jars if the source changed."""
-    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
+def compiled(source: Path) -> Path:
+    """Directory with the classes of the Java file `source`, compiled against Kafka's jars if it changed."""
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     target = cache_dir() / "java-driver" / digest
-    if not (target / "Driver.class").exists():
+    if not (target / f"{source.stem}.class").exists():
         home = kafka_home()
         with locked("java-driver"):
             target.mkdir(parents=True, exist_ok=True)
             subprocess.run(
-                ["javac", "-nowarn", "-d", str(target), "-cp", f"{home}/libs/*", str(_SOURCE)],
+                ["javac", "-nowarn", "-d", str(target), "-cp", f"{home}/libs/*", str(source)],
                 check=True,
                 capture_output=True,
                 text=True,
@@ -37,4 +37,4 @@ class JavaClient(LineDriverClient):
     features = ALL_FEATURES - {"groups"}
 
     def __init__(self, bootstrap: str) -> None:
-        super().__init__(java_command("Driver", class_path=[compiled_driver()]), bootstrap)
+        super().__init__(java_command("Driver", class_path=[compiled(_SOURCE)]), bootstrap)
