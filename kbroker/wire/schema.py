@@ -232,6 +232,7 @@ class _Declaration:
         "api_key",
         "defaults",
         "flexible",
+        "is_message",
         "spec",
         "unstable_last",
         "versions",
@@ -245,6 +246,7 @@ class _Declaration:
         versions: str,
         flexible: str,
         unstable_last: bool,
+        is_message: bool,
     ) -> None:
         self.annotations = annotations
         self.defaults = defaults
@@ -252,6 +254,7 @@ class _Declaration:
         self.versions = versions
         self.flexible = flexible
         self.unstable_last = unstable_last
+        self.is_message = is_message
         self.spec: StructSpec | None = None
 
 
@@ -297,7 +300,12 @@ def _compile_init(cls: type[Any]) -> None:
 
 
 def _build(
-    cls: type[T], api_key: int | None, versions: str, flexible: str, unstable_last: bool
+    cls: type[T],
+    api_key: int | None = None,
+    versions: str = "0+",
+    flexible: str = "none",
+    unstable_last: bool = False,
+    is_message: bool = False,
 ) -> type[T]:
     annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063  # inspect costs a millisecond
     namespace: dict[str, Any] = {
@@ -318,7 +326,9 @@ def _build(
             defaults[name] = value
         elif name not in ("__dict__", "__weakref__") and name not in namespace:
             namespace[name] = value
-    namespace["__kafka__"] = _Declaration(annotations, defaults, api_key, versions, flexible, unstable_last)
+    namespace["__kafka__"] = _Declaration(
+        annotations, defaults, api_key, versions, flexible, unstable_last, is_message
+    )
     if api_key is not None:
         namespace["api_key"] = api_key
     return type(cls.__name__, (Message,), namespace)
@@ -333,13 +343,13 @@ def message(
     ``api_key`` is also the class attribute ``api_key``. ``unstable_last``: Kafka 4.3.1 does not advertise
     the last version without ``unstable.api.versions.enable``.
     """
-    return lambda cls: _build(cls, api_key, versions, flexible, unstable_last)
+    return lambda cls: _build(cls, api_key, versions, flexible, unstable_last, True)
 
 
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
     """Declare a struct that occurs inside messages of its module."""
-    return _build(cls, None, "0+", "none", False)
+    return _build(cls)
 
 
 def struct_spec(cls: type[Any]) -> StructSpec:

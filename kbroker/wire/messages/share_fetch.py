@@ -98,7 +98,7 @@ class PartitionData:
     acknowledge_error_message: Str | None = field(nullable="0+", default=None)
     current_leader: LeaderIdAndEpoch = field()
     records: ResponseRecords | None = field(nullable="0", default=None)
-    acquired_records: list[AcquiredRecords] | None = field(default=None)
+    acquired_records: list[AcquiredRecords] = field()
 
 
 @struct

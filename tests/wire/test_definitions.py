@@ -1,0 +1,140 @@
+"""Every field of every message against the definitions inside Kafka's published jars."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+from wire_support import NoDefinitions, kafka_definitions, message_classes, snake_case
+
+from kbroker.types import ZERO_UUID
+from kbroker.wire.registry import API_KEYS, api_named
+from kbroker.wire.schema import MISSING, NO_VERSIONS, FieldSpec, TypeSpec, parse_versions, struct_spec
+
+TYPES = {
+    "int8": "Int8",
+    "int16": "Int16",
+    "int32": "Int32",
+    "int64": "Int64",
+    "uint16": "UInt16",
+    "uint32": "UInt32",
+    "float64": "Float64",
+    "bool": "Bool",
+    "string": "Str",
+    "bytes": "Bytes",
+    "uuid": "UuidField",
+}
+
+ZERO: dict[str, Any] = {
+    "Float64": 0.0,
+    "Bool": False,
+    "Str": "",
+    "Bytes": b"",
+    "UuidField": ZERO_UUID,
+    "Records": None,
+    "ResponseRecords": None,
+}
+
+LISTENERS = {"broker", "controller"}
+
+
+@pytest.fixture(scope="session")
+def definitions() -> dict[str, dict[str, Any]]:
+    try:
+        return {definition["name"]: definition for definition in kafka_definitions()}
+    except NoDefinitions as reason:
+        pytest.skip(f"Kafka's definitions are not to be had: {reason}")
+
+
+def test_the_same_messages(definitions: dict[str, dict[str, Any]]) -> None:
+    assert {cls.__name__ for cls in message_classes()} == set(definitions)
+
+
+def test_every_field(definitions: dict[str, dict[str, Any]]) -> None:
+    checked = 0
+    for cls in message_classes():
+        definition = definitions[cls.__name__]
+        spec = struct_spec(cls)
+        assert spec.versions == parse_versions(definition["validVersions"]), cls
+        assert spec.flexible == parse_versions(definition.get("flexibleVersions", "none")), cls
+        assert spec.api_key == definition.get("apiKey"), cls
+        assert spec.unstable_last == definition.get("latestVersionUnstable", False), cls
+        common = {part["name"]: part["fields"] for part in definition.get("commonStructs", ())}
+        records = "Records" if definition["type"] == "request" else "ResponseRecords"
+        checked += compare(cls, definition["fields"], common, records)
+    assert checked > 1500
+
+
+def compare(cls: type[Any], expected: list[dict[str, Any]], common: dict[str, Any], records: str) -> int:
+    """Compare the fields of one class, and of the structs below it; returns how many."""
+    fields = struct_spec(cls).fields
+    assert [field.name for field in fields] == [snake_case(field["name"]) for field in expected], cls
+    count = 0
+    for field, theirs in zip(fields, expected, strict=True):
+        where = f"{cls.__name__}.{field.name}"
+        count += 1
+        versions = theirs.get("versions", theirs.get("taggedVersions"))
+        assert field.versions == parse_versions(versions), where
+        assert field.nullable == parse_versions(theirs.get("nullableVersions", "none")), where
+        assert field.tag == theirs.get("tag"), where
+        assert field.tagged == parse_versions(theirs.get("taggedVersions", "none")), where
+        assert field.ignorable == theirs.get("ignorable", False), where
+        assert "flexibleVersions" not in theirs, where
+        kind = theirs["type"]
+        inner = field.type
+        if kind.startswith("[]"):
+            assert field.type.element is not None, where
+            inner = field.type.element
+            kind = kind[2:]
+        else:
+            assert field.type.element is None, where
+        if kind[0].isupper():
+            assert inner.struct is not None, where
+            assert inner.struct.__name__.endswith(kind), where
+            count += compare(inner.struct, theirs.get("fields") or common[kind], common, records)
+        else:
+            assert inner.name == (records if kind == "records" else TYPES[kind]), where
+        check_default(field, inner, theirs.get("default"), where)
+    return count
+
+
+def check_default(field: FieldSpec, inner: TypeSpec, theirs: Any, where: str) -> None:
+    # A JSON null is "no default" in Kafka's generator; the string "null" is the value.
+    if theirs == "null":
+        assert field.default is None, where
+    elif theirs is None or theirs == "":
+        if field.type.element is not None:
+            assert field.default == [], where
+        elif inner.struct is not None:
+            assert field.default is MISSING, where
+        else:
+            assert field.default == ZERO.get(inner.name, 0), where
+    elif inner.name == "Bool":
+        assert field.default is (str(theirs).lower() == "true"), where
+    elif inner.name == "Str":
+        assert field.default == theirs, where
+    else:
+        assert field.default == int(str(theirs), 0), where
+
+
+def test_the_registry_is_the_declarations() -> None:
+    for key, api in API_KEYS.items():
+        assert api.key == key
+        assert api_named(api.name) is api
+        assert importlib.import_module(f"kbroker.wire.messages.{api.module}")
+        assert api.module == snake_case(api.name)
+        for cls in (api.request, api.response):
+            spec = struct_spec(cls)
+            assert spec.api_key == key, cls
+            assert spec.versions == api.valid_versions, cls
+            assert spec.unstable_last == api.unstable_last or cls is api.response, cls
+            flexible_from = None if spec.flexible == NO_VERSIONS else spec.flexible.lowest
+            assert flexible_from == api.flexible_from, cls
+
+
+def test_listeners(definitions: dict[str, dict[str, Any]]) -> None:
+    requests = [definition for definition in definitions.values() if definition["type"] == "request"]
+    assert len(requests) == len(API_KEYS)
+    for definition in requests:
+        assert API_KEYS[definition["apiKey"]].listeners == set(definition["listeners"]) & LISTENERS
