@@ -30,7 +30,7 @@ async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> O
             try:
                 log = manager.get_leader(topic.topic, wanted.partition, wanted.current_leader_epoch).log
                 found = log.leader_epochs.end_offset_for(wanted.leader_epoch, log.log_end_offset)
-                answer.leader_epoch, answer.end_offset = found
+                answer.leader_epoch, answer.end_offset = found.epoch, found.offset
             except ApiError as error:
                 answer.error_code = error.code
             answers.append(answer)
