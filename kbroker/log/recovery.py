@@ -83,7 +83,7 @@ def load(
 ) -> LoadedLog:
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here."""
     names = _finish_interrupted_work(disk, directory, disk.list_dir(directory))
-    segments = _open_segments(disk, files, directory, names, config, now_ms)
+    segments, without_index = _open_segments(disk, files, directory, names, config, now_ms)
     cuts: list[str] = []
 
     epochs_known = True
@@ -105,11 +105,13 @@ def load(
         if header.attributes & 0x10:
             transactional = True
 
+    for segment in without_index:
+        if clean_shutdown or segment.base_offset < segments[_first_unflushed(segments, recovery_point)].base_offset:
+            segment.rebuild_indexes()
+
     first_recovered: int | None = None
     if not clean_shutdown and segments:
-        first = len(segments) - 1
-        while first and segments[first].base_offset > recovery_point:
-            first -= 1
+        first = _first_unflushed(segments, recovery_point)
         first_recovered = segments[first].base_offset
         if not epochs_known:
             _replay_epochs(segments[:first], note_batch)
@@ -165,6 +167,14 @@ def load(
         leader_epochs=epochs,
         cuts=cuts,
     )
+
+
+def _first_unflushed(segments: list[Segment], recovery_point: int) -> int:
+    """Number of the segment that holds the recovery point."""
+    first = len(segments) - 1
+    while first and segments[first].base_offset > recovery_point:
+        first -= 1
+    return first
 
 
 # -- the directory
@@ -233,7 +243,8 @@ def _end_of_file(disk: Disk, path: str, base_offset: int) -> int:
 
 def _open_segments(
     disk: Disk, files: OpenFiles, directory: str, names: list[str], config: LogConfig, now_ms: int
-) -> list[Segment]:
+) -> tuple[list[Segment], list[Segment]]:
+    """All segments, and those that lack an index file."""
     present = set(names)
     stems = sorted(
         name[: -len(LOG_SUFFIX)]
@@ -246,6 +257,7 @@ def _open_segments(
             logger.warning("%s belongs to no segment; it is removed", os.path.join(directory, name))
             disk.remove(os.path.join(directory, name))
     segments: list[Segment] = []
+    without_index: list[Segment] = []
     for index, stem in enumerate(stems):
         size = disk.size(os.path.join(directory, stem + LOG_SUFFIX))
         segment = Segment(
@@ -264,9 +276,9 @@ def _open_segments(
                 continue
             segment.begin_rebuild()
         elif stem + OFFSET_INDEX_SUFFIX not in present or stem + TIME_INDEX_SUFFIX not in present:
-            segment.rebuild_indexes()
+            without_index.append(segment)
         segments.append(segment)
-    return segments
+    return segments, without_index
 
 
 def _new_segment(
@@ -298,7 +310,9 @@ def _recover_from(
     next_offset = segments[first].base_offset
     for index in range(first, len(segments)):
         segment = segments[index]
-        next_offset, reason = recover_segment(segment, max(next_offset, segment.base_offset), note_epoch)
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        start = max(next_offset, segment.base_offset)
+        next_offset, reason = recover_segment(segment, start, note_epoch, end_offset=following)
         if reason is not None:
             cuts.append(reason)
             for later in segments[index + 1 :]:
@@ -312,12 +326,23 @@ def _recover_from(
 
 
 def recover_segment(
-    segment: Segment, next_offset: int, note_epoch: Callable[[BatchHeader], None] | None = None
+    segment: Segment,
+    next_offset: int,
+    note_epoch: Callable[[BatchHeader], None] | None = None,
+    *,
+    end_offset: int | None = None,
 ) -> tuple[int, str | None]:
     """Verify every batch, cut the file at the first bad one and build the indexes anew.
 
-    Returns the offset after the last batch kept (``next_offset`` if none is), and what was cut off and why.
+    ``end_offset`` is where the next segment begins. Returns the offset after the last batch kept
+    (``next_offset`` if none is), and what was cut off and why.
+
+    The checksum does not cover a batch's base offset. A wrong one shows as an offset that is too low after
+    the batch before it; or as a gap, which may be right (compaction leaves some), unless the batches after
+    it go on from before the gap.
     """
+    start_offset = next_offset
+    gap: tuple[int, int] | None = None
     size = segment.size
     segment.begin_rebuild()
     segment.txn_index.reset()
@@ -328,6 +353,8 @@ def recover_segment(
     chunk = memoryview(b"")
     reason: str | None = None
     limit = segment.base_offset + MAX_RELATIVE_OFFSET
+    if end_offset is not None:
+        limit = min(limit, end_offset - 1)
     while position < size:
         at = position - start
         if at + HEADER_SIZE > len(chunk):
@@ -341,12 +368,16 @@ def recover_segment(
                 chunk, start, at = memoryview(file.pread(max(_CHUNK, length), position)), position, 0
             check_crc(chunk, at, header)
             if header.last_offset_delta < 0 or header.base_offset < next_offset or header.last_offset > limit:
-                raise CorruptRecord(
-                    f"offsets {header.base_offset} to {header.last_offset} cannot follow {next_offset - 1}"
-                )
+                reason = f"offsets {header.base_offset} to {header.last_offset} cannot follow {next_offset - 1}"
+                if gap is not None and gap[1] <= header.base_offset < next_offset:
+                    reason += f"; the batch at {gap[0]} after offset {gap[1] - 1} has a wrong one"
+                    position = gap[0]
+                raise CorruptRecord(reason)
         except CorruptRecord as error:
             reason = f"{segment.path}: cut at byte {position} of {size}: {error}"
             break
+        if header.base_offset > next_offset:
+            gap = position, next_offset
         if note_epoch is not None:
             note_epoch(header)
         segment.note_batch(position, header)
@@ -356,6 +387,10 @@ def recover_segment(
     if position < size:
         file.truncate(position)
         segment.size = position
+        if gap is not None and position == gap[0]:
+            # What was noted since then was not in the log's order: read the rest once more.
+            next_offset, _ = recover_segment(segment, start_offset, note_epoch, end_offset=end_offset)
+            return next_offset, reason
     segment.complete_indexes()
     return next_offset, reason
 
@@ -396,12 +431,16 @@ def replay_producers(
         next_base = segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
         if next_base <= start or not segment.size:
             continue
+        if index and index >= len(segments) - 2 and producers.map_end_offset < segment.base_offset:
+            # So that the next recovery, of these segments, need not begin where this one did.
+            producers.update_map_end_offset(segment.base_offset)
+            producers.take_snapshot(sync=False)
         try:
             located = segment.locate(max(start, segment.base_offset))
             if located is None:
                 continue
             for position, header in segment.scan(located.position):
-                if header.base_offset >= start and header.producer_id >= 0:
+                if header.producer_id >= 0 and header.base_offset >= start:
                     replay_batch(producers, segment, position, header)
         except CorruptSegment as error:
             logger.warning("%s; producer state after it in this segment is not known", error)

@@ -303,6 +303,7 @@ class Segment:
         size = self.size
         chunk, start, length = b"", position, _FIRST_CHUNK
         next_offset = self.base_offset
+        limit = next_offset + MAX_RELATIVE_OFFSET
         while position < size:
             at = position - start
             if at + HEADER_SIZE > len(chunk):
@@ -318,9 +319,9 @@ class Segment:
             if end > size:
                 reason = f"a batch of {header.size} bytes is cut off at {size}"
                 raise CorruptSegment(self.path, position, reason)
-            if header.last_offset_delta < 0 or header.base_offset < next_offset:
+            if header.last_offset_delta < 0 or not next_offset <= header.base_offset <= limit:
                 found = f"offsets {header.base_offset} to {header.last_offset}"
-                raise CorruptSegment(self.path, position, f"{found} where {next_offset} or more comes next")
+                raise CorruptSegment(self.path, position, f"{found} where {next_offset} or so comes next")
             next_offset = header.base_offset + header.last_offset_delta + 1
             yield position, header
             position = end

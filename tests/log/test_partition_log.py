@@ -1,13 +1,8 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(__file__))
-
-from log_helpers import DIRECTORY, NOW, TP, append, batch, open_log, read_all
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import OsDisk
@@ -16,6 +11,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import FileRegion, random_uuid
 from kbroker.wire.record_batch import CompressionType, Record, build_batch, build_end_txn_marker, walk_headers
+from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, open_log, read_all
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)
 
