@@ -97,7 +97,10 @@ class FrameReader:
         return len(self._buffer)
 
     def get_buffer(self) -> memoryview:
-        """Room for the next bytes, never empty; fill it from its start, then call ``buffer_updated``."""
+        """Room for the next bytes, never empty; fill it from its start, then call ``buffer_updated``.
+
+        To be called when ``next_frame`` has answered ``None``: the buffer is sized by the frame that has begun.
+        """
         self._raise_error()
         if self._size is None:
             if len(self._buffer) - self._end < _LEAST_ROOM:
@@ -107,8 +110,10 @@ class FrameReader:
             if self._start + total > len(self._buffer):
                 received = self._end - self._start
                 capacity = min(total, max(_FIRST_CAPACITY, 4 * received, self._credit))
-                if capacity > len(self._buffer) - self._start or self._end == len(self._buffer):
+                if capacity > len(self._buffer) - self._start:
                     self._move_to(capacity)
+        if self._end == len(self._buffer):
+            self._move_to(self._end - self._start + self._chunk_size)
         return self._view[self._end :]
 
     def _move_to(self, capacity: int) -> None:

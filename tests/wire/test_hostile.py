@@ -1,0 +1,161 @@
+"""Damaged and malicious bytes: a ``WireError`` or an answer, in bounded memory, whatever comes."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+from wire_support import RandomMessages, message_classes
+
+from kbroker.wire.compiler import decode, encode
+from kbroker.wire.errors import UnknownApi, WireError
+from kbroker.wire.headers import decode_request_header, decode_response_header, encode_request_header
+from kbroker.wire.messages.fetch import FetchRequest
+from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.primitives import encode_uvarint
+from kbroker.wire.registry import API_KEYS
+from kbroker.wire.schema import struct_spec
+
+ALL = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+
+
+def versions_to_try(cls: type[Any]) -> list[int]:
+    """The oldest, the newest, and both sides of the first flexible version."""
+    spec = struct_spec(cls)
+    candidates = {*spec.versions, spec.flexible.lowest, spec.flexible.lowest - 1}
+    return sorted(version for version in candidates if version in spec.versions)
+
+
+def attempt(cls: type[Any], version: int, frame: bytes | bytearray) -> bool:
+    """Whether the frame decodes; anything but a ``WireError`` fails the test."""
+    try:
+        decode(cls, version, frame)
+    except WireError:
+        return False
+    return True
+
+
+@ALL
+def test_cut_at_every_byte(cls: type[Any]) -> None:
+    for version in versions_to_try(cls):
+        frame = encode(RandomMessages(7, most=2).message(cls, version), version)
+        if len(frame) > 3000:
+            frame = encode(RandomMessages(8, most=1).message(cls, version), version)
+        for size in range(0, len(frame), 1 + len(frame) // 1500):
+            assert not attempt(cls, version, frame[:size]), (version, size)
+
+
+@ALL
+def test_noise(cls: type[Any]) -> None:
+    rng = random.Random(cls.__name__)
+    for version in versions_to_try(cls):
+        frame = encode(RandomMessages(3).message(cls, version), version)
+        for _ in range(60):
+            noisy = bytearray(frame)
+            for _ in range(rng.randint(1, 4)):
+                if noisy:
+                    noisy[rng.randrange(len(noisy))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            attempt(cls, version, noisy)
+        for size in (1, 10, 100, 1000):
+            attempt(cls, version, rng.randbytes(size))
+
+
+@ALL
+def test_memory_stays_in_proportion_to_the_bytes(cls: type[Any]) -> None:
+    """Every byte of a small frame turned into the start of a huge count, one at a time."""
+    for version in versions_to_try(cls)[-2:]:
+        frame = encode(RandomMessages(5, most=1).message(cls, version), version)[:600]
+        attempt(cls, version, frame)  # compiles
+        tracemalloc.start()
+        try:
+            for position in range(len(frame)):
+                for huge in (b"\xff\xff\xff\xff\x07", b"\x7f\xff\xff\xff"):
+                    attempt(cls, version, frame[:position] + huge + frame[position + len(huge) :])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 2_000_000, (version, peak)
+
+
+def with_unknown_tags(frame: bytes, *tags: tuple[int, bytes]) -> bytes:
+    """The frame of a message whose last byte is an empty set of tagged fields, with others in its place."""
+    assert frame[-1] == 0
+    fields = b"".join(encode_uvarint(tag) + encode_uvarint(len(value)) + value for tag, value in tags)
+    return frame[:-1] + encode_uvarint(len(tags)) + fields
+
+
+@pytest.mark.parametrize("cls", [cls for cls in message_classes() if struct_spec(cls).flexible.highest > 0])
+def test_unknown_tags_are_skipped(cls: type[Any]) -> None:
+    version = struct_spec(cls).versions.highest
+    blank = cls()
+    frame = encode(blank, version)
+    strange = with_unknown_tags(frame, (77, b"?" * 200), (78, b""), (77, b"again"))
+    assert decode(cls, version, strange) == (blank, len(strange))
+    for size in range(len(frame), len(strange)):
+        assert not attempt(cls, version, strange[:size])
+    assert attempt(cls, version, with_unknown_tags(frame, *[(100 + tag, b"") for tag in range(64)]))
+    assert not attempt(cls, version, with_unknown_tags(frame, *[(100 + tag, b"") for tag in range(65)]))
+    assert not attempt(cls, version, frame[:-1] + b"\xff\xff\xff\xff\x0f")
+
+
+def test_a_known_tag_fills_its_size() -> None:
+    frame = encode(FetchRequest(), 12)
+    assert attempt(FetchRequest, 12, with_unknown_tags(frame, (0, b"\4abc")))
+    assert not attempt(FetchRequest, 12, with_unknown_tags(frame, (0, b"\4abcd")))
+    assert not attempt(FetchRequest, 12, with_unknown_tags(frame, (0, b"\5abc")))
+
+
+def test_null_where_it_is_not_allowed() -> None:
+    assert not attempt(HeartbeatRequest, 0, b"\xff\xff" + bytes(8))
+    assert not attempt(HeartbeatRequest, 4, b"\0" + bytes(8))
+    assert not attempt(HeartbeatRequest, 0, b"\xff\x00" + bytes(300))
+
+
+def test_overlong_varints() -> None:
+    assert not attempt(HeartbeatRequest, 4, b"\x80\x80\x80\x80\x80\x00" + bytes(20))
+    assert not attempt(HeartbeatRequest, 4, b"\xff\xff\xff\xff\x1f" + bytes(20))
+    # Longer than need be, but no longer than five bytes: read, as Kafka reads it.
+    assert attempt(HeartbeatRequest, 4, b"\x82\x80\x00" b"g" + b"\0\0\0\1" + b"\1" + b"\0" + b"\0")
+
+
+def test_a_string_longer_than_kafka_allows() -> None:
+    name = b"x" * 40000
+    frame = encode_uvarint(len(name) + 1) + name + b"\0\0\0\1" + b"\1" + b"\0" + b"\0"
+    assert not attempt(HeartbeatRequest, 4, frame)
+
+
+def test_a_declared_count_reserves_nothing() -> None:
+    frame = b"\x7f\xff\xff\xff" + b"\0\1a" * 20_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="do not fit"):
+            decode(MetadataRequest, 1, frame)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_request_headers() -> None:
+    for api in API_KEYS.values():
+        for version in range(api.valid_versions.lowest, api.valid_versions.highest + 1):
+            header = encode_request_header(api.key, version, 99, "client")
+            for size in range(len(header)):
+                with pytest.raises(WireError):
+                    decode_request_header(header[:size])
+    with pytest.raises(UnknownApi):
+        decode_request_header(b"\0\4\0\0" + bytes(10))
+    with pytest.raises(WireError):
+        decode_request_header(b"\0\x12\0\3" + bytes(4) + b"\0\1a" + b"\x41" + bytes(200))
+    rng = random.Random(1)
+    for _ in range(3000):
+        try:
+            decode_request_header(b"\0" + rng.randbytes(rng.randrange(40)))
+        except WireError:
+            pass
+    for size in range(4):
+        with pytest.raises(WireError):
+            decode_response_header(12, 4, bytes(size))
