@@ -104,7 +104,7 @@ def test_secrets_are_not_shown() -> None:
         ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092"}, "9092"),
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "different name"),
         ({"listeners": "EXTERNAL://:9092,CONTROLLER://:9093"}, "EXTERNAL"),
-        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "listener.security.protocol.map"),
+        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "SSL"),
         ({"listener__security__protocol__map": "PLAINTEXT:PLAIN"}, "listener.security.protocol.map"),
         ({"inter__broker__listener__name": "CONTROLLER"}, "inter.broker.listener.name"),
         ({"inter__broker__listener__name": "NONE"}, "inter.broker.listener.name"),

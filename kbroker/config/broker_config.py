@@ -340,14 +340,12 @@ def _derive(raw: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
         )
         if not names & {"SSL", "SASL_SSL", "SASL_PLAINTEXT"}:
             protocols |= dict.fromkeys(controller_names, "PLAINTEXT")
+    for entry in values["listeners"]:
+        name = entry.partition(":")[0].strip().upper()
+        if protocols.get(name, "PLAINTEXT") != "PLAINTEXT":
+            raise FatalError(f"listeners: {name} asks for {protocols[name]}; only PLAINTEXT is supported yet")
     listeners = parse_listeners("listeners", values["listeners"], protocols)
     check_distinct_ports(listeners)
-    for listener in listeners:
-        if listener.security_protocol != "PLAINTEXT":
-            raise FatalError(
-                f"listeners: {listener.name} asks for {listener.security_protocol};"
-                " only PLAINTEXT is supported yet"
-            )
     advertised = listeners
     if values["advertised.listeners"] is not None:
         advertised = parse_listeners("advertised.listeners", values["advertised.listeners"], protocols)

@@ -1,0 +1,234 @@
+"""kbroker start as a user meets it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli import main
+from kbroker.cli.start import find_fatal, parse_overrides, with_controller_listener
+from kbroker.errors import FatalError
+
+ROOT = str(Path(__file__).parents[2])
+ENVIRONMENT = os.environ | {"PYTHONPATH": ROOT}
+"""So that the tests run from a clone that is not installed, too."""
+
+
+@pytest.fixture
+def untouched_logging() -> Iterator[None]:
+    """For tests that run the command in their own process: it sets up logging for itself."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    gc.enable()
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "kbroker", *words]
+
+
+@contextmanager
+def started(tmp_path: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A running node and its ready line; killed at the end if it still runs."""
+    with (tmp_path / "stderr").open("w") as errors:
+        process = subprocess.Popen(
+            command("start", *words),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+        )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line, (tmp_path / "stderr").read_text()
+        yield process, line
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def finish(process: subprocess.Popen[str], number: int) -> tuple[int, str, float]:
+    """Send the signal; exit code, rest of the output, seconds."""
+    begin = time.monotonic()
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=30)
+    return process.returncode, output, time.monotonic() - begin
+
+
+def api_versions(address: str) -> int:
+    """Ask for ApiVersions v0 by hand; the error code of the answer."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        head = connection.recv(10)
+        size, correlation, error = struct.unpack(">iih", head)
+        assert size > 6 and correlation == 7
+        return int(error)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_development_node(tmp_path: Path, number: int) -> None:
+    with started(tmp_path, "--port", "0") as (process, line):
+        match = re.fullmatch(r"kbroker ready: (127\.0\.0\.1:\d+)\n", line)
+        assert match is not None
+        assert api_versions(match[1]) == 0
+        assert (tmp_path / "kbroker-data" / "meta.properties").is_file()
+        code, rest, seconds = finish(process, number)
+    assert code == 0
+    assert rest == ""
+    assert seconds < 5
+    log = (tmp_path / "stderr").read_text()
+    assert f"stopping on {signal.Signals(number).name}" in log
+    assert "Traceback" not in log and "NO AUTHENTICATION" not in log
+
+
+def test_started_again_it_is_the_same_cluster(tmp_path: Path) -> None:
+    identities = []
+    for _ in range(2):
+        with started(tmp_path, "--port", "0") as (process, _line):
+            identities.append((tmp_path / "kbroker-data" / "meta.properties").read_text())
+            assert finish(process, signal.SIGTERM)[0] == 0
+    assert identities[0] == identities[1]
+
+
+def one_line_of(tmp_path: Path, *words: str) -> str:
+    """Run a start that must fail; its one line on standard error."""
+    done = subprocess.run(
+        command("start", "--log-level", "error", *words),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("kbroker: ")
+    return done.stderr
+
+
+def test_what_keeps_a_node_from_starting_is_one_line(tmp_path: Path) -> None:
+    with started(tmp_path, "--port", "0") as (_process, line):
+        port = line.rsplit(":", 1)[1].strip()
+        assert "locked" in one_line_of(tmp_path, "--port", "0")
+        assert "port is in use" in one_line_of(tmp_path, "--port", port, "--data-dir", "other")
+
+
+@pytest.mark.usefixtures("untouched_logging")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "num.partitions=many"], "num.partitions"),
+        (["-o", "num.partitions"], "NAME=VALUE"),
+        (["--config", "missing.properties"], "missing.properties"),
+        (["-o", "listeners=SSL://:9092"], "SSL"),
+    ],
+)
+def test_bad_properties_are_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["start", *words]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("kbroker: ") and said in last
+    assert not (tmp_path / "kbroker-data").exists()
+
+
+STOCK = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+num.network.threads=3
+log.dirs={directory}
+offsets.topic.replication.factor=1
+"""
+
+
+def test_a_properties_file_needs_format_first(tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text(STOCK.format(directory=tmp_path / "data"))
+    assert "kbroker format" in one_line_of(tmp_path, "--config", "server.properties")
+    formatting = command("format", "-t", "2esCd6SOSHm2pOYY9gzXPQ", "-c", "server.properties", "--standalone")
+    assert subprocess.run(formatting, cwd=tmp_path, env=ENVIRONMENT, timeout=60).returncode == 0
+    with started(tmp_path, "--config", "server.properties", "-o", "num.partitions=2") as (process, line):
+        assert api_versions(line.split()[-1]) == 0
+        assert finish(process, signal.SIGTERM)[0] == 0
+    assert "without effect in kbroker: num.network.threads" in (tmp_path / "stderr").read_text()
+
+
+def test_several_listeners_and_a_warning(tmp_path: Path) -> None:
+    words = (
+        "-o",
+        "listeners=IN://127.0.0.1:0,OUT://0.0.0.0:0",
+        "-o",
+        "advertised.listeners=IN://127.0.0.1:0,OUT://localhost:0",
+        "-o",
+        "listener.security.protocol.map=IN:PLAINTEXT,OUT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "-o",
+        "inter.broker.listener.name=IN",
+    )
+    with started(tmp_path, *words) as (process, line):
+        addresses = line.removeprefix("kbroker ready: ").split()
+        assert len(addresses) == 2 and addresses[1].startswith("localhost:")
+        assert [api_versions(address) for address in addresses] == [0, 0]
+        assert finish(process, signal.SIGTERM)[0] == 0
+    assert "NO AUTHENTICATION on OUT://0.0.0.0:0" in (tmp_path / "stderr").read_text()
+
+
+def test_a_controller_listener_is_added_for_development() -> None:
+    properties = {"listeners": "PLAINTEXT://:1", "controller.listener.names": "CONTROLLER"}
+    assert (
+        with_controller_listener(dict(properties))["listeners"] == "PLAINTEXT://:1,CONTROLLER://127.0.0.1:0"
+    )
+    properties["listeners"] = "PLAINTEXT://:1,controller://:2"
+    assert with_controller_listener(dict(properties)) == properties
+
+
+def test_overrides() -> None:
+    assert parse_overrides(["a=b=c", " d = e "]) == {"a": "b=c", "d": "e"}
+    with pytest.raises(FatalError, match="NAME=VALUE"):
+        parse_overrides(["=x"])
+
+
+def test_fatal_errors_are_found_in_groups() -> None:
+    fatal = FatalError("x")
+    assert find_fatal(BaseExceptionGroup("", [ValueError(), BaseExceptionGroup("", [fatal])])) is fatal
+    assert find_fatal(BaseExceptionGroup("", [ValueError()])) is None
+
+
+def test_nothing_heavy_is_imported_for_help() -> None:
+    program = (
+        "import sys, kbroker.cli\n"
+        "try: kbroker.cli.main(['start', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('trio', 'construct', 'asyncio', 'kbroker.wire') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,133 @@
+"""kbroker.testing and the pytest plugin, used as a stranger would, with a stock client."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import FatalError
+from kbroker.testing import RunningBroker, running_broker
+
+kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
+
+
+def produce(broker: RunningBroker, topic: str, *values: bytes) -> None:
+    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    for value in values:
+        producer.send(topic, value).get(timeout=30)
+    producer.close()
+
+
+def consume(broker: RunningBroker, topic: str, count: int) -> list[bytes]:
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+    )
+    consumer.assign([kafka.TopicPartition(topic, 0)])
+    values = [record.value for _, record in zip(range(count), consumer, strict=False)]
+    consumer.close()
+    return values
+
+
+def test_produce_and_consume(broker: RunningBroker) -> None:
+    produce(broker, "greetings", b"hello", b"world")
+    assert consume(broker, "greetings", 2) == [b"hello", b"world"]
+    assert (broker.data_dir / "greetings-0").is_dir()
+    assert broker.host == "127.0.0.1" and broker.bootstrap_servers == f"127.0.0.1:{broker.port}"
+
+
+def test_two_brokers_side_by_side_and_nothing_left_behind() -> None:
+    before = set(threading.enumerate())
+    with running_broker() as one, running_broker({"num.partitions": 3}) as other:
+        assert one.port != other.port
+        produce(one, "t", b"1")
+        produce(other, "t", b"2")
+        assert consume(one, "t", 1) == [b"1"]
+        assert (other.data_dir / "t-2").is_dir() and not (one.data_dir / "t-2").exists()
+        directories = [one.data_dir, other.data_dir]
+    assert not any(directory.exists() for directory in directories)
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name == "kbroker"]
+
+
+def test_data_outlives_the_broker_in_a_directory_of_ones_own(tmp_path: Path) -> None:
+    with running_broker(data_dir=tmp_path) as broker:
+        produce(broker, "kept", b"a")
+    with running_broker(data_dir=tmp_path) as broker:
+        produce(broker, "kept", b"b")
+        assert consume(broker, "kept", 2) == [b"a", b"b"]
+
+
+def test_stop_may_come_early_and_twice() -> None:
+    broker = RunningBroker()
+    assert "not started" in repr(broker)
+    broker.start()
+    broker.stop()
+    broker.stop()
+    assert not broker.data_dir.exists()
+    RunningBroker().stop()
+
+
+def test_what_keeps_it_from_starting_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(FatalError, match=r"num\.partitions"):
+        RunningBroker({"num.partitions": "x"})
+    with pytest.raises(FatalError, match="expected text"):
+        RunningBroker({"num.partitions": [1]})
+    with (
+        running_broker(data_dir=tmp_path) as first,
+        pytest.raises(FatalError, match="locked"),
+        running_broker(data_dir=tmp_path),
+    ):
+        pass
+    assert first.data_dir.exists()
+
+
+def test_each_broker_keeps_its_own_log_records() -> None:
+    logging.getLogger("kbroker").setLevel(logging.INFO)
+    with running_broker() as one, running_broker() as other:
+        pass
+    assert any(str(one.port) in record.getMessage() for record in one.logs)
+    assert not any(f":{one.port}" in record.getMessage() for record in other.logs)
+
+
+def test_the_plugins_fixtures(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture(scope='session')\n"
+        "def kafka_broker_properties():\n"
+        "    return {'num.partitions': 2}\n"
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import socket\n"
+        "seen = []\n"
+        "def test_one(kafka_broker, kafka_topic):\n"
+        "    assert kafka_topic.startswith('test_one-')\n"
+        "    assert kafka_broker.config.num_partitions == 2\n"
+        "    socket.create_connection((kafka_broker.host, kafka_broker.port)).close()\n"
+        "    seen.append((kafka_broker, kafka_topic))\n"
+        "def test_two(kafka_broker, kafka_topic):\n"
+        "    assert seen[0][0] is kafka_broker and seen[0][1] != kafka_topic\n"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "kbroker.pytest_plugin",
+            "-p",
+            "no:cacheprovider",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
