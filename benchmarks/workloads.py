@@ -25,6 +25,10 @@ Figures = dict[str, float]
 _numbers = itertools.count(1)
 
 
+def _admin(server: Server) -> AdminClient:
+    return AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 3})
+
+
 @dataclass(slots=True)
 class Bench:
     """What the workloads share: the clients, the amount of work, the topics that were filled to be read."""
@@ -41,7 +45,7 @@ class Bench:
     def new_topic(self, server: Server, partitions: int) -> str:
         """Creates a topic and waits until each partition has a leader."""
         topic = f"bench-{next(_numbers)}"
-        admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        admin = _admin(server)
         admin.create_topics([NewTopic(topic, partitions, 1)], request_timeout=30)[topic].result(40)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -52,7 +56,7 @@ class Bench:
         raise LoadError(f"not all of {partitions} partitions have a leader after 30 s")
 
     def delete_topic(self, server: Server, topic: str) -> None:
-        admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        admin = _admin(server)
         admin.delete_topics([topic], request_timeout=30)[topic].result(40)
 
     def filled_topic(self, server: Server, size: int, partitions: int) -> tuple[str, int]:
@@ -77,7 +81,9 @@ def record_count(bench: Bench, size: int) -> int:
 
 def stored_records(server: Server, topic: str, partitions: int) -> int:
     """What the broker says it has (ListOffsets): acknowledged records must all be there."""
-    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "benchmark"})
+    consumer = Consumer(
+        {"bootstrap.servers": server.bootstrap, "group.id": "benchmark", "log_level": 3}
+    )
     try:
         total = 0
         for index in range(partitions):
