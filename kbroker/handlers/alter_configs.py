@@ -24,17 +24,12 @@ VERSIONS = Versions(0, 2)
 async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfigsResponse:
     """Replace each resource's properties wholly or not at all."""
     good, errors = preprocess(request.resources, ctx.services.node_id, lambda config: True)
-    wanted = {
-        resource_key(resource): {config.name: config.value for config in resource.configs}
-        for resource in good
-    }
+    wanted = {resource_key(resource): {config.name: config.value for config in resource.configs} for resource in good}
     results: ConfigErrors = {}
     if wanted:
         try:
             results = await ctx.services.metadata.submit(
-                lambda controller, now_ms: controller.configs.legacy_alter(
-                    wanted, validate_only=request.validate_only
-                )
+                lambda controller, now_ms: controller.configs.legacy_alter(wanted, validate_only=request.validate_only)
             )
         except ApiError as error:
             results = dict.fromkeys(wanted, error)

@@ -1,4 +1,4 @@
-"""What IncrementalAlterConfigs and AlterConfigs share: the checks that come before the controller's. Not an API itself."""
+"""What IncrementalAlterConfigs and AlterConfigs share: the checks before the controller's. Not an API itself."""
 
 from __future__ import annotations
 
@@ -67,10 +67,6 @@ def _check(resource: _Resource, node_id: int, needs_value: Callable[[_Named], bo
         try:
             broker_id = int(name)
         except ValueError:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
-            ) from None
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
         if broker_id != node_id:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}"
-            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")

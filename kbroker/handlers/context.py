@@ -61,6 +61,15 @@ class MetadataDriver(Protocol):
         """Finalized feature levels, and the epoch that ApiVersions gives them."""
         ...
 
+    @property
+    def schema(self) -> Any:
+        """The node's ``ConfigSchema``: which configs there are, and where effective values come from."""
+        ...
+
+    def describe_quorum(self) -> Any:
+        """The ``QuorumDescription``: who leads the metadata quorum, who votes, how far they are."""
+        ...
+
     async def submit(self, operation: Callable[[Any, int], Any]) -> Any:
         """Run ``operation(controller, now_ms) -> ControllerResult`` on the active controller.
 

@@ -47,7 +47,5 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
     response = CreatePartitionsResponse()
     for name, outcome in results.items():
         code, message = error_fields(outcome)
-        response.results.append(
-            CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
-        )
+        response.results.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
     return response

@@ -1,7 +1,7 @@
 """CreateTopics.
 
-Served: 2 to 7. 1: validate only; 4: defaults for partitions and replication factor; 5: flexible, tells the topic's effective
-configuration; 7: topic ids.
+Served: 2 to 7. 1: validate only; 4: defaults for partitions and replication factor; 5: flexible, tells the topic's
+effective configuration; 7: topic ids.
 """
 
 from __future__ import annotations
@@ -28,18 +28,12 @@ VERSIONS = Versions(2, 7)
 async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
     """Create topics; each has its own result."""
     counts = Counter(topic.name for topic in request.topics)
-    wanted = [
-        _new_topic(topic)
-        for topic in request.topics
-        if counts[topic.name] == 1 and topic.name != METADATA_TOPIC
-    ]
+    wanted = [_new_topic(topic) for topic in request.topics if counts[topic.name] == 1 and topic.name != METADATA_TOPIC]
     results: dict[str, CreatedTopic | ApiError] = {}
     if wanted:
         try:
             results = await ctx.services.metadata.submit(
-                lambda controller, now_ms: controller.topics.create_topics(
-                    wanted, validate_only=request.validate_only
-                )
+                lambda controller, now_ms: controller.topics.create_topics(wanted, validate_only=request.validate_only)
             )
         except ApiError as error:
             results = {topic.name: error for topic in wanted}
@@ -48,9 +42,7 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
         if counts[name] > 1:
             outcome: CreatedTopic | ApiError = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         elif name == METADATA_TOPIC:
-            outcome = ApiError(
-                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
-            )
+            outcome = ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
         else:
             outcome = results[name]
         response.topics.append(_result(name, outcome))

@@ -86,8 +86,8 @@ async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTop
             results = await ctx.services.metadata.submit(
                 lambda controller, now_ms: controller.topics.delete_topics(list(chosen))
             )
-        except ApiError as error:
-            results = dict.fromkeys(chosen, error)
+        except ApiError as failure:
+            results = dict.fromkeys(chosen, failure)
         for topic_id, error in results.items():
             if error is None:
                 answer(chosen[topic_id], topic_id, ErrorCode.NONE)

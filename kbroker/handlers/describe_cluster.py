@@ -30,14 +30,12 @@ async def handle(request: DescribeClusterRequest, ctx: RequestContext) -> Descri
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {wanted}",
-            endpoint_type=wanted,
         )
     if wanted != expected:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             error_message=f"The request was sent to an endpoint of type {_ENDPOINT_TYPES[expected]}, but we wanted an "
             f"endpoint of type {_ENDPOINT_TYPES[wanted]}",
-            endpoint_type=wanted,
         )
     image: MetadataImage = ctx.services.metadata.image
     listener = ctx.connection.listener_name

@@ -28,20 +28,16 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
     """Describe each resource; one that cannot be described says why, and the others go on."""
     response = DescribeConfigsResponse()
     for resource in request.resources:
-        result = DescribeConfigsResult(
-            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
-        )
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             entries = _entries(resource, ctx.services, documentation=request.include_documentation)
         except ApiError as error:
             result.error_code = error.code
-            result.error_message = error.message
+            result.error_message = error.message or ""
         else:
             keys = set(resource.configuration_keys or ())
             result.configs = [
-                _shape(entry, synonyms=request.include_synonyms)
-                for entry in entries
-                if not keys or entry.name in keys
+                _shape(entry, synonyms=request.include_synonyms) for entry in entries if not keys or entry.name in keys
             ]
         response.results.append(result)
     return response
@@ -70,6 +66,8 @@ def _entries(resource: DescribeConfigsResource, services: Services, *, documenta
             raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         overrides = image.configs.get(ConfigResource(ResourceType.GROUP, name))
         return schema.group_entries(overrides, documentation=documentation)
+    if resource.resource_type == ResourceType.BROKER_LOGGER and not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     raise ApiError(
         ErrorCode.INVALID_REQUEST,
         f"Unsupported resource type: {ResourceType.NAMES.get(resource.resource_type, 'UNKNOWN')}",
@@ -80,9 +78,7 @@ def _broker_id(name: str) -> int:
     try:
         return int(name)
     except ValueError:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
-        ) from None
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
 
 
 def _shape(entry: ConfigEntry, *, synonyms: bool) -> DescribeConfigsResourceResult:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import BOTH, Versions, handler
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.describe_quorum import (
@@ -25,9 +26,7 @@ VERSIONS = Versions(0, 2)
 @handler(DescribeQuorumRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
 async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> DescribeQuorumResponse:
     """Describe partition 0 of the metadata topic, the only one there is."""
-    asked = [
-        (topic.topic_name, [entry.partition_index for entry in topic.partitions]) for topic in request.topics
-    ]
+    asked = [(topic.topic_name, [entry.partition_index for entry in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(
             topics=[
@@ -35,7 +34,9 @@ async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> Describ
                     topic_name=name,
                     partitions=[
                         ResponsePartitionData(
-                            partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                            partition_index=index,
+                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            error_message=standard_message(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
                         )
                         for index in partitions
                     ],
@@ -50,9 +51,7 @@ async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> Describ
             leader_id=quorum.leader_id,
             leader_epoch=quorum.leader_epoch,
         )
-        return DescribeQuorumResponse(
-            topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
-        )
+        return DescribeQuorumResponse(topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
     partition = ResponsePartitionData(
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
@@ -67,7 +66,6 @@ async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> Describ
             )
             for voter in quorum.voters
         ],
-        error_message=None,
     )
     return DescribeQuorumResponse(
         topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
@@ -81,5 +79,4 @@ async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> Describ
             )
             for voter in quorum.voters
         ],
-        error_message=None,
     )

@@ -23,9 +23,7 @@ VERSIONS = Versions(0, 0)
 
 
 @handler(DescribeTopicPartitionsRequest, versions=VERSIONS)
-async def handle(
-    request: DescribeTopicPartitionsRequest, ctx: RequestContext
-) -> DescribeTopicPartitionsResponse:
+async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -> DescribeTopicPartitionsResponse:
     """Describe one page of the topics asked for (of all, if none is named)."""
     image: MetadataImage = ctx.services.metadata.image
     listener = ctx.connection.listener_name
@@ -81,9 +79,7 @@ async def handle(
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     problem = topic_name_problem(name)
     return DescribeTopicPartitionsResponseTopic(
-        error_code=(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION
-        ),
+        error_code=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION),
         name=name,
         is_internal=name in INTERNAL_TOPICS,
         topic_authorized_operations=TOPIC_OPERATIONS,

@@ -5,6 +5,8 @@ Served: 0 to 2. 1: unclean elections, top-level error; 2: flexible.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import BOTH, Versions, handler
@@ -56,11 +58,14 @@ async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLead
             for partition, outcome in results.items()
             if outcome is None or outcome.code is not ErrorCode.ELECTION_NOT_NEEDED
         }
-    return _shape(results, 0)
+    # With null, topics are listed even if nothing was to be done for them: Kafka does so.
+    return _shape(results, 0, image.topics.by_name if every else ())
 
 
-def _shape(results: dict[TopicPartition, ApiError | None], error_code: int) -> ElectLeadersResponse:
-    by_topic: dict[str, ReplicaElectionResult] = {}
+def _shape(
+    results: dict[TopicPartition, ApiError | None], error_code: int, topics: Iterable[str] = ()
+) -> ElectLeadersResponse:
+    by_topic = {name: ReplicaElectionResult(topic=name) for name in topics}
     for partition, outcome in results.items():
         entry = by_topic.setdefault(partition.topic, ReplicaElectionResult(topic=partition.topic))
         entry.partition_result.append(

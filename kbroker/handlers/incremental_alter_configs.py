@@ -21,9 +21,7 @@ VERSIONS = Versions(0, 1)
 
 
 @handler(IncrementalAlterConfigsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
-async def handle(
-    request: IncrementalAlterConfigsRequest, ctx: RequestContext
-) -> IncrementalAlterConfigsResponse:
+async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -> IncrementalAlterConfigsResponse:
     """Change each resource wholly or not at all."""
     good, errors = preprocess(
         request.resources,

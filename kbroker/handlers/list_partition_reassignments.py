@@ -16,9 +16,7 @@ VERSIONS = Versions(0, 0)
 
 
 @handler(ListPartitionReassignmentsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
-async def handle(
-    request: ListPartitionReassignmentsRequest, ctx: RequestContext
-) -> ListPartitionReassignmentsResponse:
+async def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext) -> ListPartitionReassignmentsResponse:
     """List those among the partitions asked for (all, with null); unknown ones are passed over."""
     image: MetadataImage = ctx.services.metadata.image
     if request.topics is None:

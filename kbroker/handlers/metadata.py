@@ -1,8 +1,8 @@
 """Metadata: brokers, topics, partitions and their leaders; creates topics that are asked for and missing.
 
-Served: 0 to 13. 1: controller, racks, internal topics, null for all topics; 2: cluster id; 4: auto-creation is the client's
-choice; 5: offline replicas; 7: leader epochs; 8-10: authorized operations; 9: flexible; 10: topic ids in the response;
-12: topics by id in the request; 13: top-level error.
+Served: 0 to 13. 1: controller, racks, internal topics, null for all topics; 2: cluster id; 4: auto-creation is the
+client's choice; 5: offline replicas; 7: leader epochs; 8-10: authorized operations; 9: flexible; 10: topic ids in the
+response; 12: topics by id in the request; 13: top-level error.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     all_topics = entries is None or (version == 0 and not entries)
     topics: list[MetadataResponseTopic] = []
     if all_topics or entries is None:
-        for topic in image.topics.by_name.values():
-            topics.append(_describe(image, topic, listener, version))
+        topics += [_describe(image, topic, listener, version) for topic in image.topics.by_name.values()]
     elif version < 12 and any(entry.name is None or entry.topic_id != ZERO_UUID for entry in entries):
-        return _refused(request, ctx)
+        return _refused(request, ctx, ErrorCode.INVALID_REQUEST)
+    elif any(entry.name is None and entry.topic_id == ZERO_UUID for entry in entries):
+        return _refused(request, ctx, ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
         ids = [Uuid(entry.topic_id) for entry in entries if entry.topic_id != ZERO_UUID]
         if ids:
@@ -64,9 +65,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
                 found = image.topics.by_id.get(topic_id)
                 if found is None:
                     topics.append(
-                        MetadataResponseTopic(
-                            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
-                        )
+                        MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
                     )
                 else:
                     topics.append(_describe(image, found, listener, version))
@@ -101,12 +100,12 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     )
 
 
-def _refused(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
-    """Null names and ids came with version 12."""
+def _refused(request: MetadataRequest, ctx: RequestContext, error: ErrorCode) -> MetadataResponse:
+    """Null names and ids came with version 12, and never both as nothing."""
     return MetadataResponse(
         cluster_id=ctx.services.cluster_id,
         topics=[
-            MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=entry.name or "", topic_id=entry.topic_id)
+            MetadataResponseTopic(error_code=error, name=entry.name or "", topic_id=entry.topic_id)
             for entry in request.topics or ()
         ],
     )
@@ -185,9 +184,7 @@ async def _auto_create(names: list[str], services: Services) -> None:
                 await ensure_internal_topic(services, name)
         plain = [NewTopic(name) for name in names if name not in INTERNAL_TOPICS]
         if plain:
-            results = await services.metadata.submit(
-                lambda controller, now_ms: controller.topics.create_topics(plain)
-            )
+            results = await services.metadata.submit(lambda controller, now_ms: controller.topics.create_topics(plain))
             for name, result in results.items():
                 if isinstance(result, ApiError) and result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     logger.warning("auto topic creation failed for %s: %s", name, result)

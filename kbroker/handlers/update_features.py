@@ -25,9 +25,7 @@ async def handle(request: UpdateFeaturesRequest, ctx: RequestContext) -> UpdateF
     try:
         updates = _updates(request, ctx.api_version)
         await ctx.services.metadata.submit(
-            lambda controller, now_ms: controller.features.update(
-                updates, validate_only=request.validate_only
-            )
+            lambda controller, now_ms: controller.features.update(updates, validate_only=request.validate_only)
         )
     except ApiError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)

@@ -1,8 +1,8 @@
 """Runs the metadata quorum of one node: the log, the Raft core, the controller, and the images that all else follows.
 
 Many changes may wait for one flush (group commit): while ``fdatasync`` runs in a thread, further records are appended,
-and the next flush takes them all. A change is answered when the high watermark has passed its records and every subscriber
-has seen the image that holds them.
+and the next flush takes them all. A change is answered when the high watermark has passed its records and every
+subscriber has seen the image that holds them.
 """
 
 from __future__ import annotations

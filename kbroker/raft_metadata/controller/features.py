@@ -103,6 +103,7 @@ class FeatureControl:
             if problem is not None:
                 raise ApiError(
                     ErrorCode.INVALID_UPDATE_VERSION,
+                    "The update failed for all features since the following feature had an error: "
                     f"Invalid update version {update.level} for feature {update.name}. {problem}",
                 )
             if update.level != current:

@@ -45,6 +45,22 @@ _BROKER_SYNONYM_GROUPS = (
 _BROKER_SYNONYMS = {name: group for group in _BROKER_SYNONYM_GROUPS for name in group}
 
 
+_SECURITY_CONFIGS = frozenset(
+    {
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.key.password",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+    }
+)
+
+
 class Synonym(NamedTuple):
     """A value that stands, or would stand if those before it did not."""
 
@@ -85,7 +101,7 @@ class ConfigSchema:
         try:
             validate_topic_configs(configs, self.config.values)
         except InvalidConfig as error:
-            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise ApiError(ErrorCode.INVALID_CONFIG, error.message) from None
 
     def validate_group(self, configs: Mapping[str, str]) -> None:
         """``ApiError`` INVALID_CONFIG if a group cannot have these configs."""
@@ -93,7 +109,7 @@ class ConfigSchema:
             for name, value in configs.items():
                 GROUP_CONFIGS.parse(name, value)
         except InvalidConfig as error:
-            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise ApiError(ErrorCode.INVALID_CONFIG, error.message) from None
 
     def validate_broker(self, configs: Mapping[str, str], *, per_broker: bool) -> None:
         """``ApiError`` INVALID_REQUEST (Kafka's choice of code) if these cannot be a broker's dynamic configs.
@@ -107,12 +123,19 @@ class ConfigSchema:
         )
         if fixed:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        unprefixed = sorted(_SECURITY_CONFIGS.intersection(configs))
+        if unprefixed:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "These security configs can be dynamically updated only per-listener using the listener prefix: "
+                f"[{', '.join(unprefixed)}]",
+            )
         try:
             for name, value in configs.items():
                 if name in BROKER_CONFIGS:
                     BROKER_CONFIGS.parse(name, value)
         except InvalidConfig as error:
-            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+            raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
         if not per_broker:
             single = sorted(
                 name

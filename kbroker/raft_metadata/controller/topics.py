@@ -377,9 +377,7 @@ class TopicControl:
         record = PartitionChangeRecord(partition_id=entry.partition, topic_id=topic.id)
         if not unclean:
             if partition.preferred_leader not in partition.isr or not is_active(partition.preferred_leader):
-                raise ApiError(
-                    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."
-                )
+                raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
             record.leader = partition.preferred_leader
             return record
         in_sync = [broker for broker in partition.replicas if broker in partition.isr and is_active(broker)]

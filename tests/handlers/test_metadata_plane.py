@@ -1,0 +1,498 @@
+"""Conversations with the metadata plane. The expected codes and texts were taken from a running Apache Kafka 4.3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from kbroker.errors import ErrorCode as E
+from kbroker.types import ZERO_UUID
+from kbroker.wire.messages import alter_configs as alter
+from kbroker.wire.messages import create_partitions as cp
+from kbroker.wire.messages import create_topics as ct
+from kbroker.wire.messages import delete_topics as dt
+from kbroker.wire.messages import describe_cluster as dcl
+from kbroker.wire.messages import describe_configs as dc
+from kbroker.wire.messages import describe_quorum as dq
+from kbroker.wire.messages import describe_topic_partitions as dtp
+from kbroker.wire.messages import elect_leaders as el
+from kbroker.wire.messages import incremental_alter_configs as inc
+from kbroker.wire.messages import list_config_resources as lcr
+from kbroker.wire.messages import metadata as md
+from kbroker.wire.messages import update_features as uf
+from tests.handlers.metadata_plane import Plane, metadata_plane
+
+
+def converse(path: Path, talk: Callable[[Plane], Awaitable[None]], **config: str) -> None:
+    async def main() -> None:
+        async with metadata_plane(path / "data", **config) as plane:
+            await talk(plane)
+
+    trio.run(main)
+
+
+def topic(name: str, partitions: int = 1, factor: int = 1, assign: Any = (), configs: Any = ()) -> ct.CreatableTopic:
+    return ct.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=[ct.CreatableReplicaAssignment(partition_index=p, broker_ids=b) for p, b in assign],
+        configs=[ct.CreatableTopicConfig(name=n, value=v) for n, v in configs],
+    )
+
+
+def create(*topics: ct.CreatableTopic, validate_only: bool = False) -> ct.CreateTopicsRequest:
+    return ct.CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
+
+
+def metadata(*names: str, auto: bool = False, **more: Any) -> md.MetadataRequest:
+    return md.MetadataRequest(
+        topics=[md.MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=auto, **more
+    )
+
+
+BAD_TOPICS = [
+    (topic("x_y"), E.INVALID_TOPIC_EXCEPTION, "Topic 'x_y' collides with existing topic: x.y"),
+    (topic("x.y"), E.TOPIC_ALREADY_EXISTS, "Topic 'x.y' already exists."),
+    (topic(""), E.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: the empty string is not allowed"),
+    (topic("."), E.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: '.' is not allowed"),
+    (
+        topic("b d"),
+        E.INVALID_TOPIC_EXCEPTION,
+        "Topic name is invalid: 'b d' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+    ),
+    (
+        topic("q" * 250),
+        E.INVALID_TOPIC_EXCEPTION,
+        f"Topic name is invalid: the length of '{'q' * 250}' is longer than the max allowed length 249",
+    ),
+    (topic("line\n"), E.INVALID_TOPIC_EXCEPTION, None),
+    (topic("__cluster_metadata"), E.INVALID_REQUEST, "Creation of internal topic __cluster_metadata is prohibited."),
+    (
+        topic("r5", 1, 5),
+        E.INVALID_REPLICATION_FACTOR,
+        "Unable to replicate the partition 5 time(s): The target replication factor of 5 cannot be reached because "
+        "only 1 broker(s) are registered or some brokers have all their log directories cordoned.",
+    ),
+    (topic("r0", 1, 0), E.INVALID_REPLICATION_FACTOR, None),
+    (topic("p0", 0, 1), E.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."),
+    (topic("m1", 1, -1, [(0, [1])]), E.INVALID_REQUEST, None),
+    (topic("m2", -1, 1, [(0, [1])]), E.INVALID_REQUEST, None),
+    (topic("m3", -1, -1, [(0, [9])]), E.INVALID_REPLICA_ASSIGNMENT, None),
+    (topic("m4", -1, -1, [(0, [1, 1])]), E.INVALID_REPLICA_ASSIGNMENT, None),
+    (topic("m5", -1, -1, [(1, [1])]), E.INVALID_REPLICA_ASSIGNMENT, None),
+    (topic("m6", -1, -1, [(0, [])]), E.INVALID_REPLICA_ASSIGNMENT, None),
+    (topic("m7", -1, -1, [(0, [1]), (0, [1])]), E.INVALID_REPLICA_ASSIGNMENT, None),
+    (topic("c1", configs=[("nope", "1")]), E.INVALID_CONFIG, "Unknown topic config name: nope"),
+    (
+        topic("c2", configs=[("retention.ms", "abc")]),
+        E.INVALID_CONFIG,
+        "Invalid value abc for configuration retention.ms: Not a number of type LONG",
+    ),
+    (
+        topic("c3", configs=[("retention.ms", None)]),
+        E.INVALID_CONFIG,
+        "Null value not supported for topic configs: retention.ms",
+    ),
+    (topic("c4", configs=[("segment.bytes", "14")]), E.INVALID_CONFIG, None),
+]
+
+
+def test_bad_topics_get_kafkas_error_and_the_others_are_created(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("x.y")))
+        answer = await plane.ask(create(*[bad for bad, _, _ in BAD_TOPICS], topic("good"), topic("d"), topic("d")))
+        by_name = {entry.name: entry for entry in answer.topics}
+        for bad, code, text in BAD_TOPICS:
+            assert by_name[bad.name].error_code == code, bad
+            if text is not None:
+                assert by_name[bad.name].error_message == text
+        assert by_name["good"].error_code == 0
+        assert (by_name["d"].error_code, by_name["d"].error_message) == (E.INVALID_REQUEST, "Duplicate topic name.")
+        assert set(plane.driver.image.topics.by_name) == {"x.y", "good"}
+
+    converse(tmp_path, talk)
+
+
+def test_created_topic_is_described(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = await plane.ask(create(topic("a", 3, -1, configs=[("retention.ms", "77")])))
+        made = answer.topics[0]
+        assert (made.num_partitions, made.replication_factor) == (3, 1)
+        configs = {entry.name: entry for entry in made.configs}
+        assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("77", 1)
+        assert configs["segment.bytes"].config_source == 5
+        assert [entry.name for entry in made.configs] == sorted(configs)
+        for version in range(14):
+            described = await plane.ask(metadata("a", auto=True), version)
+            assert [p.partition_index for p in described.topics[0].partitions] == [0, 1, 2]
+            assert all(p.leader_id == 1 and p.replica_nodes == [1] for p in described.topics[0].partitions)
+            assert [(b.node_id, b.host, b.port) for b in described.brokers] == [(1, "127.0.0.1", 9092)]
+            if version >= 10:
+                assert described.topics[0].topic_id == made.topic_id
+        assert made.topic_id != ZERO_UUID
+
+    converse(tmp_path, talk)
+
+
+def test_validate_only_changes_nothing(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        before = plane.driver.image
+        answer = await plane.ask(create(topic("a", 2), validate_only=True))
+        assert answer.topics[0].error_code == 0 and answer.topics[0].num_partitions == 2
+        assert plane.driver.image is before
+
+    converse(tmp_path, talk)
+
+
+def test_too_many_partitions_in_one_request(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = await plane.ask(create(topic("a", 9_999), topic("b", 2)))
+        assert {entry.error_code for entry in answer.topics} == {E.POLICY_VIOLATION}
+        assert not plane.driver.image.topics.by_name
+
+    converse(tmp_path, talk)
+
+
+def test_metadata_of_missing_topics_and_auto_creation(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = await plane.ask(metadata("new", "b d"), 9)
+        assert [t.error_code for t in answer.topics] == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_TOPIC_EXCEPTION]
+        assert not plane.driver.image.topics.by_name
+        answer = await plane.ask(metadata("new", "b d", auto=True), 9)
+        assert [t.error_code for t in answer.topics] == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_TOPIC_EXCEPTION]
+        answer = await plane.ask(metadata("new", auto=True), 9)
+        assert answer.topics[0].error_code == 0 and len(answer.topics[0].partitions) == 2
+
+    converse(tmp_path, talk, num_partitions="2")
+
+
+def test_auto_creation_can_be_off(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(metadata("new", auto=True))
+        assert not plane.driver.image.topics.by_name
+
+    converse(tmp_path, talk, auto_create_topics_enable="false")
+
+
+def test_metadata_by_id_all_topics_and_none(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        made = (await plane.ask(create(topic("a")))).topics[0]
+        by_id = md.MetadataRequest(
+            topics=[
+                md.MetadataRequestTopic(name=None, topic_id=made.topic_id),
+                md.MetadataRequestTopic(name=None, topic_id=b"x" * 16),
+            ]
+        )
+        answer = await plane.ask(by_id)
+        assert [(t.name, t.error_code) for t in answer.topics] == [("a", 0), (None, E.UNKNOWN_TOPIC_ID)]
+        assert [t.name for t in (await plane.ask(md.MetadataRequest(topics=None))).topics] == ["a"]
+        assert [t.name for t in (await plane.ask(md.MetadataRequest(topics=[]), 0)).topics] == ["a"]
+        assert not (await plane.ask(md.MetadataRequest(topics=[]))).topics
+        refused = await plane.ask(md.MetadataRequest(topics=[md.MetadataRequestTopic(name=None)]), 11)
+        assert refused.topics[0].error_code == E.INVALID_REQUEST
+
+    converse(tmp_path, talk)
+
+
+def test_endpoints_are_those_of_the_clients_listener(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("a")))
+        answer = await plane.ask(metadata("a"), listener="OTHER")
+        assert not answer.brokers
+        partition = answer.topics[0].partitions[0]
+        assert (partition.error_code, partition.leader_id) == (E.LISTENER_NOT_FOUND, -1)
+        assert partition.offline_replicas == [1]
+        old = await plane.ask(metadata("a"), 5, listener="OTHER")
+        assert old.topics[0].partitions[0].error_code == E.LEADER_NOT_AVAILABLE
+
+    converse(tmp_path, talk)
+
+
+def test_authorized_operations_are_all_there_are(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("a")))
+        request = metadata("a", include_topic_authorized_operations=True, include_cluster_authorized_operations=True)
+        answer = await plane.ask(request, 10)
+        assert (answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations) == (8096, 3576)
+
+    converse(tmp_path, talk)
+
+
+def test_describe_topic_partitions_pages(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("a", 3), topic("b", 2), topic("c")))
+        seen: list[tuple[str, int]] = []
+        cursor = None
+        for _ in range(10):
+            answer = await plane.ask(dtp.DescribeTopicPartitionsRequest(response_partition_limit=2, cursor=cursor))
+            seen += [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
+            if answer.next_cursor is None:
+                break
+            cursor = dtp.Cursor(
+                topic_name=answer.next_cursor.topic_name, partition_index=answer.next_cursor.partition_index
+            )
+        assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
+        named = [dtp.TopicRequest(name=name) for name in ("zz", "a", "b d")]
+        answer = await plane.ask(dtp.DescribeTopicPartitionsRequest(topics=named))
+        assert [(t.name, t.error_code) for t in answer.topics] == [
+            ("a", 0),
+            ("b d", E.INVALID_TOPIC_EXCEPTION),
+            ("zz", E.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        for bad in (dtp.Cursor(topic_name="b", partition_index=0), dtp.Cursor(topic_name="a", partition_index=-1)):
+            request = dtp.DescribeTopicPartitionsRequest(topics=[dtp.TopicRequest(name="a")], cursor=bad)
+            assert (await plane.ask(request)).topics[0].error_code == E.INVALID_REQUEST
+
+    converse(tmp_path, talk)
+
+
+def test_delete_topics_by_name_and_id(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        made = (await plane.ask(create(topic("a"), topic("b", configs=[("retention.ms", "1")]), topic("c")))).topics
+        ids = {entry.name: entry.topic_id for entry in made}
+        state = dt.DeleteTopicState
+        request = dt.DeleteTopicsRequest(
+            topics=[
+                state(name=None, topic_id=ids["a"]),
+                state(name="b"),
+                state(name="zz"),
+                state(name=None, topic_id=b"q" * 16),
+                state(name=None),
+                state(name="c", topic_id=ids["c"]),
+            ]
+        )
+        answer = await plane.ask(request)
+        codes = {(entry.name, bytes(entry.topic_id)): entry.error_code for entry in answer.responses}
+        assert codes == {
+            ("a", ids["a"]): 0,
+            ("b", ids["b"]): 0,
+            ("zz", ZERO_UUID): E.UNKNOWN_TOPIC_OR_PARTITION,
+            (None, b"q" * 16): E.UNKNOWN_TOPIC_ID,
+            (None, ZERO_UUID): E.INVALID_REQUEST,
+            ("c", ids["c"]): E.INVALID_REQUEST,
+        }
+        assert set(plane.driver.image.topics.by_name) == {"c"}
+        assert not plane.driver.image.configs.by_resource
+        again = dt.DeleteTopicsRequest(topics=[state(name="c"), state(name=None, topic_id=ids["c"])])
+        assert [entry.error_code for entry in (await plane.ask(again)).responses] == [E.INVALID_REQUEST]
+        assert set(plane.driver.image.topics.by_name) == {"c"}
+        twice = dt.DeleteTopicsRequest(topic_names=["c", "c"])
+        assert [entry.error_code for entry in (await plane.ask(twice, 3)).responses] == [E.INVALID_REQUEST]
+        assert [e.error_code for e in (await plane.ask(dt.DeleteTopicsRequest(topic_names=["c"]), 1)).responses] == [0]
+
+    converse(tmp_path, talk)
+
+
+def test_deletion_can_be_disabled(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("a")))
+        answer = await plane.ask(dt.DeleteTopicsRequest(topic_names=["a"]), 5)
+        assert answer.responses[0].error_code == E.TOPIC_DELETION_DISABLED
+        answer = await plane.ask(dt.DeleteTopicsRequest(topic_names=["a"]), 2)
+        assert answer.responses[0].error_code == E.INVALID_REQUEST
+
+    converse(tmp_path, talk, delete_topic_enable="false")
+
+
+def test_create_partitions(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("a", 3), topic("b", 2), topic("c")))
+
+        def more(name: str, count: int, assign: list[list[int]] | None = None) -> cp.CreatePartitionsTopic:
+            assignments = None
+            if assign is not None:
+                assignments = [cp.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assign]
+            return cp.CreatePartitionsTopic(name=name, count=count, assignments=assignments)
+
+        request = cp.CreatePartitionsRequest(
+            topics=[more("a", 5), more("b", 1), more("c", 1), more("zz", 2), more("d", 2), more("d", 3)]
+        )
+        answer = await plane.ask(request)
+        results = {entry.name: (entry.error_code, entry.error_message) for entry in answer.results}
+        assert results == {
+            "a": (0, None),
+            "b": (
+                E.INVALID_PARTITIONS,
+                "The topic b currently has 2 partition(s); 1 would not be an increase.",
+            ),
+            "c": (E.INVALID_PARTITIONS, "Topic already has 1 partition(s)."),
+            "zz": (E.UNKNOWN_TOPIC_OR_PARTITION, None),
+            "d": (E.INVALID_REQUEST, "Duplicate topic name."),
+        }
+        assert list(plane.driver.image.topics.by_name["a"].partitions) == [0, 1, 2, 3, 4]
+        manual = cp.CreatePartitionsRequest(topics=[more("b", 3, [[1]]), more("c", 3, [[1]])])
+        codes = [entry.error_code for entry in (await plane.ask(manual)).results]
+        assert codes == [0, E.INVALID_REPLICA_ASSIGNMENT]
+        checked = cp.CreatePartitionsRequest(topics=[more("c", 9)], validate_only=True)
+        assert (await plane.ask(checked)).results[0].error_code == 0
+        assert len(plane.driver.image.topics.by_name["c"].partitions) == 1
+
+    converse(tmp_path, talk)
+
+
+def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> inc.AlterConfigsResource:
+    return inc.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[inc.AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in configs],
+    )
+
+
+def describe(kind: int, name: str, *keys: str) -> dc.DescribeConfigsRequest:
+    resource = dc.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
+    return dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+
+
+def test_configs_are_changed_and_described_with_their_sources(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("a"), topic("b", configs=[("cleanup.policy", "compact")])))
+        answer = await plane.ask(
+            inc.IncrementalAlterConfigsRequest(
+                resources=[
+                    change(2, "a", ("retention.ms", 0, "5")),
+                    change(2, "b", ("cleanup.policy", 2, "delete")),
+                    change(4, "1", ("log.retention.ms", 0, "5000")),
+                    change(4, "", ("log.cleaner.threads", 0, "2")),
+                ]
+            )
+        )
+        assert [entry.error_code for entry in answer.responses] == [0, 0, 0, 0]
+        retention = (await plane.ask(describe(2, "a", "retention.ms"))).results[0].configs[0]
+        assert [(s.name, s.value, s.source) for s in retention.synonyms] == [
+            ("retention.ms", "5", 1),
+            ("log.retention.ms", "5000", 2),
+            ("log.retention.hours", "168", 5),
+        ]
+        inherited = (await plane.ask(describe(2, "b", "retention.ms", "cleanup.policy"))).results[0].configs
+        assert {(c.name, c.value, c.config_source) for c in inherited} == {
+            ("retention.ms", "5000", 2),
+            ("cleanup.policy", "compact,delete", 1),
+        }
+        broker = (await plane.ask(describe(4, "1", "log.cleaner.threads", "node.id"))).results[0].configs
+        assert {(c.name, c.value, c.config_source, c.read_only) for c in broker} == {
+            ("log.cleaner.threads", "2", 3, False),
+            ("node.id", "1", 4, True),
+        }
+        assert all(c.documentation for c in broker)
+        undo = inc.IncrementalAlterConfigsRequest(
+            resources=[change(2, "a", ("retention.ms", 1, None)), change(2, "b", ("cleanup.policy", 3, "compact"))]
+        )
+        await plane.ask(undo)
+        assert dict(plane.driver.image.configs.for_topic("a")) == {}
+        assert dict(plane.driver.image.configs.for_topic("b")) == {"cleanup.policy": "delete"}
+
+    converse(tmp_path, talk)
+
+
+BAD_CHANGES = [
+    (change(2, "zz", ("retention.ms", 0, "5")), E.UNKNOWN_TOPIC_OR_PARTITION),
+    (change(2, "", ("retention.ms", 0, "5")), E.INVALID_REQUEST),
+    (change(2, "a", ("retention.ms", 2, "5")), E.INVALID_CONFIG),
+    (change(2, "a", ("nope", 0, "5")), E.INVALID_CONFIG),
+    (change(2, "a", ("retention.ms", 0, "x")), E.INVALID_CONFIG),
+    (change(2, "a", ("retention.ms", 0, None)), E.INVALID_REQUEST),
+    (change(2, "a", ("retention.ms", 0, "1"), ("retention.ms", 1, None)), E.INVALID_REQUEST),
+    (change(2, "a", ("retention.ms", 9, "1")), E.INVALID_REQUEST),
+    (change(4, "7", ("log.retention.ms", 0, "5")), E.INVALID_REQUEST),
+    (change(4, "x", ("log.retention.ms", 0, "5")), E.INVALID_REQUEST),
+    (change(4, "1", ("node.id", 0, "5")), E.INVALID_REQUEST),
+    (change(4, "1", ("log.retention.ms", 0, "xx")), E.INVALID_REQUEST),
+    (change(4, "", ("ssl.keystore.location", 0, "/x")), E.INVALID_REQUEST),
+    (change(0, "f"), E.INVALID_REQUEST),
+    (change(32, "", ("consumer.session.timeout.ms", 0, "46000")), E.INVALID_REQUEST),
+]
+
+
+@pytest.mark.parametrize(("resource", "code"), BAD_CHANGES)
+def test_bad_config_changes(tmp_path: Path, resource: inc.AlterConfigsResource, code: E) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("a"), topic("b")))
+        good = change(2, "b", ("retention.ms", 0, "5"))
+        answer = await plane.ask(inc.IncrementalAlterConfigsRequest(resources=[resource, good]))
+        assert [entry.error_code for entry in answer.responses] == [code, 0]
+        assert set(plane.driver.image.configs.by_resource) == {(2, "b")}
+
+    converse(tmp_path, talk)
+
+
+def test_legacy_alter_configs_replaces_everything(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("a", configs=[("retention.ms", "1"), ("segment.ms", "9")])))
+        resource = alter.AlterConfigsResource(
+            resource_type=2, resource_name="a", configs=[alter.AlterableConfig(name="segment.ms", value="55555")]
+        )
+        answer = await plane.ask(alter.AlterConfigsRequest(resources=[resource], validate_only=True))
+        assert answer.responses[0].error_code == 0 and len(plane.driver.image.configs.for_topic("a")) == 2
+        await plane.ask(alter.AlterConfigsRequest(resources=[resource]))
+        assert dict(plane.driver.image.configs.for_topic("a")) == {"segment.ms": "55555"}
+
+    converse(tmp_path, talk)
+
+
+def test_describe_configs_errors(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        for kind, name, code in (
+            (2, "zz", E.UNKNOWN_TOPIC_OR_PARTITION),
+            (2, "b d", E.INVALID_TOPIC_EXCEPTION),
+            (4, "7", E.INVALID_REQUEST),
+            (4, "x", E.INVALID_REQUEST),
+            (8, "", E.INVALID_REQUEST),
+            (32, "", E.INVALID_REQUEST),
+        ):
+            assert (await plane.ask(describe(kind, name))).results[0].error_code == code
+
+    converse(tmp_path, talk)
+
+
+def test_describe_cluster_by_kind_of_endpoint(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = await plane.ask(dcl.DescribeClusterRequest(include_cluster_authorized_operations=True))
+        assert [(b.broker_id, b.port) for b in answer.brokers] == [(1, 9092)]
+        assert (answer.controller_id, answer.cluster_authorized_operations) == (1, 8096)
+        wrong = await plane.ask(dcl.DescribeClusterRequest(endpoint_type=2))
+        assert wrong.error_code == E.MISMATCHED_ENDPOINT_TYPE
+        assert (await plane.ask(dcl.DescribeClusterRequest(endpoint_type=5))).error_code == E.UNSUPPORTED_ENDPOINT_TYPE
+        controllers = await plane.ask(
+            dcl.DescribeClusterRequest(endpoint_type=2), listener="CONTROLLER", is_controller=True
+        )
+        assert [(b.broker_id, b.port) for b in controllers.brokers] == [(1, 9093)]
+
+    converse(tmp_path, talk)
+
+
+def test_quorum_features_and_elections(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(create(topic("a")))
+        asked = dq.TopicData(topic_name="__cluster_metadata", partitions=[dq.PartitionData()])
+        answer = await plane.ask(dq.DescribeQuorumRequest(topics=[asked]))
+        quorum = answer.topics[0].partitions[0]
+        assert (quorum.leader_id, [v.replica_id for v in quorum.current_voters]) == (1, [1])
+        assert quorum.high_watermark == quorum.current_voters[0].log_end_offset
+        assert answer.nodes[0].listeners[0].port == 9093
+        stranger = dq.TopicData(topic_name="x", partitions=[dq.PartitionData()])
+        answer = await plane.ask(dq.DescribeQuorumRequest(topics=[stranger]))
+        assert answer.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+        wish = uf.FeatureUpdateKey(feature="metadata.version", max_version_level=31, upgrade_type=1)
+        refused = await plane.ask(uf.UpdateFeaturesRequest(feature_updates=[wish]))
+        assert refused.error_code == E.INVALID_UPDATE_VERSION
+        assert "only supports versions 7-30" in refused.error_message
+        wish.max_version_level = 30
+        assert (await plane.ask(uf.UpdateFeaturesRequest(feature_updates=[wish]))).error_code == 0
+
+        wanted = el.TopicPartitions(topic="a", partitions=[0, 9])
+        answer = await plane.ask(el.ElectLeadersRequest(topic_partitions=[wanted]))
+        assert [p.error_code for p in answer.replica_election_results[0].partition_result] == [
+            E.ELECTION_NOT_NEEDED,
+            E.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        listed = await plane.ask(lcr.ListConfigResourcesRequest(resource_types=[2, 4]))
+        assert [(r.resource_type, r.resource_name) for r in listed.config_resources] == [(2, "a"), (4, "1")]
+        assert (await plane.ask(lcr.ListConfigResourcesRequest(resource_types=[3]))).error_code == 35
+
+    converse(tmp_path, talk)

@@ -1,0 +1,180 @@
+"""The controller without a log: brokers, placement, producer ids, leadership."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kbroker.config import BrokerConfig
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller import Controller, ControllerResult
+from kbroker.raft_metadata.controller.brokers import BrokerRegistration
+from kbroker.raft_metadata.controller.configs import APPEND, ConfigChange
+from kbroker.raft_metadata.controller.placement import UsableBroker, place_replicas
+from kbroker.raft_metadata.controller.schema import ConfigSchema
+from kbroker.raft_metadata.controller.topics import CreatedTopic, NewTopic
+from kbroker.raft_metadata.image import NO_LEADER, ConfigResource, Endpoint, ResourceType
+from kbroker.raft_metadata.storage import bootstrap_records
+from kbroker.types import OffsetAndEpoch, TopicPartition, Uuid
+from tests.handlers.metadata_plane import properties
+
+FEATURES = {"metadata.version": (7, 30), "kraft.version": (0, 1)}
+
+
+class Harness:
+    """Applies each result at once, as a quorum would."""
+
+    def __init__(self) -> None:
+        from pathlib import Path
+
+        config = BrokerConfig.from_properties(properties(Path("data")))
+        self.controller = Controller(1, ConfigSchema(config), random.Random(7))
+        self.apply(ControllerResult(None, bootstrap_records()))
+
+    def apply(self, result: ControllerResult[Any]) -> Any:
+        if result.records:
+            last = OffsetAndEpoch(self.controller.next_offset + len(result.records) - 1, 1)
+            self.controller.replay(result.records, last)
+        return result.response
+
+    def broker(self, broker_id: int, rack: str | None = None, *, unfence: bool = True) -> int:
+        registration = BrokerRegistration(
+            broker_id,
+            Uuid(bytes([broker_id]) * 16),
+            [Endpoint("PLAINTEXT", "h", 9092)],
+            FEATURES,
+            [Uuid(bytes([100 + broker_id]) * 16)],
+            rack,
+        )
+        epoch: int = self.apply(self.controller.brokers.register(registration))
+        if unfence:
+            self.apply(self.controller.brokers.unfence(broker_id, epoch))
+        return epoch
+
+    def create(self, name: str, partitions: int, factor: int) -> CreatedTopic:
+        outcome = self.apply(self.controller.topics.create_topics([NewTopic(name, partitions, factor)]))[name]
+        if isinstance(outcome, ApiError):
+            raise outcome
+        return outcome
+
+
+def code(excinfo: pytest.ExceptionInfo[ApiError]) -> ErrorCode:
+    return excinfo.value.code
+
+
+def test_a_broker_is_registered_fenced_with_its_records_offset_as_epoch() -> None:
+    h = Harness()
+    expected = h.controller.next_offset
+    assert h.broker(1, unfence=False) == expected
+    assert h.controller.image.brokers[1].fenced
+    with pytest.raises(ApiError) as stale:
+        h.controller.brokers.unfence(1, expected + 1)
+    assert code(stale) is ErrorCode.STALE_BROKER_EPOCH
+    with pytest.raises(ApiError) as unknown:
+        h.controller.brokers.unfence(2, 0)
+    assert code(unknown) is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_another_node_cannot_take_a_live_brokers_id() -> None:
+    h = Harness()
+    h.broker(1)
+    thief = BrokerRegistration(1, Uuid(b"z" * 16), [], FEATURES, [Uuid(b"y" * 16)], previous_broker_epoch=99)
+    with pytest.raises(ApiError) as refused:
+        h.controller.brokers.register(thief)
+    assert code(refused) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_a_broker_that_cannot_speak_the_clusters_version_is_refused() -> None:
+    h = Harness()
+    old = BrokerRegistration(1, Uuid(b"z" * 16), [], {"metadata.version": (7, 20)}, [])
+    with pytest.raises(ApiError) as refused:
+        h.controller.brokers.register(old)
+    assert code(refused) is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_producer_id_blocks_never_overlap() -> None:
+    h = Harness()
+    epoch = h.broker(1)
+    blocks = [h.apply(h.controller.producer_ids.allocate(1, epoch)) for _ in range(3)]
+    assert [tuple(block) for block in blocks] == [(0, 1000), (1000, 1000), (2000, 1000)]
+    with pytest.raises(ApiError):
+        h.controller.producer_ids.allocate(1, epoch + 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_placement_spreads_over_racks_and_brokers(seed: int) -> None:
+    brokers = [UsableBroker(i, f"rack{i % 3}", False) for i in range(6)]
+    placements = place_replicas(brokers, 60, 3, random.Random(seed))
+    for replicas in placements:
+        assert len(set(replicas)) == 3
+        assert len({replica % 3 for replica in replicas}) == 3
+    leaders = Counter(replicas[0] for replicas in placements)
+    assert max(leaders.values()) - min(leaders.values()) <= 6
+    assert len(leaders) == 6
+
+
+def test_fenced_brokers_hold_replicas_only_if_they_must_and_never_lead() -> None:
+    brokers = [UsableBroker(1, None, False), UsableBroker(2, None, False), UsableBroker(3, None, True)]
+    rng = random.Random(1)
+    assert all(3 not in replicas for replicas in place_replicas(brokers, 30, 2, rng))
+    placements = place_replicas(brokers, 30, 3, rng)
+    assert all(sorted(replicas) == [1, 2, 3] and replicas[0] != 3 for replicas in placements)
+
+
+def test_leadership_moves_when_a_broker_is_fenced_and_the_last_one_keeps_its_isr() -> None:
+    h = Harness()
+    epochs = {broker: h.broker(broker) for broker in (1, 2, 3)}
+    h.create("t", 9, 3)
+    partitions = h.controller.image.topics.by_name["t"].partitions
+    assert {p.leader for p in partitions.values()} == {1, 2, 3}
+    h.apply(h.controller.brokers.fence(1, epochs[1]))
+    h.apply(h.controller.brokers.fence(2, epochs[2]))
+    partitions = h.controller.image.topics.by_name["t"].partitions
+    assert all((p.leader, p.isr) == (3, (3,)) for p in partitions.values())
+    h.apply(h.controller.brokers.fence(3, epochs[3]))
+    partitions = h.controller.image.topics.by_name["t"].partitions
+    assert all((p.leader, p.isr) == (NO_LEADER, (3,)) for p in partitions.values())
+    h.apply(h.controller.brokers.unfence(1, epochs[1]))
+    partitions = h.controller.image.topics.by_name["t"].partitions
+    assert all(p.leader == NO_LEADER for p in partitions.values()), "1 lacks what 3 alone acknowledged"
+    h.apply(h.controller.brokers.unfence(3, epochs[3]))
+    assert all(p.leader == 3 for p in h.controller.image.topics.by_name["t"].partitions.values())
+
+
+def test_an_unclean_election_gives_the_partition_to_whoever_lives() -> None:
+    h = Harness()
+    epochs = {broker: h.broker(broker) for broker in (1, 2)}
+    h.create("t", 1, 2)
+    h.apply(h.controller.brokers.fence(1, epochs[1]))
+    h.apply(h.controller.brokers.fence(2, epochs[2]))
+    h.apply(h.controller.brokers.unfence(1, epochs[1]))
+    entry = TopicPartition("t", 0)
+    refused = h.apply(h.controller.topics.elect_leaders([entry], unclean=False))
+    assert refused[entry] is not None
+    assert h.apply(h.controller.topics.elect_leaders([entry], unclean=True)) == {entry: None}
+    partition = h.controller.image.topics.by_name["t"].partitions[0]
+    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (1, (1,), 1)
+
+
+def test_names_that_collide_within_one_request() -> None:
+    h = Harness()
+    h.broker(1)
+    outcome = h.apply(h.controller.topics.create_topics([NewTopic("a.b", 1, 1), NewTopic("a_b", 1, 1)]))
+    assert isinstance(outcome["a.b"], CreatedTopic)
+    assert isinstance(outcome["a_b"], ApiError) and outcome["a_b"].code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_value_that_appending_makes_too_long_is_refused() -> None:
+    h = Harness()
+    h.broker(1)
+    h.create("t", 1, 1)
+    resource = ConfigResource(ResourceType.TOPIC, "t")
+    name = "leader.replication.throttled.replicas"
+    for number in range(3):
+        value = ",".join(f"{partition}:{number}" for partition in range(2500))
+        changes = {resource: [ConfigChange(name, APPEND, value)]}
+        errors = h.apply(h.controller.configs.incremental_alter(changes))
+    assert errors[resource] is not None and errors[resource].code is ErrorCode.INVALID_CONFIG
