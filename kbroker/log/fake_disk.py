@@ -4,6 +4,7 @@ The rules of forgetting are those that a careful program may assume of a POSIX f
 
 - What was written to a file is durable after the file's ``sync``. Before it, any 512-byte sector of it may
   or may not be there, and a file may have grown with zeros where its data did not arrive.
+- A file that was cut shorter has, after a crash, either its old content or what was made of it after the cut.
 - A name created, renamed or removed is durable after ``sync_dir`` of its directory. Before it, the
   directory's changes may be lost from the last one backwards (they are journalled in order), each as a whole.
 
@@ -34,6 +35,8 @@ class _File:
     data: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     modified_ms: int = 0
+    cut_to: int | None = None
+    """The least length it was truncated to since the last ``sync``."""
 
 
 @dataclass(slots=True)
@@ -110,6 +113,8 @@ class FakeFile:
         data = self._node.data
         if len(data) > size:
             del data[size:]
+            cut = self._node.cut_to
+            self._node.cut_to = size if cut is None else min(cut, size)
         else:
             data.extend(bytes(size - len(data)))
         self._node.modified_ms = self._disk.now_ms
@@ -117,6 +122,7 @@ class FakeFile:
     def sync(self) -> None:
         self._check("sync")
         self._node.durable = bytes(self._node.data)
+        self._node.cut_to = None
 
     def close(self) -> None:
         """Nothing to give back: the node lives as long as a name or a reader does."""
@@ -215,6 +221,14 @@ class FakeDisk:
 
     def _settle_file(self, node: _File, lose_all: bool) -> None:
         old, new = node.durable, node.data
+        if node.cut_to is not None and node.cut_to < len(old):
+            # Either the truncation is lost and all that was written after it, which went to other sectors
+            # than the old content; or it happened, and there is no old content beyond it.
+            if lose_all or self.rng.random() < 0.5:
+                new = bytearray(old)
+            else:
+                old = old[: node.cut_to]
+        node.cut_to = None
         if lose_all or bytes(new) == old:
             result = bytearray(old)
         else:
@@ -246,7 +260,7 @@ class FakeDisk:
             if done is not None:
                 return done
             if isinstance(node, _File):
-                made: _File | _Dir = _File(bytearray(node.data), node.durable, node.modified_ms)
+                made: _File | _Dir = _File(bytearray(node.data), node.durable, node.modified_ms, node.cut_to)
                 copies[id(node)] = made
                 return made
             directory = _Dir()

@@ -143,7 +143,9 @@ class LogManager:
     def _open_dir(self, log_dir: LogDir, cluster_id: str | None, node_id: int | None) -> None:
         disk, path = self.disk, log_dir.path
         try:
-            disk.make_dirs(path)
+            if not disk.is_dir(path):
+                disk.make_dirs(path)
+                disk.sync_dir(os.path.dirname(path) or ".")
             try:
                 log_dir.lock = disk.lock(os.path.join(path, LOCK_FILE))
             except BlockingIOError:

@@ -92,6 +92,7 @@ class FlushTask:
         "_generation",
         "_log",
         "_names",
+        "_sealed_only",
         "_sync_dirs",
         "offset",
     )
@@ -104,8 +105,10 @@ class FlushTask:
         names: list[str],
         epochs: list[tuple[int, int]] | None,
         sync_dirs: list[str],
+        sealed_only: bool,
     ) -> None:
         self._log = log
+        self._sealed_only = sealed_only
         self._disk = log.disk
         self._directory = log.directory
         self._generation = log._truncations
@@ -143,7 +146,7 @@ class FlushTask:
 
     def end(self) -> None:
         """Take note that :meth:`run` succeeded."""
-        self._log._flushed(self.offset, self._generation)
+        self._log._flushed(self.offset, self._generation, self._sealed_only)
 
 
 class PartitionLog:
@@ -151,6 +154,7 @@ class PartitionLog:
 
     __slots__ = (
         "_bases",
+        "_cut",
         "_files",
         "_first_unflushed_ms",
         "_flush_lock",
@@ -216,6 +220,8 @@ class PartitionLog:
         self._names_flushed = False
         self._flush_lock = threading.Lock()
         self._truncations = 0
+        self._cut = False
+        """The end was cut, and that is not durable yet."""
         self._first_unflushed_ms = -1
         self._pending_deletes: list[tuple[int, list[str]]] | None = None
         self.config = config
@@ -766,6 +772,7 @@ class PartitionLog:
     def _begin_truncation(self, offset: int) -> None:
         self._truncations += 1
         self._names_flushed = False
+        self._cut = True
         if self.recovery_point > offset:
             self.recovery_point = offset
             if self.before_truncation is not None:
@@ -886,7 +893,7 @@ class PartitionLog:
             return None
         offset = self._bases[-1] if sealed_only else self.log_end_offset
         write_epochs = self.leader_epochs.dirty
-        if offset <= self.recovery_point and not (closing and (write_epochs or extra)):
+        if offset <= self.recovery_point and not self._cut and not (closing and (write_epochs or extra)):
             return None
         files: list[DiskFile] = []
         names: list[str] = list(extra)
@@ -895,7 +902,7 @@ class PartitionLog:
                 snapshot = os.path.join(self.directory, file_name(end) + SNAPSHOT_SUFFIX)
                 names += [segment.path, *segment.index_paths(), snapshot]
         active = self._segments[-1]
-        if active.size and not sealed_only:
+        if not sealed_only and (active.size or self._cut):
             files.append(active.log_file())
             if closing:
                 names += active.index_paths()
@@ -909,14 +916,16 @@ class PartitionLog:
         self.leader_epochs.dirty = False
         if not sealed_only:
             self._first_unflushed_ms = -1
-        return FlushTask(self, offset, files, names, epochs, sync_dirs)
+        return FlushTask(self, offset, files, names, epochs, sync_dirs, sealed_only)
 
-    def _flushed(self, offset: int, generation: int) -> None:
+    def _flushed(self, offset: int, generation: int, sealed_only: bool) -> None:
         if generation != self._truncations:
             return  # what was made durable is in part not the log any more
         self.recovery_point = max(self.recovery_point, min(offset, self.log_end_offset))
         if self._bases[-1] <= offset:
             self._names_flushed = True
+            if not sealed_only:
+                self._cut = False
 
     # -- removal
 
