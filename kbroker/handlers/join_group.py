@@ -6,6 +6,8 @@ Served: 0 to 9. 1: rebalance timeout; 4: member id required (KIP-394); 5: static
 
 from __future__ import annotations
 
+import ipaddress
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_protocol import ClientContext
 from kbroker.handlers.context import RequestContext
@@ -15,12 +17,21 @@ from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 VERSIONS = Versions(0, 9)
 
 
+def _client_host(peer: str) -> str:
+    """The address alone, as Java prints it: a member's host is shown by tools and kept in the group's record."""
+    host, _, _port = peer.rpartition(":")
+    if ":" in host:
+        packed = ipaddress.IPv6Address(host.partition("%")[0]).packed
+        host = ":".join(f"{high << 8 | low:x}" for high, low in zip(packed[::2], packed[1::2], strict=True))
+    return f"/{host}"
+
+
 @handler(JoinGroupRequest, versions=VERSIONS)
 async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupResponse:
     """Answer when the group's join phase ends, or at once where it is an error."""
     if ctx.api_version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    client = ClientContext(ctx.header.client_id or "", f"/{ctx.connection.peer}", ctx.api_version)
+    client = ClientContext(ctx.header.client_id or "", _client_host(ctx.connection.peer), ctx.api_version)
     try:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
