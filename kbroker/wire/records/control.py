@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import Final
 
 from kbroker.types import ZERO_UUID
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.primitives import Buffer
+from kbroker.wire.record_batch import ControlRecordType
 from kbroker.wire.records.versioned import decode_versioned, encode_versioned
 from kbroker.wire.schema import Int16, Int32, Int64, Str, UInt16, UuidField, field, message, struct
 
@@ -102,18 +102,6 @@ class VotersRecord:
 
     version: Int16 = 0
     voters: list[VotersRecordVoter] = field()
-
-
-class ControlRecordType(IntEnum):
-    """What a control record says; the two bytes after the version in its key."""
-
-    ABORT = 0
-    COMMIT = 1
-    LEADER_CHANGE = 2
-    SNAPSHOT_HEADER = 3
-    SNAPSHOT_FOOTER = 4
-    KRAFT_VERSION = 5
-    KRAFT_VOTERS = 6
 
 
 ControlRecord = (
