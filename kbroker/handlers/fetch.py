@@ -171,7 +171,7 @@ class _Reader:
             records=b"",
         )
         if wanted.last_fetched_epoch >= 0:
-            epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
+            end_offset, epoch = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
             if epoch == -1 or end_offset == -1:
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < wanted.last_fetched_epoch or end_offset < offset:
