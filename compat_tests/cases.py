@@ -12,11 +12,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pytest
 
 from compat_tests.client import EARLIEST, LATEST, MAX_TIMESTAMP, Client, ClientError, ReadTimeout, Record
+
+T = TypeVar("T")
 
 #: An afternoon in 2024, far from now, so that a timestamp that was replaced shows.
 SOME_TIME = 1_717_000_000_000
@@ -66,6 +68,19 @@ def eventually(condition: Callable[[], bool], what: str, timeout: float = 20) ->
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout} s: {what}")
         pause.wait(0.05)
+
+
+def settled(action: Callable[[], T], timeout: float = 20) -> T:
+    """What `action` gives once it does: a client that was cut off may need a few tries to find the broker again."""
+    deadline = time.monotonic() + timeout
+    pause = threading.Event()
+    while True:
+        try:
+            return action()
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+        pause.wait(0.1)
 
 
 @dataclass(frozen=True)
@@ -633,7 +648,7 @@ def restart(context: Context) -> None:
     records = numbered(50)
     context.client.produce(name, records, idempotent="idempotent_producer" in context.client.features)
     context.broker.restart()
-    assert context.peer.partition_count(name) == 2
+    assert settled(lambda: context.peer.partition_count(name)) == 2
     assert context.peer.describe_configs(name)["retention.ms"] == "987654321"
     read_all(context, name, records)
     more = [Record(b"after the restart", key=b"k")]
