@@ -183,9 +183,7 @@ def _config(properties: Mapping[str, object], data_dir: Path, port: int) -> Brok
     from kbroker.cli.start import development_properties, with_controller_listener
 
     given = {name: _text(name, value) for name, value in properties.items()}
-    return BrokerConfig.from_properties(
-        with_controller_listener(development_properties(str(data_dir), port) | given)
-    )
+    return BrokerConfig.from_properties(with_controller_listener(development_properties(str(data_dir), port) | given))
 
 
 def _text(name: str, value: object) -> str:

@@ -56,9 +56,7 @@ def test_topic_synonyms_are_kafkas() -> None:
 def test_defaults_can_be_parsed_validated_and_written_back(scope: str) -> None:
     for key in SCOPES[scope].values():
         if key.has_default and key.default is not None:
-            text = key.format(
-                key.parse(key.default) if key.default or not key.validator else key.default_value()
-            )
+            text = key.format(key.parse(key.default) if key.default or not key.validator else key.default_value())
             assert text == key.default, key.name
 
 

@@ -179,9 +179,7 @@ def test_the_same_port_on_both_ip_versions() -> None:
         ({"min__insync__replicas": "2"}, "min.insync.replicas", 2),
     ],
 )
-def test_topics_take_their_defaults_from_the_broker(
-    changes: dict[str, str], name: str, value: object
-) -> None:
+def test_topics_take_their_defaults_from_the_broker(changes: dict[str, str], name: str, value: object) -> None:
     node = config(**changes)
     assert effective_topic_config(node, {})[name] == value
 

@@ -24,15 +24,11 @@ _COMMANDS = {
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """The parser; with a ``command``, only that subcommand's arguments are filled in."""
-    parser = argparse.ArgumentParser(
-        prog="kbroker", description="Apache Kafka's broker in Python.", allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="kbroker", description="Apache Kafka's broker in Python.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, summary) in _COMMANDS.items():
-        subparser = subparsers.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + "."
-        )
+        subparser = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if command in (None, name):
             importlib.import_module(module).add_arguments(name, subparser)
     return parser

@@ -27,17 +27,17 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the tree."""
+    """Print the tree; of a damaged frame what can be read, and 1."""
     from kbroker.wire.errors import WireError
-    from kbroker.wire.layouts import render_frame
+    from kbroker.wire.layouts import DamagedFrame, render_frame
 
     data = read_frame(arguments.frame)
+    response_to = parse_api(arguments.response) if arguments.response else None
     try:
-        if arguments.response:
-            key, version = parse_api(arguments.response)
-            print(render_frame(data, api_key=key, api_version=version, response=True))
-        else:
-            print(render_frame(data))
+        print(render_frame(data, response_to=response_to))
+    except DamagedFrame as damage:
+        print(damage.tree)
+        raise FatalError(f"the frame is damaged: {damage}") from damage
     except WireError as error:
         raise FatalError(f"this is not a frame that can be decoded: {error}") from error
     return 0
@@ -66,9 +66,7 @@ def read_frame(source: str) -> bytes:
     try:
         return from_hex_or_raw(Path(source).read_bytes())
     except (OSError, ValueError) as error:
-        raise FatalError(
-            f"{source[:80]} is neither hexadecimal digits nor a file that can be read"
-        ) from error
+        raise FatalError(f"{source[:80]} is neither hexadecimal digits nor a file that can be read") from error
 
 
 def from_hex_or_raw(data: bytes) -> bytes:

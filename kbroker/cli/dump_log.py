@@ -157,9 +157,7 @@ def _batch(position: int, header: BatchHeader, data: bytes) -> Entry:
         "leader_epoch": header.partition_leader_epoch,
         "magic": header.magic,
         "compression": header.compression_type.name.lower(),
-        "timestamp_type": "LogAppendTime"
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        else "CreateTime",
+        "timestamp_type": "LogAppendTime" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime",
         "base_timestamp": header.base_timestamp,
         "max_timestamp": header.max_timestamp,
         "producer_id": header.producer_id,
@@ -412,9 +410,7 @@ def _record_text(entry: Entry, width: int) -> str:
         words.append(entry["type"])
     words += [f"{name} {_shorten(entry[name], width)}" for name in ("key", "value") if name in entry]
     if "headers" in entry:
-        words.append(
-            "headers " + ", ".join(f"{name}={_shorten(text, width)}" for name, text in entry["headers"])
-        )
+        words.append("headers " + ", ".join(f"{name}={_shorten(text, width)}" for name, text in entry["headers"]))
     if "undecodable" in entry:
         words.append(f"({entry['undecodable']})")
     return "  ".join(words)

@@ -42,9 +42,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="set a property, over the file's; may be repeated",
     )
-    parser.add_argument(
-        "--port", type=int, metavar="PORT", help="port of the development node (0 picks a free one)"
-    )
+    parser.add_argument("--port", type=int, metavar="PORT", help="port of the development node (0 picks a free one)")
     parser.add_argument(
         "--data-dir", metavar="DIR", help="data directory of the development node (default ./kbroker-data)"
     )
@@ -130,9 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
 def set_up_logging(level: str) -> None:
     """Records to standard error, one line each: time, level, where, text."""
     handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter(
-        "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S"
-    )
+    formatter = logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -25,9 +25,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of one of the commands."""
     if command == "random-uuid":
         return
-    parser.add_argument(
-        "-c", "--config", type=Path, required=True, metavar="FILE", help="Kafka's server.properties"
-    )
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="Kafka's server.properties")
     if command == "info":
         return
     parser.add_argument("-t", "--cluster-id", required=True, metavar="ID", help="see kbroker random-uuid")
@@ -84,9 +82,7 @@ def _format(config: BrokerConfig, arguments: argparse.Namespace) -> list[str]:
     from kbroker.raft_metadata.storage import format_log_dirs
 
     if not arguments.cluster_id.strip() or not arguments.cluster_id.isascii():
-        raise FatalError(
-            f"--cluster-id {arguments.cluster_id!r}: expected an id as kbroker random-uuid prints it"
-        )
+        raise FatalError(f"--cluster-id {arguments.cluster_id!r}: expected an id as kbroker random-uuid prints it")
     dynamic = not config.controller_quorum_voters
     chooses = arguments.standalone or arguments.initial_controllers is not None
     if not dynamic and chooses:
@@ -121,9 +117,7 @@ def _format(config: BrokerConfig, arguments: argparse.Namespace) -> list[str]:
 def format_if_needed(config: BrokerConfig) -> None:
     """Make a development node's directories ready, as a cluster of one, if they are not yet."""
     directories = sorted({*config.log_dirs, config.metadata_log_dir})
-    ready = [
-        directory for directory in directories if os.path.exists(os.path.join(directory, _META_PROPERTIES))
-    ]
+    ready = [directory for directory in directories if os.path.exists(os.path.join(directory, _META_PROPERTIES))]
     if len(ready) == len(directories):
         return
     from kbroker.log.checkpoints import read_meta_properties
@@ -166,9 +160,7 @@ def _feature_levels(features: list[str], release: str | None, *, dynamic: bool) 
         if not equals or not level.isascii() or not level.isdigit():
             raise FatalError(f"--feature {feature}: expected NAME=LEVEL, for example metadata.version=30")
         if name in levels:
-            raise FatalError(
-                f"--feature {feature}: {name} is given more than once, or by --release-version too"
-            )
+            raise FatalError(f"--feature {feature}: {name} is given more than once, or by --release-version too")
         levels[name] = int(level)
     kraft = levels.pop(KRAFT_VERSION, None)
     if kraft is not None and kraft != int(dynamic):
@@ -212,9 +204,7 @@ def _info(config: BrokerConfig) -> int:
     problems: list[str] = []
     for directory in directories:
         if not os.path.isdir(directory):
-            problems.append(
-                f"{directory} {'is not a directory' if os.path.exists(directory) else 'does not exist'}"
-            )
+            problems.append(f"{directory} {'is not a directory' if os.path.exists(directory) else 'does not exist'}")
             continue
         present.append(directory)
         try:
@@ -233,9 +223,7 @@ def _info(config: BrokerConfig) -> int:
     _print_list("Found log director" + ("y" if len(present) == 1 else "ies"), present)
     for directory, properties in found.items():
         directory_id = (
-            ""
-            if properties.directory_id is None
-            else f"directory.id={uuid_to_str(properties.directory_id)}, "
+            "" if properties.directory_id is None else f"directory.id={uuid_to_str(properties.directory_id)}, "
         )
         print(
             f"Found metadata in {directory}: {{cluster.id={properties.cluster_id}, {directory_id}"

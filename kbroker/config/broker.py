@@ -465,8 +465,7 @@ BROKER_CONFIGS = ConfigDef(
             LIST,
             "PLAINTEXT://:9092",
             HIGH,
-            "Addresses to listen on, `NAME://host:port` each; an empty host means all interfaces, port 0 a "
-            "free one.",
+            "Addresses to listen on, `NAME://host:port` each; an empty host means all interfaces, port 0 a free one.",
             validator=ListOf(may_be_empty=False),
             update_mode=PER_BROKER,
         ),
@@ -586,8 +585,7 @@ BROKER_CONFIGS = ConfigDef(
             LONG,
             "30000",
             LOW,
-            "How long a broker tries to tell the controller of a failed directory before it stops, in "
-            "milliseconds.",
+            "How long a broker tries to tell the controller of a failed directory before it stops, in milliseconds.",
             validator=Range(1),
         ),
         ConfigKey(

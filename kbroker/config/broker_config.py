@@ -230,8 +230,7 @@ class BrokerConfig:
         low, high = topic_defaults["min.compaction.lag.ms"], topic_defaults["max.compaction.lag.ms"]
         if low > high:
             raise FatalError(
-                f"log.cleaner.min.compaction.lag.ms ({low}) is greater than"
-                f" log.cleaner.max.compaction.lag.ms ({high})"
+                f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})"
             )
         known = BROKER_CONFIGS
         config = cls(
@@ -241,9 +240,7 @@ class BrokerConfig:
                 "raw": raw,
                 "values": values,
                 "unknown": tuple(sorted(name for name in raw if name not in known)),
-                "without_effect": tuple(
-                    sorted(name for name in raw if name in known and known[name].no_effect)
-                ),
+                "without_effect": tuple(sorted(name for name in raw if name in known and known[name].no_effect)),
                 "_defaults_for_topics": topic_defaults,
             }
         )
@@ -335,9 +332,7 @@ def _derive(raw: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
     protocols = parse_security_protocol_map(values["listener.security.protocol.map"])
     if "listener.security.protocol.map" not in raw:
         # Controller listeners are plaintext unless a secure one is in use: then each must be spelled out.
-        names = {entry.partition(":")[0].strip().upper() for entry in values["listeners"]} | set(
-            controller_names
-        )
+        names = {entry.partition(":")[0].strip().upper() for entry in values["listeners"]} | set(controller_names)
         if not names & {"SSL", "SASL_SSL", "SASL_PLAINTEXT"}:
             protocols |= dict.fromkeys(controller_names, "PLAINTEXT")
     for entry in values["listeners"]:
@@ -380,9 +375,7 @@ def _advertised_controller_listeners(
 ) -> tuple[Listener, ...]:
     """In the order of ``controller.listener.names`` (KafkaConfig.effectiveAdvertisedControllerListeners)."""
     chosen: list[Listener] = []
-    explicit = (
-        {entry.name: entry for entry in advertised} if values["advertised.listeners"] is not None else {}
-    )
+    explicit = {entry.name: entry for entry in advertised} if values["advertised.listeners"] is not None else {}
     bound = {entry.name: entry for entry in listeners}
     for position, name in enumerate(names):
         if name in explicit:
@@ -400,16 +393,12 @@ def _advertised_controller_listeners(
     return tuple(chosen)
 
 
-def _inter_broker_listener(
-    raw: Mapping[str, str], values: Mapping[str, Any], protocols: Mapping[str, str]
-) -> str:
+def _inter_broker_listener(raw: Mapping[str, str], values: Mapping[str, Any], protocols: Mapping[str, str]) -> str:
     name = values["inter.broker.listener.name"]
     if name is None:
         return str(values["security.inter.broker.protocol"])
     if "security.inter.broker.protocol" in raw:
-        raise FatalError(
-            "only one of inter.broker.listener.name and security.inter.broker.protocol may be set"
-        )
+        raise FatalError("only one of inter.broker.listener.name and security.inter.broker.protocol may be set")
     if name.upper() not in protocols:
         raise FatalError(f"inter.broker.listener.name: {name} is not in listener.security.protocol.map")
     return str(name.upper())
@@ -434,14 +423,10 @@ def _check(config: BrokerConfig) -> None:
 
     values = config.values
     topic = config.topic_defaults()
-    require(
-        values["broker.id"] == values["node.id"], "node.id and broker.id must be the same when both are set"
-    )
+    require(values["broker.id"] == values["node.id"], "node.id and broker.id must be the same when both are set")
     require(topic["segment.ms"] >= 1, "log.roll.ms must be at least 1")
     require(topic["segment.jitter.ms"] >= 0, "log.roll.jitter.ms must be at least 0")
-    require(
-        topic["retention.ms"] == -1 or topic["retention.ms"] >= 1, "log.retention.ms must be -1 or at least 1"
-    )
+    require(topic["retention.ms"] == -1 or topic["retention.ms"] >= 1, "log.retention.ms must be -1 or at least 1")
     require(
         config.log_cleaner_dedupe_buffer_size > 1024 * 1024 * config.log_cleaner_threads,
         "log.cleaner.dedupe.buffer.size must be more than 1 MiB for each of log.cleaner.threads",
@@ -455,8 +440,7 @@ def _check(config: BrokerConfig) -> None:
         "replica.lag.time.max.ms must be at least replica.fetch.wait.max.ms",
     )
     require(
-        config.queued_max_request_bytes <= 0
-        or config.queued_max_request_bytes >= config.socket_request_max_bytes,
+        config.queued_max_request_bytes <= 0 or config.queued_max_request_bytes >= config.socket_request_max_bytes,
         "queued.max.request.bytes must be at least socket.request.max.bytes",
     )
     require(
@@ -482,8 +466,7 @@ def _check_quorum(config: BrokerConfig) -> None:
     if not config.is_controller:
         if config.node_id in voters:
             raise FatalError(
-                f"controller.quorum.voters must not contain node.id {config.node_id},"
-                " as process.roles has only broker"
+                f"controller.quorum.voters must not contain node.id {config.node_id}, as process.roles has only broker"
             )
         if config.controller_quorum_auto_join_enable:
             raise FatalError("controller.quorum.auto.join.enable needs the role controller in process.roles")
@@ -497,17 +480,13 @@ def _check_listeners(config: BrokerConfig) -> None:
         if missing:
             raise FatalError(f"controller.listener.names: {missing[0]} is not among listeners")
         if not config.is_broker and len(config.controller_listeners) != len(config.listeners):
-            raise FatalError(
-                "listeners may only name controller.listener.names when process.roles is controller"
-            )
+            raise FatalError("listeners may only name controller.listener.names when process.roles is controller")
     else:
         if config.controller_listeners:
             raise FatalError("listeners must not name controller.listener.names when process.roles is broker")
         for name in config.controller_listener_names:
             if name not in config.listener_security_protocol_map:
-                raise FatalError(
-                    f"controller.listener.names: {name} is not in listener.security.protocol.map"
-                )
+                raise FatalError(f"controller.listener.names: {name} is not in listener.security.protocol.map")
     if config.is_broker:
         if not advertised:
             raise FatalError("listeners: a broker needs a listener that is not in controller.listener.names")
@@ -524,6 +503,4 @@ def _check_listeners(config: BrokerConfig) -> None:
             )
     for listener in (*config.advertised_listeners, *config.advertised_controller_listeners):
         if listener.host == "0.0.0.0":
-            raise FatalError(
-                "advertised.listeners cannot be 0.0.0.0, which nobody can connect to: give a real address"
-            )
+            raise FatalError("advertised.listeners cannot be 0.0.0.0, which nobody can connect to: give a real address")

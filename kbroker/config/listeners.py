@@ -55,9 +55,7 @@ def parse_security_protocol_map(text: str) -> dict[str, str]:
     return result
 
 
-def parse_listeners(
-    property_name: str, entries: Iterable[str], protocols: Mapping[str, str]
-) -> list[Listener]:
+def parse_listeners(property_name: str, entries: Iterable[str], protocols: Mapping[str, str]) -> list[Listener]:
     """The listeners of ``listeners`` or ``advertised.listeners``; names become upper case as in Kafka."""
     result: list[Listener] = []
     for entry in entries:
@@ -74,9 +72,7 @@ def parse_listeners(
         result.append(Listener(name, host, port, protocols[name]))
     names = [listener.name for listener in result]
     if len(set(names)) != len(names):
-        raise FatalError(
-            f"{property_name}: each listener must have a different name: {','.join(map(str, result))}"
-        )
+        raise FatalError(f"{property_name}: each listener must have a different name: {','.join(map(str, result))}")
     return result
 
 

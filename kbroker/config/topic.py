@@ -90,8 +90,7 @@ TOPIC_CONFIGS = ConfigDef(
             LONG,
             "9223372036854775807",
             MEDIUM,
-            "Number of records after which a partition is flushed to disk; by default left to the "
-            "operating system.",
+            "Number of records after which a partition is flushed to disk; by default left to the operating system.",
             validator=Range(1),
         ),
         ConfigKey(
@@ -99,8 +98,7 @@ TOPIC_CONFIGS = ConfigDef(
             LONG,
             "9223372036854775807",
             MEDIUM,
-            "Milliseconds after which unflushed records are flushed to disk; by default left to the "
-            "operating system.",
+            "Milliseconds after which unflushed records are flushed to disk; by default left to the operating system.",
             validator=Range(0),
         ),
         ConfigKey(
@@ -174,8 +172,7 @@ TOPIC_CONFIGS = ConfigDef(
             LONG,
             "3600000",
             MEDIUM,
-            "How far a record's timestamp may lie ahead of the broker's clock, in milliseconds; only for "
-            "CreateTime.",
+            "How far a record's timestamp may lie ahead of the broker's clock, in milliseconds; only for CreateTime.",
             validator=Range(0),
         ),
         ConfigKey(
@@ -183,8 +180,7 @@ TOPIC_CONFIGS = ConfigDef(
             LONG,
             "9223372036854775807",
             MEDIUM,
-            "How far a record's timestamp may lie behind the broker's clock, in milliseconds; only for "
-            "CreateTime.",
+            "How far a record's timestamp may lie behind the broker's clock, in milliseconds; only for CreateTime.",
             validator=Range(0),
         ),
         ConfigKey(
@@ -302,8 +298,7 @@ TOPIC_CONFIGS = ConfigDef(
             BOOLEAN,
             "false",
             MEDIUM,
-            "Let a replica that is out of sync become leader when no other is left, at the price of lost "
-            "records.",
+            "Let a replica that is out of sync become leader when no other is left, at the price of lost records.",
         ),
     ],
 )

@@ -59,9 +59,7 @@ def validate_topic_config(name: str, value: str | None) -> Any:
     return parsed
 
 
-def validate_topic_configs(
-    overrides: Mapping[str, str | None], broker: Mapping[str, Any] | None = None
-) -> None:
+def validate_topic_configs(overrides: Mapping[str, str | None], broker: Mapping[str, Any] | None = None) -> None:
     """Judge all of a topic's own properties, each alone and together; raises :class:`InvalidConfig`.
 
     ``broker`` is ``BrokerConfig.values``, for defaults that one property is compared with.

@@ -12,9 +12,7 @@ from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch
 
 
-def entries(
-    capsys: pytest.CaptureFixture[str], path: Path, *options: str
-) -> tuple[int, list[dict[str, Any]]]:
+def entries(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
     code = main(["dump-log", "--json", *options, str(path)])
     return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -24,9 +22,7 @@ def segment(tmp_path: Path) -> Path:
     (tmp_path / "orders-0").mkdir()
     path = tmp_path / "orders-0" / f"{0:020d}.log"
     path.write_bytes(
-        build_batch(
-            [Record(0, 1000, b"k", "zwölf\n".encode(), (("h", b"\x00\xff"),)), Record(1, 1001, None, None)]
-        )
+        build_batch([Record(0, 1000, b"k", "zwölf\n".encode(), (("h", b"\x00\xff"),)), Record(1, 1001, None, None)])
         + build_batch([Record(2, 2000, b"a", b"b")], base_offset=2, compression=CompressionType.LZ4)
     )
     return path
@@ -37,9 +33,7 @@ def test_a_segment(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert [entry["kind"] for entry in found] == ["batch", "record", "record", "batch", "record"]
     assert found[0]["base_offset"] == 0 and found[0]["last_offset"] == 1 and found[0]["crc_ok"]
-    assert (
-        found[1]["key"] == "k" and found[1]["value"] == "zwölf\n" and found[1]["headers"] == [["h", "0x00ff"]]
-    )
+    assert found[1]["key"] == "k" and found[1]["value"] == "zwölf\n" and found[1]["headers"] == [["h", "0x00ff"]]
     assert found[2]["key"] is None and found[2]["value"] is None
     assert found[3]["compression"] == "lz4" and found[3]["position"] == found[0]["size"]
     assert entries(capsys, segment, "--batches")[1] == [found[0], found[3]]

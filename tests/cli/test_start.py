@@ -202,9 +202,7 @@ def test_several_listeners_and_a_warning(tmp_path: Path) -> None:
 
 def test_a_controller_listener_is_added_for_development() -> None:
     properties = {"listeners": "PLAINTEXT://:1", "controller.listener.names": "CONTROLLER"}
-    assert (
-        with_controller_listener(dict(properties))["listeners"] == "PLAINTEXT://:1,CONTROLLER://127.0.0.1:0"
-    )
+    assert with_controller_listener(dict(properties))["listeners"] == "PLAINTEXT://:1,CONTROLLER://127.0.0.1:0"
     properties["listeners"] = "PLAINTEXT://:1,controller://:2"
     assert with_controller_listener(dict(properties)) == properties
 
@@ -228,7 +226,5 @@ def test_nothing_heavy_is_imported_for_help() -> None:
         "except SystemExit: pass\n"
         "print([name for name in ('trio', 'construct', 'asyncio', 'kbroker.wire') if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ)
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
     assert done.stdout.splitlines()[-1] == "[]"

@@ -60,9 +60,7 @@ def test_format_and_info(config_file: Path, tmp_path: Path, capsys: pytest.Captu
     )
 
 
-def test_info_tells_what_is_wrong(
-    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_info_tells_what_is_wrong(config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a").mkdir()
     code, out, _ = run(capsys, "info", "-c", str(config_file))
     assert code == 1

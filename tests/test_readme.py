@@ -1,0 +1,121 @@
+"""Every fenced block of the README is run, against a node started as the README says."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import find_kafka_home
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text("utf-8")
+RECIPES = re.findall(r"^### ([^\n]+)\n|^```(python|sh)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def recipes() -> Iterator[tuple[str, str, str]]:
+    """(title of the section, language, text)."""
+    title = ""
+    for heading, language, text in RECIPES:
+        title = heading or title
+        if language:
+            yield title, language, text
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, dict[str, str]]]:
+    """Directory of a node that was started in it, its address, and the environment of a user."""
+    directory = tmp_path_factory.mktemp("readme")
+    commands = directory / "bin"
+    commands.mkdir()
+    # The command as pip would install it, for a clone whose package is not installed.
+    (commands / "kbroker").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
+    (commands / "kbroker").chmod(0o755)
+    kafka = find_kafka_home()
+    if kafka is not None:
+        topics = f'#!/bin/sh\nexec java -Xmx128M -cp "{kafka}/libs/*" org.apache.kafka.tools.TopicCommand "$@" 2>&1\n'
+        (commands / "kafka-topics.sh").write_text(topics)
+        (commands / "kafka-topics.sh").chmod(0o755)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": os.pathsep.join([str(commands), os.environ["PATH"]])}
+    process = subprocess.Popen(
+        [str(commands / "kbroker"), "start", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=directory,
+        env=environment,
+    )
+    assert process.stdout is not None
+    try:
+        address = process.stdout.readline().split()[-1]
+        yield directory, address, environment
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("title", "language", "text"), list(recipes()), ids=lambda value: str(value)[:30].split("\n")[0]
+)
+def test_recipe(node: tuple[Path, str, dict[str, str]], title: str, language: str, text: str) -> None:
+    directory, address, environment = node
+    for module in re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE) if language == "python" else ():
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    for program in re.findall(r"^(?:.*\| )?([a-z-]+(?:\.sh)?) ", text, re.MULTILINE) if language == "sh" else ():
+        if shutil.which(program, path=environment["PATH"]) is None:
+            pytest.skip(f"{program} is not installed")
+    text = text.replace("127.0.0.1:9092", address)
+    path = directory / ("test_recipe.py" if language == "python" else "recipe.sh")
+    path.write_text(text)
+    if language == "sh":
+        command = ["sh", "-eu", str(path)]
+    elif "def test_" in text:
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "kbroker.pytest_plugin",
+            "--rootdir",
+            str(directory),
+        ]
+        command.append(str(path))
+    else:
+        command = [sys.executable, "-W", "error::DeprecationWarning:__main__", str(path)]
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_command_and_property_that_the_readme_names_exists() -> None:
+    from kbroker.cli import build_parser
+    from kbroker.config import BROKER_CONFIGS, TOPIC_CONFIGS
+
+    commands = set(re.findall(r"\bkbroker ([a-z]+(?:-[a-z]+)*) (?!is|in\b)", TEXT)) & {
+        "start", "format", "info", "random-uuid", "decode", "dump-log", "stop", "run",
+    }  # fmt: skip
+    for command in commands:
+        build_parser(command)
+        assert command in {"start", "format", "info", "random-uuid", "decode", "dump-log"}
+    for name in re.findall(r"^([a-z]+(?:\.[a-z]+)+)=|-o ([a-z]+(?:\.[a-z]+)+)=", TEXT, re.MULTILINE):
+        assert (name[0] or name[1]) in BROKER_CONFIGS or (name[0] or name[1]) in TOPIC_CONFIGS
+
+
+def test_every_make_target_that_the_readme_names_exists() -> None:
+    targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"(?:^ {4}|`)make ([a-z0-9-]+)", TEXT, re.MULTILINE)) <= set(targets)
+
+
+def test_every_page_that_the_readme_names_exists() -> None:
+    for name in re.findall(r"`(docs/[a-z_.-]+)`", TEXT):
+        assert (ROOT / name).is_file(), name
