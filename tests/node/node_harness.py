@@ -1,0 +1,229 @@
+"""A whole node inside the test's own event loop, and a client that speaks the protocol through its own codec."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from kbroker.config import BrokerConfig
+from kbroker.env import RealEnv
+from kbroker.handlers.registration import BOTH, registrations
+from kbroker.node.broker import Broker, run_broker
+from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.wire.compiler import decode
+from kbroker.wire.framing import FrameReader, request_parts
+from kbroker.wire.headers import decode_response_header
+from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.record_batch import Record, build_batch, iter_records, walk_headers
+from kbroker.wire.registry import API_KEYS
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
+ZERO = bytes(16)
+
+
+class Client:
+    """One connection. ``ask`` sends a request and decodes its response; ``send``/``receive`` do it by halves."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._reader = FrameReader(api_keys=None)
+        self._correlation_id = 0
+        self._asked: dict[int, tuple[int, int]] = {}
+
+    async def send(self, request: Any, version: int | None = None, client_id: str = "test") -> int:
+        """Send without waiting; the correlation id."""
+        key = type(request).api_key
+        if version is None:
+            version = registrations(BOTH)[key].versions.max
+        self._correlation_id += 1
+        self._asked[self._correlation_id] = (key, version)
+        parts = request_parts(key, version, self._correlation_id, client_id, request)
+        await self.stream.send_all(b"".join(bytes(part) for part in parts))  # type: ignore[arg-type]
+        return self._correlation_id
+
+    async def receive(self) -> tuple[int, Any]:
+        """The next response: correlation id and message. ``EOFError`` when the broker has closed."""
+        frame = await self.frame()
+        (correlation_id,) = (int.from_bytes(frame[:4], "big"),)
+        key, version = self._asked.pop(correlation_id)
+        _, offset = decode_response_header(key, version, frame)
+        return correlation_id, decode(API_KEYS[key].response, version, frame, offset)[0]
+
+    async def frame(self) -> bytes:
+        """The next response's bytes."""
+        while (frame := self._reader.next_frame()) is None:
+            data = await self.stream.receive_some(1 << 16)
+            if not data:
+                raise EOFError
+            self._reader.receive(data)
+        return bytes(frame)
+
+    async def ask(self, request: Any, version: int | None = None, client_id: str = "test") -> Any:
+        """Send and receive."""
+        await self.send(request, version, client_id)
+        return (await self.receive())[1]
+
+    async def closed(self) -> bool:
+        """Wait for the broker to close; false if it answers something instead."""
+        try:
+            return not await self.stream.receive_some(1)
+        except trio.BrokenResourceError:
+            return True
+
+
+class Node:
+    """What a test talks to."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    async def connect(self, listener: str = "PLAINTEXT") -> Client:
+        """A new connection."""
+        host, port = self.broker.ports[listener]
+        return Client(await trio.open_tcp_stream(host, port))
+
+    async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
+        """Create a topic; its id. ``retention_ms="1"`` stands for ``retention.ms=1``."""
+        client = await self.connect()
+        response = await client.ask(
+            CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(
+                        name=name,
+                        num_partitions=partitions,
+                        replication_factor=1,
+                        configs=[
+                            CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                            for key, value in configs.items()
+                        ],
+                    )
+                ],
+                timeout_ms=5000,
+            )
+        )
+        assert response.topics[0].error_code == 0, response
+        await client.stream.aclose()
+        return bytes(response.topics[0].topic_id)
+
+
+def batch(*values: bytes, timestamp: int = 1000, **options: Any) -> bytes:
+    """A batch of values without keys, a millisecond apart."""
+    return build_batch(
+        [Record(index, timestamp + index, None, value) for index, value in enumerate(values)], **options
+    )
+
+
+def produce_request(
+    topic: str,
+    records: bytes | None,
+    *,
+    partition: int = 0,
+    acks: int = -1,
+    topic_id: bytes = ZERO,
+    timeout_ms: int = 1000,
+) -> ProduceRequest:
+    """A request for one partition."""
+    view = None if records is None else memoryview(bytearray(records))
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            TopicProduceData(
+                name=topic,
+                topic_id=topic_id,
+                partition_data=[PartitionProduceData(index=partition, records=view)],
+            )
+        ],
+    )
+
+
+def fetch_request(
+    topic: str,
+    offsets: Sequence[tuple[int, int]] = ((0, 0),),
+    *,
+    topic_id: bytes = ZERO,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    partition_max_bytes: int = 1 << 20,
+    **options: Any,
+) -> FetchRequest:
+    """A request for (partition, offset) pairs of one topic."""
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        topics=[
+            FetchTopic(
+                topic=topic,
+                topic_id=topic_id,
+                partitions=[
+                    FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+                    for index, offset in offsets
+                ],
+            )
+        ],
+        **options,
+    )
+
+
+def values(records: Any) -> list[tuple[int, bytes]]:
+    """(offset, value) of the whole batches in a fetch response."""
+    found = []
+    data = bytes(records)
+    for position, _ in walk_headers(data):
+        found += [(record.offset, bytes(record.value or b"")) for record in iter_records(data, position)]
+    return found
+
+
+def configuration(path: Path, **more: str) -> BrokerConfig:
+    """A combined node on free ports."""
+    return BrokerConfig.from_properties(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+            "log.dirs": str(path / "data"),
+            "offsets.topic.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+    )
+
+
+@asynccontextmanager
+async def running_node(path: Path, *, env: RealEnv | None = None, **properties: str) -> AsyncIterator[Node]:
+    """Format ``path`` on first use and run a node on it; leaving stops it cleanly."""
+    config = configuration(path, **properties)
+    env = env or RealEnv(seed=1)
+    if not (path / "data" / "meta.properties").exists():
+        format_log_dirs(
+            env.disk,
+            config.log_dirs,
+            config.metadata_log_dir,
+            node_id=1,
+            cluster_id=CLUSTER_ID,
+            rng=random.Random(2),
+            now_ms=1_700_000_000_000,
+            standalone_listeners=[("CONTROLLER", "127.0.0.1", 9093)],
+        )
+    async with trio.open_nursery() as nursery:
+        yield Node(await nursery.start(run_broker, config, env))
+        nursery.cancel_scope.cancel()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run a test's coroutine with a limit that only a hang meets."""
+
+    async def limited() -> None:
+        with trio.fail_after(30):
+            await test()
+
+    trio.run(limited)

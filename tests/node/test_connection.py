@@ -1,0 +1,338 @@
+"""Bytes on a socket, good and bad: order of replies, limits, and what a bad client can and cannot do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from pathlib import Path
+
+import pytest
+import trio
+from node_harness import batch, fetch_request, produce_request, run, running_node, values
+
+from kbroker.env import RealEnv
+from kbroker.errors import ErrorCode
+from kbroker.node.connection import Connection
+from kbroker.wire.compiler import decode
+from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.wire.messages.metadata import MetadataRequest
+
+SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
+
+
+def test_what_is_registered_is_advertised_on_its_listener(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            answer = await client.ask(ApiVersionsRequest(**SOFTWARE))
+            ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+            assert answer.error_code == 0
+            assert ranges[0] == (0, 13), "librdkafka needs Produce 0 to be advertised"
+            assert ranges[1] == (4, 18)
+            assert ranges[18] == (0, 4)
+            assert "metadata.version" in {feature.name for feature in answer.finalized_features}
+            assert 0 in {feature.min_version for feature in answer.supported_features}
+            answer = await client.ask(ApiVersionsRequest(**SOFTWARE), 3)
+            assert 0 not in {feature.min_version for feature in answer.supported_features}
+            controller = await node.connect("CONTROLLER")
+            answer = await controller.ask(ApiVersionsRequest(**SOFTWARE))
+            keys = {api.api_key for api in answer.api_keys}
+            assert 18 in keys
+            assert 0 not in keys
+            await controller.send(fetch_request("t"), 12)
+            assert await controller.closed() or 1 in keys
+
+    run(test)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            for version in (5, 99, -1, 32767):
+                payload = struct.pack(">hhih", 18, version, 77, -1) + b"\0\1\1\0"
+                await client.stream.send_all(struct.pack(">i", len(payload)) + payload)
+                frame = await client.frame()
+                assert frame[:4] == struct.pack(">i", 77)
+                answer, _ = decode(ApiVersionsResponse, 0, frame, 4)
+                assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+                assert [(a.api_key, a.min_version, a.max_version) for a in answer.api_keys] == [(18, 0, 4)]
+            assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", ["", "with space", "-x"])
+def test_a_bad_software_name_is_refused_and_the_connection_lives(tmp_path: Path, name: str) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            bad = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+            assert (await client.ask(bad)).error_code == ErrorCode.INVALID_REQUEST
+            assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS"),
+        (struct.pack(">ihhi", 100, 999, 0, 1), "999"),
+        (struct.pack(">i", -5) + bytes(10), "frame"),
+        (struct.pack(">i", 1 << 30) + bytes(10), "limit"),
+        (struct.pack(">ihhih", 10, 0, 2, 1, -1), "version 2"),
+        (struct.pack(">ihhih", 10, 3, 5, 1, -1), "MetadataRequest"),
+        (struct.pack(">ihhih", 14, 3, 5, 1, -1) + struct.pack(">i", 0x7FFFFFFF), "do not fit"),
+    ],
+)
+def test_nonsense_ends_its_own_connection_with_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, told: str
+) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            bystander = await node.connect()
+            bad = await node.connect()
+            with caplog.at_level(logging.INFO, "kbroker.node.connection"):
+                await bad.stream.send_all(data)
+                assert await bad.closed()
+                assert (await bystander.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            lines = [record.getMessage() for record in caplog.records if record.name == "kbroker.node.connection"]
+            assert len(lines) == 1, lines
+            assert told in lines[0]
+
+    run(test)
+
+
+def test_requests_byte_by_byte_and_many_at_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            sent = [await client.send(produce_request("t", batch(b"x")), 9) for _ in range(100)]
+            sent.append(await client.send(MetadataRequest(topics=[]), 9))
+            sent.append(await client.send(fetch_request("t"), 12))
+            received = [await client.receive() for _ in sent]
+            assert [correlation_id for correlation_id, _ in received] == sent
+            assert [r.responses[0].partition_responses[0].base_offset for _, r in received[:100]] == [*range(100)]
+            assert len(values(received[-1][1].responses[0].partitions[0].records)) == 100
+            payload = struct.pack(">hhih", 18, 0, 5, -1)
+            for byte in struct.pack(">i", len(payload)) + payload:
+                await client.stream.send_all(bytes([byte]))
+            assert (await client.frame())[:4] == struct.pack(">i", 5)
+
+    run(test)
+
+
+@pytest.mark.parametrize("use_sendfile", [True, False])
+def test_records_come_out_as_they_went_in(tmp_path: Path, use_sendfile: bool) -> None:
+    """With ``os.sendfile``, and with what stands in for it where there is none."""
+
+    async def test() -> None:
+        env = RealEnv(seed=1, use_sendfile=use_sendfile)
+        async with running_node(tmp_path, env=env) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            sent = [os.urandom(100_000) for _ in range(40)]
+            for value in sent:
+                answer = await client.ask(produce_request("t", batch(value)), 9)
+                assert answer.responses[0].partition_responses[0].error_code == 0
+            got: list[tuple[int, bytes]] = []
+            while len(got) < len(sent):
+                answer = await client.ask(fetch_request("t", [(0, len(got))], partition_max_bytes=1_500_000), 12)
+                got += values(answer.responses[0].partitions[0].records)
+            assert got == list(enumerate(sent))
+
+    run(test)
+
+
+def test_a_reader_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            for _ in range(20):
+                await client.ask(produce_request("t", batch(os.urandom(900_000))), 9)
+            stuck = await node.connect()
+            for _ in range(20):
+                await stuck.send(fetch_request("t", partition_max_bytes=50 << 20), 12)
+            for _ in range(10):
+                assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            got = [await stuck.receive() for _ in range(20)]
+            assert all(len(answer.responses[0].partitions[0].records) > 17_000_000 for _, answer in got)
+
+    run(test)
+
+
+def test_a_client_that_leaves_takes_its_waiting_fetch_with_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            purgatory = node.broker.replica_manager.purgatory
+            client = await node.connect()
+            await client.send(fetch_request("t", max_wait_ms=1_000_000_000), 12)
+            while not purgatory.fetch_watch_count:
+                await trio.sleep(0.001)
+            await client.stream.aclose()
+            while purgatory.fetch_watch_count:
+                await trio.sleep(0.001)
+
+    run(test)
+
+
+def test_a_handler_that_fails_is_logged_and_the_node_lives(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            services = node.broker.services
+            producer_ids, services.producer_ids = services.producer_ids, None
+            from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+
+            request = InitProducerIdRequest(transactional_id=None)
+            assert (await client.ask(request, 5)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            services.producer_ids = producer_ids
+            assert (await client.ask(request, 5)).error_code == 0
+            assert any(record.exc_info for record in caplog.records)
+
+    run(test)
+
+
+def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path, max_connections_per_ip="3") as node:
+            clients = [await node.connect() for _ in range(3)]
+            for client in clients:
+                assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            assert await (await node.connect()).closed()
+            await clients[0].stream.aclose()
+            while node.broker.listeners[0].connection_count == 3:
+                await trio.sleep(0.001)
+            assert (await (await node.connect()).ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+
+    run(test)
+
+
+def test_the_housekeeper_ends_the_idle_the_silent_and_the_slow(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path, connections_max_idle_ms="600000") as node:
+            listener = node.broker.listeners[0]
+            idle, silent, slow, waiting = [await node.connect() for _ in range(4)]
+            await node.create_topic("t")
+            for client in (idle, slow, waiting):
+                await client.ask(ApiVersionsRequest(**SOFTWARE))
+            await slow.stream.send_all(struct.pack(">ihhi", 1000, 3, 9, 1))
+            await waiting.send(fetch_request("t", max_wait_ms=3_000_000), 12)
+            while not node.broker.replica_manager.purgatory.fetch_watch_count:
+                await trio.sleep(0.001)
+            now = trio.current_time()
+            for seconds in range(0, 44, 4):
+                listener.sweep(now + seconds)
+            assert await silent.closed(), "no request at all within the limit of the first frame"
+            assert await slow.closed(), "half a request for longer than the limit of a frame"
+            assert (await idle.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            listener.sweep(now + 50)
+            listener.sweep(now + 700)
+            assert await idle.closed()
+
+    run(test)
+
+
+def test_a_busy_connection_gives_way(tmp_path: Path) -> None:
+    """However many requests one client has in flight, another gets its turn between them."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            busy, other = await node.connect(), await node.connect()
+            await other.ask(ApiVersionsRequest(**SOFTWARE))
+            request = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+            async with trio.open_nursery() as nursery:
+
+                async def flood() -> None:
+                    while True:
+                        await busy.stream.send_all(request * 1000)
+
+                async def swallow() -> None:
+                    while True:
+                        await busy.stream.receive_some(1 << 20)
+
+                nursery.start_soon(flood)
+                nursery.start_soon(swallow)
+                for _ in range(20):
+                    await other.ask(ApiVersionsRequest(**SOFTWARE))
+                nursery.cancel_scope.cancel()
+
+    run(test)
+
+
+def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
+    """A cold region is read in a thread before it is sent."""
+    cold: list[int] = []
+
+    class ColdEnv(RealEnv):
+        def in_memory(self, fd: int, position: int, length: int) -> bool:
+            return False
+
+        def read_ahead(self, fd: int, position: int, length: int) -> None:
+            cold.append(length)
+            super().read_ahead(fd, position, length)
+
+    async def test() -> None:
+        async with running_node(tmp_path, env=ColdEnv(seed=1)) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            await client.ask(produce_request("t", batch(b"v")), 9)
+            answer = await client.ask(fetch_request("t"), 12)
+            assert values(answer.responses[0].partitions[0].records) == [(0, b"v")]
+
+    run(test)
+    assert sum(cold) > 0
+
+
+def test_connections_have_slots_of_delayed_replies_in_order() -> None:
+    """A delayed reply holds back the later ones, and completing it releases them together."""
+    from kbroker.handlers.context import DelayedResponse
+    from kbroker.node.connection import MemoryBudget
+    from kbroker.wire.messages.heartbeat import HeartbeatResponse
+
+    sent = bytearray()
+
+    class FakeStream:
+        peer = local = ("test", 1)
+
+        def send(self, data: bytes) -> int:
+            sent.extend(data)
+            return len(data)
+
+        def sendmsg(self, buffers: list[bytes]) -> int:
+            return sum(self.send(buffer) for buffer in buffers)
+
+        recv_into = wait_readable = wait_writable = sendfile = None
+
+        def close(self) -> None: ...
+
+    async def test() -> None:
+        connection = Connection(
+            FakeStream(),  # type: ignore[arg-type]
+            services=None,  # type: ignore[arg-type]
+            table={},
+            listener_name="L",
+            is_controller=False,
+            max_frame_bytes=1000,
+            start_soon=lambda *_: None,
+            budget=MemoryBudget(1 << 20),
+        )
+        delayed = [DelayedResponse(), DelayedResponse()]
+        await connection._delay(delayed[0], 12, 0, 1)
+        connection._reply(12, 0, 2, HeartbeatResponse())
+        await connection._delay(delayed[1], 12, 0, 3)
+        connection._reply(12, 0, 4, HeartbeatResponse())
+        delayed[1].complete(HeartbeatResponse())
+        assert not sent
+        delayed[0].complete(HeartbeatResponse())
+        assert [sent[at + 7] for at in range(0, len(sent), 10)] == [1, 2, 3, 4]
+
+    run(test)
