@@ -37,9 +37,6 @@ _Encoder = Callable[[Any], list[Part]]
 MAX_STRING: Final = 0x7FFF
 """Longest string in bytes, in either form, as in Kafka."""
 
-_SMALL_BUFFER: Final = 1 << 16
-"""Buffers up to this size are copied into ``bytes`` before decoding: reading ``bytes`` is faster."""
-
 _MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
 
 
@@ -198,7 +195,11 @@ class _Source:
 
 
 class _DecoderSource(_Source):
-    """Writes ``codec(buf, p) -> (message, p)``."""
+    """Writes ``codec(buf, p) -> (message, p)``.
+
+    Objects are made bare before their fields are read, so that values go from ``unpack_from`` to their slots
+    without a local variable or a call of ``__init__`` in between.
+    """
 
     def __init__(self, cls: type[Any], version: int) -> None:
         super().__init__(cls, version)
@@ -208,65 +209,70 @@ class _DecoderSource(_Source):
             more=continue_uvarint,
             skip=skip_tagged_fields,
             unpack_any=struct.unpack_from,
+            new=object.__new__,
         )
         self.pending: list[tuple[str, str]] = []
-        """Fixed-width values (format, variable) not yet read."""
+        """Fixed-width values (format, where to put it) not yet read."""
+        self.is_view = contains_records(cls, version)
+        """Whether ``buf`` is a ``memoryview`` (for records, which are not to be copied) or ``bytes``."""
 
     def source(self) -> str:
         self.lines = []
         self.indent = 1
-        if contains_records(self.cls, self.version):
+        if self.is_view:
             self.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
         else:
-            self.emit(f"if len(buf) < {_SMALL_BUFFER} and type(buf) is not bytes: buf = bytes(buf)")
+            # Reading ``bytes`` is so much faster that the copy pays.
+            self.emit("if type(buf) is not bytes: buf = bytes(buf)")
         self.emit("end = len(buf)")
         result = self.struct(self.cls)
         self.flush()
         self.emit(f"return {result}, p")
         return "def codec(buf, p):\n" + "\n".join(self.lines) + "\n"
 
-    def want(self, fmt: str, variable: str) -> None:
-        self.pending.append((fmt, variable))
+    def want(self, fmt: str, target: str) -> None:
+        self.pending.append((fmt, target))
 
     def flush(self) -> None:
         if not self.pending:
             return
-        name, size = self.struct_method("".join(fmt for fmt, _ in self.pending), "unpack")
-        targets = ", ".join(variable for _, variable in self.pending)
-        if len(self.pending) == 1:
-            targets += ","
-            if self.pending[0][0] == "B":
-                name, targets = "", self.pending[0][1]
-        self.emit(f"{targets} = {name}(buf, p)" if name else f"{targets} = buf[p]")
-        self.emit(f"p += {size}")
+        targets = ", ".join(target for _, target in self.pending)
+        if [fmt for fmt, _ in self.pending] == ["B"]:
+            self.emit(f"{targets} = buf[p]")
+            self.emit("p += 1")
+        else:
+            name, size = self.struct_method("".join(fmt for fmt, _ in self.pending), "unpack")
+            if len(self.pending) == 1:
+                targets += ","
+            self.emit(f"{targets} = {name}(buf, p)")
+            self.emit(f"p += {size}")
         self.pending = []
 
     def struct(self, cls: type[Any]) -> str:
-        """Emit the reading of all fields (some may still be pending); returns the constructing expression."""
-        values: list[str] = []
-        tagged: list[tuple[FieldSpec, str]] = []
+        """Emit the reading of all fields (some may still be pending); returns the object's variable."""
+        owner = self.fresh("o")
+        self.emit(f"{owner} = new({self.constant(cls.__name__, cls)})")
+        tagged: list[FieldSpec] = []
         for spec in struct_spec(cls).fields:
             if self.version not in spec.versions:
-                values.append(self.default_expression(spec))
+                self.emit(f"{owner}.{spec.name} = {self.default_expression(spec)}")
             elif self.version in spec.tagged:
-                variable = self.fresh("v")
-                tagged.append((spec, variable))
-                values.append(variable)
+                tagged.append(spec)
             else:
-                values.append(self.value(spec.type, self.version in spec.nullable, spec.name))
+                self.value(spec.type, self.version in spec.nullable, spec.name, f"{owner}.{spec.name}")
         if self.flexible:
             count = self.fresh("t")
             self.want("B", count)
             self.flush()
             if tagged:
-                self.tagged_fields(tagged, count)
+                self.tagged_fields(tagged, owner, count)
             else:
                 self.emit(f"if {count}: p = skip(buf, p, {count})")
-        return f"{self.constant(cls.__name__, cls)}({', '.join(values)})"
+        return owner
 
-    def tagged_fields(self, tagged: list[tuple[FieldSpec, str]], count: str) -> None:
-        for spec, variable in tagged:
-            self.emit(f"{variable} = {self.default_expression(spec)}")
+    def tagged_fields(self, tagged: list[FieldSpec], owner: str, count: str) -> None:
+        for spec in tagged:
+            self.emit(f"{owner}.{spec.name} = {self.default_expression(spec)}")
         self.emit(f"if {count}:")
         self.indent += 1
         self.emit(f"if {count} > {MAX_TAGGED_FIELDS}: raise W('more than 64 tagged fields in one struct')")
@@ -278,60 +284,56 @@ class _DecoderSource(_Source):
         self.emit(f"{stop} += p")
         self.emit(f"if {stop} > end: raise W('a tagged field ends beyond the frame')")
         keyword = "if"
-        for spec, variable in tagged:
+        for spec in tagged:
             self.emit(f"{keyword} {tag} == {spec.tag}:")
             keyword = "elif"
             self.indent += 1
-            nullable = self.version in spec.nullable
-            if nullable and spec.type.struct is not None:
+            target = f"{owner}.{spec.name}"
+            if self.version in spec.nullable and spec.type.struct is not None:
                 # A nullable struct inside a tag has a varint in front, not the byte that it has elsewhere.
                 present = self.fresh("n")
                 self.emit(f"{present}, p = uv(buf, p)")
-                self.emit(f"if not {present}: {variable} = None")
+                self.emit(f"if not {present}: {target} = None")
                 self.emit("else:")
                 self.indent += 1
-                value = self.value(spec.type, False, spec.name)
+                self.value(spec.type, False, spec.name, target)
                 self.flush()
-                self.emit(f"{variable} = {value}")
                 self.indent -= 1
             else:
-                value = self.value(spec.type, nullable, spec.name)
+                self.value(spec.type, self.version in spec.nullable, spec.name, target)
                 self.flush()
-                self.emit(f"{variable} = {value}")
             self.emit(f"if p != {stop}: raise W('tagged field {spec.name} does not fill its size')")
             self.indent -= 1
         self.emit(f"else: p = {stop}")
         self.indent -= 2
 
-    def value(self, type_spec: TypeSpec, nullable: bool, name: str) -> str:
-        """Emit the reading of one value; returns the expression that holds it."""
+    def value(self, type_spec: TypeSpec, nullable: bool, name: str, target: str) -> None:
+        """Emit the reading of one value into ``target``; it may still be pending afterwards."""
         fixed = FIXED_FORMATS.get(type_spec.name)
         if fixed is not None:
-            variable = self.fresh("v")
-            self.want(fixed, variable)
-            return variable
-        if type_spec.struct is not None:
-            if not nullable:
-                return self.struct(type_spec.struct)
-            return self.nullable_struct(type_spec.struct)
-        if type_spec.element is not None:
-            return self.array(type_spec.element, nullable, name)
-        return self.blob(type_spec.name, nullable, name)
+            self.want(fixed, target)
+        elif type_spec.struct is not None:
+            if nullable:
+                self.nullable_struct(type_spec.struct, target)
+            else:
+                self.emit(f"{target} = {self.struct(type_spec.struct)}")
+        elif type_spec.element is not None:
+            self.array(type_spec.element, nullable, name, target)
+        else:
+            self.blob(type_spec.name, nullable, name, target)
 
-    def nullable_struct(self, cls: type[Any]) -> str:
-        present, variable = self.fresh("n"), self.fresh("v")
+    def nullable_struct(self, cls: type[Any], target: str) -> None:
+        present = self.fresh("n")
         self.want("b", present)
         self.flush()
-        self.emit(f"if {present} < 0: {variable} = None")
+        self.emit(f"if {present} < 0: {target} = None")
         self.emit("else:")
         self.indent += 1
-        value = self.struct(cls)
+        self.emit(f"{target} = {self.struct(cls)}")
         self.flush()
-        self.emit(f"{variable} = {value}")
         self.indent -= 1
-        return variable
 
-    def length(self, fmt: str, name: str, variable: str, nullable: bool) -> str:
+    def length(self, fmt: str, name: str, target: str, nullable: bool) -> str:
         """Emit the reading of a length, and the branch for null; leaves the ``else`` branch open.
 
         In a flexible version the length read is one more than the real one, zero for null.
@@ -340,38 +342,38 @@ class _DecoderSource(_Source):
         self.want("B" if self.flexible else fmt, n)
         self.flush()
         if self.flexible:
-            self.emit(f"if {n} > 127: {n}, p = more(buf, p, {n})")
+            self.emit(f"if {n} > 127:")
+            self.emit(f" {n}, p = more(buf, p, {n})")
+            if fmt == "h":
+                self.emit(f" if {n} > {MAX_STRING + 1}: raise W('{name} is longer than 32767 bytes')")
             self.emit(f"if not {n}:")
         else:
             self.emit(f"if {n} < 0:")
         if nullable:
-            self.emit(f" {variable} = None")
+            self.emit(f" {target} = None")
         else:
             self.emit(f" raise W('{name} is null')")
         self.emit("else:")
         self.indent += 1
         return n
 
-    def blob(self, kind: str, nullable: bool, name: str) -> str:
-        variable, stop = self.fresh("v"), self.fresh("e")
-        n = self.length("h" if kind == "Str" else "i", name, variable, nullable)
+    def blob(self, kind: str, nullable: bool, name: str, target: str) -> None:
+        stop = self.fresh("e")
+        n = self.length("h" if kind == "Str" else "i", name, target, nullable)
         self.emit(f"{stop} = p + {n} - 1" if self.flexible else f"{stop} = p + {n}")
         self.emit(f"if {stop} > end: raise W('{name} ends beyond the frame')")
         if kind == "Str":
-            if self.flexible:
-                self.emit(f"if {n} > {MAX_STRING + 1}: raise W('{name} is longer than 32767 bytes')")
-            self.emit(f"{variable} = str(buf[p:{stop}], 'utf-8')")
-        elif kind == "Bytes":
-            self.emit(f"{variable} = bytes(buf[p:{stop}])")
+            text = f"str(buf[p:{stop}], 'utf-8')" if self.is_view else f"buf[p:{stop}].decode()"
+            self.emit(f"{target} = {text}")
+        elif kind == "Bytes" and self.is_view:
+            self.emit(f"{target} = bytes(buf[p:{stop}])")
         else:
-            self.emit(f"{variable} = buf[p:{stop}]")
+            self.emit(f"{target} = buf[p:{stop}]")
         self.emit(f"p = {stop}")
         self.indent -= 1
-        return variable
 
-    def array(self, element: TypeSpec, nullable: bool, name: str) -> str:
-        variable = self.fresh("v")
-        n = self.length("i", name, variable, nullable)
+    def array(self, element: TypeSpec, nullable: bool, name: str, target: str) -> None:
+        n = self.length("i", name, target, nullable)
         smallest = minimum_size(element, self.version, self.flexible)
         if smallest < 1:
             raise TypeError(f"{self.cls.__name__} v{self.version}: elements of {name} take no bytes")
@@ -381,20 +383,23 @@ class _DecoderSource(_Source):
         self.emit(f"if {n} > {left}: raise W(f'{name}: {{{n}}} elements do not fit into the frame')")
         fixed = FIXED_FORMATS.get(element.name)
         if fixed is not None and element.name != "UuidField":
-            self.emit(f"{variable} = list(unpack_any(f'>{{{n}}}{fixed}', buf, p)) if {n} else []")
+            self.emit(f"{target} = list(unpack_any(f'>{{{n}}}{fixed}', buf, p)) if {n} else []")
             self.emit(f"p += {smallest} * {n}" if smallest > 1 else f"p += {n}")
         else:
-            append = self.fresh("a")
-            self.emit(f"{variable} = []")
-            self.emit(f"{append} = {variable}.append")
+            items, append = self.fresh("v"), self.fresh("a")
+            self.emit(f"{target} = {items} = []")
+            self.emit(f"{append} = {items}.append")
             self.emit(f"for _ in range({n}):")
             self.indent += 1
-            value = self.value(element, False, name)
+            if element.struct is not None:
+                item = self.struct(element.struct)
+            else:
+                item = self.fresh("v")
+                self.value(element, False, name, item)
             self.flush()
-            self.emit(f"{append}({value})")
+            self.emit(f"{append}({item})")
             self.indent -= 1
         self.indent -= 1
-        return variable
 
 
 class _EncoderSource(_Source):
