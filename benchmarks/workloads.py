@@ -75,8 +75,8 @@ class Bench:
 
 
 def record_count(bench: Bench, size: int) -> int:
-    """About three to five seconds of produce; a fifth of that in a quick run."""
-    return bench.amount(800_000, 250_000) if size >= 1000 else bench.amount(4_000_000, 1_200_000)
+    """About three to five seconds of produce; less than half of that in a quick run."""
+    return bench.amount(1_000_000, 400_000) if size >= 1000 else bench.amount(5_000_000, 2_500_000)
 
 
 def stored_records(server: Server, topic: str, partitions: int) -> int:
