@@ -22,7 +22,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 from kbroker.types import ZERO_UUID, Part, Uuid
 
@@ -176,8 +176,7 @@ _TYPE_DEFAULTS: Final[dict[str, Any]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(NamedTuple):
     """One field of a declaration."""
 
     name: str
@@ -191,8 +190,7 @@ class FieldSpec:
     ignorable: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StructSpec:
+class StructSpec(NamedTuple):
     """A whole declaration.
 
     ``versions`` and ``flexible`` are those of the message; a struct takes them from where it is used.
