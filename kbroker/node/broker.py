@@ -141,7 +141,15 @@ class Broker:
         return None
 
     def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        return LogConfig.from_values(effective_topic_config(self.config, overrides))
+        return LogConfig.from_values(effective_topic_config(self.config, overrides, self._dynamic_configs()))
+
+    def _dynamic_configs(self) -> dict[str, str]:
+        """Broker properties that were set at run time, for this node or for all; its own win."""
+        driver = getattr(self, "driver", None)  # the logs are opened before there is one
+        if driver is None:
+            return {}
+        configs = driver.image.configs
+        return {**configs.for_broker(None), **configs.for_broker(self.config.node_id)}
 
     async def _serve(self, bound: Mapping[str, StreamListener], task_status: trio.TaskStatus[Broker]) -> None:
         config = self.config

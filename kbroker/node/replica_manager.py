@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
+_BROKER_RESOURCE = 4
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics that only the broker itself writes (and an admin client, as in Kafka)."""
@@ -123,7 +124,11 @@ class Partition:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"this broker does not lead {self.topic_partition}",
             )
-        if required_acks == -1 and not state.has_min_isr(self.config.min_insync_replicas):
+        if (
+            required_acks == -1
+            and self.config.min_insync_replicas > 1
+            and not state.has_min_isr(self.config.min_insync_replicas)
+        ):
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"the ISR of {self.topic_partition} has {len(state.isr)} members, "
@@ -132,14 +137,13 @@ class Partition:
         log = self._log
         if log is None or self.offline:
             log = self.log
-        size_before = log.size
         try:
             info = log.append_as_leader(records, state.leader_epoch, now_ms=now_ms)
         except OSError as error:
             self._manager.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
         if not info.duplicate:
-            self._manager.appended(self, log.log_end_offset, log.size - size_before)
+            self._manager.appended(self, log, len(records))
         return info
 
 
@@ -171,8 +175,8 @@ class ReplicaManager:
         self.log_manager = log_manager
         self.purgatory = Purgatory()
         self.partitions: dict[tuple[str, int], Partition] = {}
-        #: Set when something was appended or changed that the checkpoints on disk do not know.
-        self.dirty = trio.Event()
+        self._dirty = trio.Event()
+        self._is_dirty = False
         self._topic_log_config = topic_log_config
         self._high_watermarks: Mapping[TopicPartition, int] = {}
         self._image: Any = None
@@ -200,6 +204,11 @@ class ReplicaManager:
             topic = image.topics.by_id.get(topic_id)
             if topic is not None:
                 self._apply_topic(topic, image)
+        if any(resource.type == _BROKER_RESOURCE for resource in delta.changed_configs):
+            # A broker's properties are the defaults of every topic.
+            for name in image.topics.by_name:
+                self._apply_configs(name, image)
+            return
         for resource in delta.changed_configs:
             if resource.type == _TOPIC_RESOURCE:
                 self._apply_configs(resource.name, image)
@@ -278,7 +287,7 @@ class ReplicaManager:
         if partition.has_log or self.log_manager.get_log(tp) is not None:
             self.log_manager.delete_log(tp)
         partition.offline = True
-        self.dirty.set()
+        self.mark_dirty()
 
     # --- logs -------------------------------------------------------------------------------------------------
 
@@ -319,16 +328,34 @@ class ReplicaManager:
 
     # --- requests ---------------------------------------------------------------------------------------------
 
-    def appended(self, partition: Partition, log_end_offset: int, added_bytes: int) -> None:
+    def appended(self, partition: Partition, log: PartitionLog, added_bytes: int) -> None:
         """After an append: advance the high watermark, wake readers and producers of this partition."""
-        if partition.state.maybe_advance_high_watermark(log_end_offset):
-            log = partition.log
+        state = partition.state
+        if state.maybe_advance_high_watermark(log.log_end_offset):
             if log.first_unstable_offset is not None:
-                log.on_high_watermark_updated(partition.state.high_watermark)
+                log.on_high_watermark_updated(state.high_watermark)
+            key = partition.topic_partition
             purgatory = self.purgatory
-            purgatory.advanced(partition.topic_partition, added_bytes)
-            purgatory.high_watermark_moved(partition.topic_partition, partition.state.high_watermark)
-        self.dirty.set()
+            if key in purgatory.fetches:
+                purgatory.advanced(key, added_bytes)
+            if key in purgatory.produces:
+                purgatory.high_watermark_moved(key, state.high_watermark)
+        if not self._is_dirty:
+            self.mark_dirty()
+
+    def mark_dirty(self) -> None:
+        """The checkpoints on disk are out of date."""
+        self._is_dirty = True
+        self._dirty.set()
+
+    async def wait_dirty(self) -> None:
+        """Until something was appended or changed that the checkpoints on disk do not know."""
+        await self._dirty.wait()
+
+    def mark_clean(self) -> None:
+        """The checkpoints are about to be written."""
+        self._is_dirty = False
+        self._dirty = trio.Event()
 
     def get_partition(self, topic: str, partition: int) -> Partition:
         """The local partition; ``ApiError`` as ``ReplicaManager.getPartitionOrException``."""
@@ -392,7 +419,7 @@ class ReplicaManager:
         except OSError as error:
             self.storage_failed(partition, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
-        self.dirty.set()
+        self.mark_dirty()
         progress = partition.state.progress
         return min([log.log_start_offset, *(progress[r].log_start_offset for r in sorted(progress))])
 
@@ -411,7 +438,7 @@ class ReplicaManager:
             leader_log_end_offset=log.log_end_offset,
             now_ms=int(self.env.now() * 1000),
         )
-        self.appended(partition, log.log_end_offset, 0)
+        self.appended(partition, log, 0)
 
     async def flush(self, partition: Partition) -> None:
         """Make a partition's log durable, off the event loop. A failed flush takes the partition offline for good:

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from kbroker.wire import record_batch
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import Record, build_batch, check_crc, iter_records, walk_headers
+from kbroker.wire.record_batch import ControlRecordType, Record, build_batch, check_crc, iter_records, walk_headers
 from kbroker.wire.records import control, metadata
 from kbroker.wire.schema import struct_spec
 
-_CONTROL_TYPES: dict[type[Any], control.ControlRecordType] = {
-    control.LeaderChangeMessage: control.ControlRecordType.LEADER_CHANGE,
-    control.SnapshotHeaderRecord: control.ControlRecordType.SNAPSHOT_HEADER,
-    control.SnapshotFooterRecord: control.ControlRecordType.SNAPSHOT_FOOTER,
-    control.KRaftVersionRecord: control.ControlRecordType.KRAFT_VERSION,
-    control.VotersRecord: control.ControlRecordType.KRAFT_VOTERS,
+_CONTROL_TYPES: dict[type[Any], ControlRecordType] = {
+    control.LeaderChangeMessage: ControlRecordType.LEADER_CHANGE,
+    control.SnapshotHeaderRecord: ControlRecordType.SNAPSHOT_HEADER,
+    control.SnapshotFooterRecord: ControlRecordType.SNAPSHOT_FOOTER,
+    control.KRaftVersionRecord: ControlRecordType.KRAFT_VERSION,
+    control.VotersRecord: ControlRecordType.KRAFT_VOTERS,
 }
 
 
