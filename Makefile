@@ -29,6 +29,7 @@ $(VENV)/.created:
 
 $(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(PY) -m compileall -q kbroker
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
@@ -79,6 +80,7 @@ compat-kafka: $(VENV)/.spark ## The same cases against Apache Kafka, which shows
 	$(PY) -m pytest compat_tests --broker apache $(ARGS)
 
 bench: $(VENV)/.bench ## kbroker and Apache Kafka side by side (ARGS=--quick)
+	@$(PY) -m compileall -q kbroker  # as an installed package is: start-up is measured too
 	$(PY) -m benchmarks $(ARGS)
 
 # --- The rest ---------------------------------------------------------------------------------------------------
