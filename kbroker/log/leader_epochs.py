@@ -124,8 +124,9 @@ class LeaderEpochs:
         self.dirty = False
 
     @classmethod
-    def read(cls, disk: Disk, directory: str) -> LeaderEpochs:
-        """Read the checkpoint file; empty if there is none. ``CorruptCheckpoint`` if it cannot be right."""
+    def read(cls, disk: Disk, directory: str) -> LeaderEpochs | None:
+        """Read the checkpoint file; ``None`` if there is none, or one in which nothing was written yet.
+        ``CorruptCheckpoint`` if it cannot be right."""
 
         def parse(words: list[str]) -> tuple[int, int]:
             epoch, offset = map(int, words)
@@ -133,4 +134,8 @@ class LeaderEpochs:
                 raise ValueError(words)
             return epoch, offset
 
-        return cls(read_checkpoint(disk, os.path.join(directory, FILE_NAME), parse))
+        path = os.path.join(directory, FILE_NAME)
+        entries = read_checkpoint(disk, path, parse)
+        if not entries and (not disk.exists(path) or not disk.size(path)):
+            return None
+        return cls(entries)

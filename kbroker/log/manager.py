@@ -440,6 +440,7 @@ class LogManager:
         log_dir = self._dir_of.get(log.topic_partition)
         if log_dir is not None and log_dir.offline is None:
             self._checkpoint_dir(log_dir, RECOVERY_POINTS, self._recovery_points(log_dir))
+            self._checkpoint_dir(log_dir, LOG_START_OFFSETS, self._log_starts(log_dir))
 
     def _recovery_points(self, log_dir: LogDir) -> dict[TopicPartition, int]:
         return {log.topic_partition: log.recovery_point for log in self.logs_in(log_dir) if log.is_on_disk}

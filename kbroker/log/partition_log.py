@@ -211,8 +211,8 @@ class PartitionLog:
         self.on_rolled: Callable[[PartitionLog], None] | None = None
         """Called after a roll: a segment waits to be flushed."""
         self.before_truncation: Callable[[PartitionLog], None] | None = None
-        """Called when ``recovery_point`` was lowered because the end of the log is about to be cut: what
-        is written in its place must not pass for durable after a crash."""
+        """Called when ``recovery_point`` or ``log_start_offset`` was lowered because the end of the log is
+        about to be cut: what is written in its place must not pass for durable, or deleted, after a crash."""
         self._files = files
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
@@ -221,7 +221,7 @@ class PartitionLog:
         self._flush_lock = threading.Lock()
         self._truncations = 0
         self._cut = False
-        """The end was cut, and that is not durable yet."""
+        """The end was cut, or may have been by an earlier process, and that is not durable yet."""
         self._first_unflushed_ms = -1
         self._pending_deletes: list[tuple[int, list[str]]] | None = None
         self.config = config
@@ -289,7 +289,9 @@ class PartitionLog:
             log_start_offset=log_start_offset,
         )
         topic_id = topic_id if topic_id is not None else found
-        return cls(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
+        log = cls(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
+        log._cut = not clean_shutdown or bool(loaded.cuts)
+        return log
 
     @classmethod
     def create(
@@ -732,7 +734,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(offset)
             return False
-        if offset < self._bases[0]:
+        if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
         kept = self._segments[bisect_right(self._bases, offset) - 1]
@@ -741,6 +743,10 @@ class PartitionLog:
         except CorruptSegment as error:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         end = offset if located is None else min(offset, located.base_offset)
+        if end < self.log_start_offset:
+            # The batch that goes is also the first one: nothing that may be read is left.
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
         self._begin_truncation(end)
         while self._segments[-1] is not kept:
             segment = self._segments.pop()
@@ -750,7 +756,6 @@ class PartitionLog:
         if located is not None:
             kept.truncate_at(located)
         self.log_end_offset = end
-        self.log_start_offset = min(self.log_start_offset, end)
         self.leader_epochs.truncate_from_end(end)
         self.producers.truncate_and_reload(self.log_start_offset, end, now_ms)
         recovery.replay_producers(self.producers, self._segments, end)
@@ -762,19 +767,29 @@ class PartitionLog:
         self._begin_truncation(min(offset, self.log_start_offset))
         self.leader_epochs.clear()
         self.producers.truncate_fully_and_start_at(offset)
+        # The new file first: whenever the power fails, there is a file that names an offset.
         old = self._segments
+        same = next((segment for segment in old if segment.base_offset == offset), None)
         self._segments, self._bases = [], []
+        if same is None:
+            self._add_segment(offset, now_ms)
+        else:
+            same.begin_rebuild()
+            same.txn_index.reset()
+            same.set_size(0)
+            self._segments, self._bases = [same], [offset]
         for segment in reversed(old):
-            self._discard(segment)
-        self._add_segment(offset, now_ms)
+            if segment is not same:
+                self._discard(segment)
         self.log_start_offset = self.log_end_offset = offset
 
     def _begin_truncation(self, offset: int) -> None:
         self._truncations += 1
         self._names_flushed = False
         self._cut = True
-        if self.recovery_point > offset:
-            self.recovery_point = offset
+        if self.recovery_point > offset or self.log_start_offset > offset:
+            self.recovery_point = min(self.recovery_point, offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
             if self.before_truncation is not None:
                 self.before_truncation(self)
 
@@ -898,12 +913,15 @@ class PartitionLog:
         files: list[DiskFile] = []
         names: list[str] = list(extra)
         for segment, end in zip(self._segments, self._bases[1:], strict=False):
-            if end > self.recovery_point:
+            if end > self.recovery_point or (self._cut and end == self.recovery_point):
                 snapshot = os.path.join(self.directory, file_name(end) + SNAPSHOT_SUFFIX)
                 names += [segment.path, *segment.index_paths(), snapshot]
         active = self._segments[-1]
-        if not sealed_only and (active.size or self._cut):
+        if active.size and not sealed_only:
             files.append(active.log_file())
+        elif self._cut and not sealed_only:
+            names.append(active.path)  # there may be no file yet
+        if active.size and not sealed_only:
             if closing:
                 names += active.index_paths()
         epochs = self.leader_epochs.entries if write_epochs else None

@@ -49,6 +49,7 @@ SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
 """Snapshots of the metadata log that are on their way out; they belong to ``raft_metadata``."""
 
 _CHUNK = 1024 * 1024
+MAX_OFFSET = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -83,14 +84,14 @@ def load(
 ) -> LoadedLog:
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here."""
     names = _finish_interrupted_work(disk, directory, disk.list_dir(directory))
-    segments, without_index = _open_segments(disk, files, directory, names, config, now_ms)
+    flushed = MAX_OFFSET if clean_shutdown else recovery_point
+    segments, without_index = _open_segments(disk, files, directory, names, config, now_ms, flushed)
     cuts: list[str] = []
 
-    epochs_known = True
     try:
-        epochs = LeaderEpochs.read(disk, directory)
-        if not epochs.entries and segments and recovery_point > segments[0].base_offset:
-            epochs_known = False
+        found = LeaderEpochs.read(disk, directory)
+        epochs_known = found is not None
+        epochs = found if found is not None else LeaderEpochs()
     except CorruptCheckpoint as error:
         logger.warning("%s; rebuilding it from the log", error)
         epochs, epochs_known = LeaderEpochs(), False
@@ -112,13 +113,16 @@ def load(
     first_recovered: int | None = None
     if not clean_shutdown and segments:
         first = _first_unflushed(segments, recovery_point)
+        if first and _end_of(segments[first - 1]) > segments[first].base_offset:
+            # The log was cut there, and then rolled, but the cut did not reach the disk.
+            first -= 1
         first_recovered = segments[first].base_offset
         if not epochs_known:
             _replay_epochs(segments[:first], note_batch)
         else:
             # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
             epochs.truncate_from_end(segments[first].base_offset)
-        log_end_offset = _recover_from(disk, segments, first, note_batch, cuts)
+        log_end_offset = _recover_from(disk, segments, first, note_batch, cuts, not config.compact)
     elif segments:
         if not epochs_known:
             _replay_epochs(segments, note_batch)
@@ -175,6 +179,19 @@ def _first_unflushed(segments: list[Segment], recovery_point: int) -> int:
     while first and segments[first].base_offset > recovery_point:
         first -= 1
     return first
+
+
+def _end_of(segment: Segment) -> int:
+    """The offset after a flushed segment's last batch; its base offset if that cannot be found out."""
+    try:
+        try:
+            return segment.scan_tail()
+        except CorruptIndex:
+            segment.rebuild_indexes()
+            return segment.scan_tail()
+    except (CorruptSegment, CorruptIndex) as error:
+        logger.warning("%s", error)
+        return segment.base_offset
 
 
 # -- the directory
@@ -242,9 +259,15 @@ def _end_of_file(disk: Disk, path: str, base_offset: int) -> int:
 
 
 def _open_segments(
-    disk: Disk, files: OpenFiles, directory: str, names: list[str], config: LogConfig, now_ms: int
+    disk: Disk,
+    files: OpenFiles,
+    directory: str,
+    names: list[str],
+    config: LogConfig,
+    now_ms: int,
+    flushed: int,
 ) -> tuple[list[Segment], list[Segment]]:
-    """All segments, and those that lack an index file."""
+    """All segments, and those that lack an index file. Empty ones below offset ``flushed`` are removed."""
     present = set(names)
     stems = sorted(
         name[: -len(LOG_SUFFIX)]
@@ -271,7 +294,7 @@ def _open_segments(
             exists=True,
         )
         if size == 0:
-            if index < len(stems) - 1:
+            if index < len(stems) - 1 and int(stems[index + 1]) <= flushed:
                 _remove(disk, files, segment)
                 continue
             segment.begin_rebuild()
@@ -305,14 +328,23 @@ def _recover_from(
     first: int,
     note_epoch: Callable[[BatchHeader], None],
     cuts: list[str],
+    contiguous: bool,
 ) -> int:
-    """Read the segments from number ``first`` on, cut at the first damage; the log end offset."""
+    """Read the segments from number ``first`` on, cut at the first damage; the log end offset.
+
+    ``contiguous``: each segment begins where the one before it ends. Without compaction a hole between them
+    means that the end of the earlier one never reached the disk.
+    """
     next_offset = segments[first].base_offset
     for index in range(first, len(segments)):
         segment = segments[index]
         following = segments[index + 1].base_offset if index + 1 < len(segments) else None
         start = max(next_offset, segment.base_offset)
         next_offset, reason = recover_segment(segment, start, note_epoch, end_offset=following)
+        if reason is None and following is not None and next_offset > following:
+            reason = f"{segment.path}: it was to be cut at offset {following}, which did not happen"
+        if reason is None and contiguous and following is not None and next_offset < following:
+            reason = f"{segment.path}: it ends at offset {next_offset}, and the next segment begins at {following}"
         if reason is not None:
             cuts.append(reason)
             for later in segments[index + 1 :]:
@@ -338,8 +370,9 @@ def recover_segment(
     (``next_offset`` if none is), and what was cut off and why.
 
     The checksum does not cover a batch's base offset. A wrong one shows as an offset that is too low after
-    the batch before it; or as a gap, which may be right (compaction leaves some), unless the batches after
-    it go on from before the gap.
+    the batch before it; or as a gap, which may be right (compaction leaves some), unless it leads into the
+    next segment, or the batches after it go on from before the gap. A segment that goes on without a gap
+    into the next one is kept: the next one was begun after a truncation that is undone now.
     """
     start_offset = next_offset
     gap: tuple[int, int] | None = None
@@ -353,8 +386,6 @@ def recover_segment(
     chunk = memoryview(b"")
     reason: str | None = None
     limit = segment.base_offset + MAX_RELATIVE_OFFSET
-    if end_offset is not None:
-        limit = min(limit, end_offset - 1)
     while position < size:
         at = position - start
         if at + HEADER_SIZE > len(chunk):
@@ -367,7 +398,12 @@ def recover_segment(
             if at + length > len(chunk):
                 chunk, start, at = memoryview(file.pread(max(_CHUNK, length), position)), position, 0
             check_crc(chunk, at, header)
-            if header.last_offset_delta < 0 or header.base_offset < next_offset or header.last_offset > limit:
+            if (
+                header.last_offset_delta < 0
+                or header.base_offset < next_offset
+                or header.last_offset > limit
+                or (end_offset is not None and next_offset < header.base_offset and header.last_offset >= end_offset)
+            ):
                 reason = f"offsets {header.base_offset} to {header.last_offset} cannot follow {next_offset - 1}"
                 if gap is not None and gap[1] <= header.base_offset < next_offset:
                     reason += f"; the batch at {gap[0]} after offset {gap[1] - 1} has a wrong one"
@@ -406,7 +442,7 @@ def _check_tail(
         logger.warning("%s; rebuilding it", error)
     except CorruptSegment:
         pass
-    next_offset = _recover_from(disk, segments, len(segments) - 1, note_epoch, cuts)
+    next_offset = _recover_from(disk, segments, len(segments) - 1, note_epoch, cuts, False)
     return next_offset, True
 
 

@@ -195,7 +195,7 @@ def test_what_is_missing_is_made_anew(lost: str, clean: bool) -> None:
 
 
 def test_only_segments_from_the_recovery_point_on_are_read() -> None:
-    disk, values = written(200)
+    disk, _ = written(200)
     segments = [name for name in disk.list_dir(DIRECTORY) if name.endswith(".log")]
     assert len(segments) > 6
     log = open_log(disk, SMALL)
@@ -208,7 +208,8 @@ def test_only_segments_from_the_recovery_point_on_are_read() -> None:
 
     disk.on_operation = note
     open_log(disk, SMALL, recovery_point=int(segments[-2][:20]) + 1)
-    assert read == set(segments[-2:])
+    # Of the segment before only the end is looked at, for a truncation that did not reach the disk.
+    assert read == set(segments[-3:])
 
 
 def test_after_a_clean_stop_only_the_tail_is_read() -> None:
