@@ -19,7 +19,12 @@ from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import recovery
-from kbroker.log.checkpoints import PARTITION_METADATA, read_partition_metadata, write_partition_metadata
+from kbroker.log.checkpoints import (
+    PARTITION_METADATA,
+    CorruptCheckpoint,
+    read_partition_metadata,
+    write_partition_metadata,
+)
 from kbroker.log.disk import Disk, DiskFile, OpenFiles
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.leader_epochs import LeaderEpochs
@@ -249,7 +254,7 @@ class PartitionLog:
 
         ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
         ``recovery_point`` is verified. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another
-        topic's data; ``CorruptCheckpoint`` if its ``partition.metadata`` cannot be read; ``OSError``.
+        topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a clean stop; ``OSError``.
         """
         path = os.fspath(directory)
         files = files if files is not None else OpenFiles(disk)
@@ -267,7 +272,14 @@ class PartitionLog:
             if log_start_offset:
                 log.truncate_fully_and_start_at(log_start_offset, now_ms=now_ms)
             return log
-        found = read_partition_metadata(disk, path)
+        try:
+            found = read_partition_metadata(disk, path)
+        except CorruptCheckpoint as error:
+            if clean_shutdown:
+                raise
+            # It is durable from the first flush on, so probably nothing here ever was flushed.
+            logger.warning("%s; it is written anew once the topic is known", error)
+            found = None
         if found is not None and topic_id is not None and found != topic_id:
             raise ApiError(
                 ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} holds the data of another topic of the same name"
