@@ -66,8 +66,8 @@ def test_noise(cls: type[Any]) -> None:
 @ALL
 def test_memory_stays_in_proportion_to_the_bytes(cls: type[Any]) -> None:
     """Every byte of a small frame turned into the start of a huge count, one at a time."""
-    for version in versions_to_try(cls)[-2:]:
-        frame = encode(RandomMessages(5, most=1).message(cls, version), version)[:600]
+    for version in {*versions_to_try(cls)[:1], *versions_to_try(cls)[-1:]}:
+        frame = encode(RandomMessages(5, most=1).message(cls, version), version)[:300]
         attempt(cls, version, frame)  # compiles
         tracemalloc.start()
         try:
