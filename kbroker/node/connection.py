@@ -52,7 +52,6 @@ WATCH_BUFFER = 64 * 1024
 """While a fetch waits, requests behind it are read up to this size, which also shows whether the client is gone."""
 
 _PREFIX = Struct(">hhi")
-_LENGTH = Struct(">i")
 
 
 class ConnectionLost(Exception):
@@ -440,14 +439,23 @@ class MemoryBudget:
                 self._waiting.remove(entry)
 
 
+_header_formats: dict[tuple[int, int], tuple[Struct, int]] = {}
+"""By API and version: length and response header in one, and the header's size."""
+
+
+def _header_format(api_key: int, version: int) -> tuple[Struct, int]:
+    size = len(encode_response_header(api_key, version, 0))
+    found = _header_formats[api_key, version] = (Struct(f">ii{size - 4}x"), size)
+    return found
+
+
 def _encode(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
-    """A whole response frame: length, header, body; adjacent bytes joined."""
+    """A whole response frame: length, header, body; records are parts of their own, not copied."""
     parts = encode_parts(response, version)
-    header = encode_response_header(api_key, version, correlation_id)
-    size = len(header)
+    form, size = _header_formats.get((api_key, version)) or _header_format(api_key, version)
     for part in parts:
         size += len(part)
-    parts[0] = _LENGTH.pack(size) + header + parts[0]  # type: ignore[operator]
+    parts[0] = form.pack(size, correlation_id) + parts[0]  # type: ignore[operator]
     return parts
 
 

@@ -44,9 +44,9 @@ class LogFlusher:
         interval = self._config.replica_high_watermark_checkpoint_interval_ms / 1000
         manager = self._replica_manager
         while True:
-            await manager.dirty.wait()
+            await manager.wait_dirty()
             await trio.sleep(interval)
-            manager.dirty = trio.Event()
+            manager.mark_clean()
             await self.flush_due()
             await self._env.run_blocking(self._log_manager.checkpoint_task(manager.high_watermarks()))
             manager.log_dirs_changed()
@@ -79,7 +79,7 @@ class LogFlusher:
         now_ms = self._env.wall_clock_ms()
         try:
             if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
-                manager.dirty.set()
+                manager.mark_dirty()
             self._log_manager.delete_expired(now_ms)
         except OSError as error:
             logger.error("retention failed: %s", error)

@@ -84,37 +84,38 @@ class Purgatory:
     """Who watches which partition. ``key`` is whatever names a partition to the caller."""
 
     def __init__(self) -> None:
-        self._fetches: dict[Hashable, dict[DelayedFetch, None]] = {}
-        self._produces: dict[Hashable, dict[DelayedProduce, None]] = {}
+        #: Waiting operations by key; an absent key has none, which an append checks before anything else.
+        self.fetches: dict[Hashable, dict[DelayedFetch, None]] = {}
+        self.produces: dict[Hashable, dict[DelayedProduce, None]] = {}
 
     def watch_fetch(self, operation: DelayedFetch) -> None:
         """Register under each of the operation's keys. ``unwatch_fetch`` must follow."""
         for key in operation.keys:
-            self._fetches.setdefault(key, {})[operation] = None
+            self.fetches.setdefault(key, {})[operation] = None
 
     def unwatch_fetch(self, operation: DelayedFetch) -> None:
         """Forget the operation, done or not."""
-        _unwatch(self._fetches, operation.keys, operation)
+        _unwatch(self.fetches, operation.keys, operation)
 
     def watch_produce(self, operation: DelayedProduce) -> None:
         """Register; unregisters itself as soon as it is done, otherwise ``unwatch_produce`` must follow."""
         for key in operation.keys:
-            self._produces.setdefault(key, {})[operation] = None
+            self.produces.setdefault(key, {})[operation] = None
 
     def unwatch_produce(self, operation: DelayedProduce) -> None:
         """Forget the operation, done or not."""
-        _unwatch(self._produces, operation.keys, operation)
+        _unwatch(self.produces, operation.keys, operation)
 
     def advanced(self, key: Hashable, added_bytes: int) -> None:
         """``added_bytes`` of a partition have become visible to readers."""
-        watchers = self._fetches.get(key)
+        watchers = self.fetches.get(key)
         if watchers:
             for operation in list(watchers):
                 operation.advanced(added_bytes)
 
     def high_watermark_moved(self, key: Hashable, high_watermark: int) -> None:
         """Tell waiting produces how far a partition is replicated."""
-        watchers = self._produces.get(key)
+        watchers = self.produces.get(key)
         if watchers:
             for operation in list(watchers):
                 operation.high_watermark_reached(key, high_watermark)
@@ -123,9 +124,9 @@ class Purgatory:
 
     def partition_changed(self, key: Hashable, error: Any) -> None:
         """Leadership or existence changed: readers look again, waiting produces end with ``error``."""
-        for operation in list(self._fetches.get(key, ())):
+        for operation in list(self.fetches.get(key, ())):
             operation.complete()
-        for produce in list(self._produces.get(key, ())):
+        for produce in list(self.produces.get(key, ())):
             produce.fail(key, error)
             if produce.done:
                 self.unwatch_produce(produce)
@@ -133,12 +134,12 @@ class Purgatory:
     @property
     def fetch_watch_count(self) -> int:
         """Registrations of waiting fetches (one per operation and partition)."""
-        return sum(len(watchers) for watchers in self._fetches.values())
+        return sum(len(watchers) for watchers in self.fetches.values())
 
     @property
     def produce_watch_count(self) -> int:
         """Registrations of waiting produces."""
-        return sum(len(watchers) for watchers in self._produces.values())
+        return sum(len(watchers) for watchers in self.produces.values())
 
 
 def _unwatch(table: dict[Hashable, dict[Any, None]], keys: Iterable[Hashable], operation: Any) -> None:
