@@ -129,6 +129,7 @@ def test_a_string_longer_than_kafka_allows() -> None:
 
 def test_a_declared_count_reserves_nothing() -> None:
     frame = b"\x7f\xff\xff\xff" + b"\0\1a" * 20_000
+    assert not attempt(MetadataRequest, 1, frame)  # compiles
     tracemalloc.start()
     try:
         with pytest.raises(WireError, match="do not fit"):
