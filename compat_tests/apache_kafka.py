@@ -119,9 +119,7 @@ def resolve_jars(dependencies: Sequence[tuple[str, str, str]], target: Path) -> 
         partial = target.with_name(target.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         command = [mvn, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        result = subprocess.run(
-            [*command, f"-DoutputDirectory={partial}"], cwd=work, capture_output=True, text=True
-        )
+        result = subprocess.run([*command, f"-DoutputDirectory={partial}"], cwd=work, capture_output=True, text=True)
         if result.returncode:
             raise ApacheKafkaError(f"mvn failed: {result.stdout[-2000:]}{result.stderr[-2000:]}")
         shutil.rmtree(target, ignore_errors=True)
@@ -188,7 +186,8 @@ def tool(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command-line tool of Apache Kafka to its end, its output captured as text.
 
-    Raises subprocess.TimeoutExpired after `timeout` seconds, and ApacheKafkaError on an exit code other than 0 if `check`.
+    Raises subprocess.TimeoutExpired after `timeout` seconds, and ApacheKafkaError on an exit code other than 0 if
+    `check`.
     """
     data = stdin.encode() if isinstance(stdin, str) else stdin
     raw = subprocess.run(tool_command(name, *arguments), input=data, capture_output=True, timeout=timeout)
@@ -239,8 +238,9 @@ def _write_log_configs(directory: Path) -> None:
 class ApacheKafka:
     """One combined node (broker and controller) of Apache Kafka on loopback; a context manager.
 
-    `directory` holds its properties, log and data and is removed on exit if it was made here. `properties` are added to (or
-    replace) those of the stock server.properties, of which what equals its default is left out. `heap` is the JVM's heap option, the stock script's by default.
+    `directory` holds its properties, log and data and is removed on exit if it was made here. `properties` are added
+    to (or replace) those of the stock server.properties, of which what equals its default is left out. `heap` is
+    the JVM's heap option, the stock script's by default.
     """
 
     directory: Path | None = None
@@ -314,7 +314,8 @@ class ApacheKafka:
             self.format_seconds = time.monotonic() - begin
 
     def start(self, *, detached: bool = False) -> None:
-        """Format if needed, start, and wait until it accepts requests. ApacheKafkaError if it ends or takes too long."""
+        """Format if needed, start, and wait until it accepts requests. ApacheKafkaError if it ends or takes too
+        long."""
         self.format()
         assert self.directory is not None
         log = self.directory / "server.log"

@@ -1,7 +1,9 @@
 """The cases, written once and run through every client: what a person relies on when they swap the broker.
 
-A case is a function of a :class:`Context`. Its group and title are the row of the table in docs/compatibility.md; `needs` are the
-abilities that a client must have (see ``client.ALL_FEATURES``), a client without them shows a dash there. Every case must pass
+A case is a function of a :class:`Context`. Its group and title are the row of the table in docs/compatibility.md;
+`needs` are the
+abilities that a client must have (see ``client.ALL_FEATURES``), a client without them shows a dash there. Every case
+must pass
 against Apache Kafka 4.3.1: one that fails there is wrong.
 """
 
@@ -101,7 +103,9 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(group: str, title: str, needs: Iterable[str] = ()) -> Callable[[Callable[[Context], None]], Callable[[Context], None]]:
+def case(
+    group: str, title: str, needs: Iterable[str] = ()
+) -> Callable[[Callable[[Context], None]], Callable[[Context], None]]:
     """Register a case."""
 
     def register(function: Callable[[Context], None]) -> Callable[[Context], None]:
@@ -375,7 +379,9 @@ def headers(context: Context) -> None:
     read_all(context, name, records)
 
 
-@case("Producing", "repeated header names, empty and null header values", {"null_header_value", "duplicate_header_keys"})
+@case(
+    "Producing", "repeated header names, empty and null header values", {"null_header_value", "duplicate_header_keys"}
+)
 def odd_headers(context: Context) -> None:
     name = context.topic()
     records = [Record(b"one", key=b"k", headers=(("a", b"1"), ("b", None), ("a", b"2"), ("c", b"")))]
@@ -437,7 +443,10 @@ def larger_message(context: Context) -> None:
 @case("Producing", "too large: MESSAGE_TOO_LARGE")
 def message_too_large(context: Context) -> None:
     name = context.topic()
-    refused("MESSAGE_TOO_LARGE", lambda: context.client.produce(name, [Record(b"x" * 2_000_000)], max_request_size=3_000_000))
+    refused(
+        "MESSAGE_TOO_LARGE",
+        lambda: context.client.produce(name, [Record(b"x" * 2_000_000)], max_request_size=3_000_000),
+    )
     records = [Record(b"small", key=b"k")]
     context.client.produce(name, records)
     read_all(context, name, records)
@@ -528,7 +537,8 @@ def empty_topic(context: Context) -> None:
 
 @case("Reading", "long poll answers when data comes", {"read", "fetch_limits"})
 def long_poll(context: Context) -> None:
-    """The reader may wait 20 s for each fetch; ten records that come one by one must arrive far sooner than one such wait."""
+    """The reader may wait 20 s for each fetch; ten records that come one by one must arrive far sooner than one such
+    wait."""
     name = context.topic()
     stop = threading.Event()
     failures: list[BaseException] = []

@@ -1,6 +1,7 @@
 """What a case may ask of a client: one small synchronous interface over very different libraries.
 
-Each client's folder has an adapter (``client.py``) that implements :class:`Client` with the library's own calls and nothing else:
+Each client's folder has an adapter (``client.py``) that implements :class:`Client` with the library's own calls
+and nothing else:
 what is judged is the library's way of talking to the broker. What a library cannot do is left out of its `features`.
 """
 
@@ -120,8 +121,9 @@ class Client:
         """Let go of connections and processes."""
 
     # topics
-    def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None,
-                     replication_factor: int = 1) -> None:
+    def create_topic(
+        self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None, replication_factor: int = 1
+    ) -> None:
         raise NotImplementedError
 
     def delete_topic(self, topic: str) -> None:
@@ -191,7 +193,8 @@ class Client:
         raise NotImplementedError
 
     def list_offset(self, topic: str, partition: int, spec: int | str) -> int:
-        """Offset of EARLIEST, LATEST or MAX_TIMESTAMP, or the first at or after a timestamp (ms); -1 if there is none."""
+        """Offset of EARLIEST, LATEST or MAX_TIMESTAMP, or the first at or after a timestamp (ms); -1 if there is
+        none."""
         raise NotImplementedError
 
 
@@ -208,7 +211,8 @@ def decode_bytes(value: str | None) -> bytes | None:
 class LineDriverClient(Client):
     """A client that lives in another process (Java, Node) and takes one JSON command a line.
 
-    Request: ``{"id": 1, "op": "produce", ...}``; reply: ``{"id": 1, "result": ...}`` or ``{"id": 1, "error": NAME, "message":
+    Request: ``{"id": 1, "op": "produce", ...}``; reply: ``{"id": 1, "result": ...}`` or
+    ``{"id": 1, "error": NAME, "message":
     TEXT, "records": [...]}``. Replies may come in any order, so a read can wait while something is produced.
     """
 
@@ -293,10 +297,16 @@ class LineDriverClient(Client):
             self._process.kill()
             self._process.wait()
 
-    def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None,
-                     replication_factor: int = 1) -> None:
-        self.call("create_topic", topic=topic, partitions=partitions, configs=dict(configs or {}),
-                  replication_factor=replication_factor)
+    def create_topic(
+        self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None, replication_factor: int = 1
+    ) -> None:
+        self.call(
+            "create_topic",
+            topic=topic,
+            partitions=partitions,
+            configs=dict(configs or {}),
+            replication_factor=replication_factor,
+        )
 
     def delete_topic(self, topic: str) -> None:
         self.call("delete_topic", topic=topic)
@@ -324,9 +334,18 @@ class LineDriverClient(Client):
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         self.call("delete_records", topic=topic, partition=partition, offset=offset)
 
-    def produce(self, topic: str, records: Sequence[Record], *, acks: int = -1, compression: str = "none",
-                idempotent: bool = False, max_request_size: int | None = None, linger_ms: int = 5,
-                timeout: float = 30) -> list[int]:
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        acks: int = -1,
+        compression: str = "none",
+        idempotent: bool = False,
+        max_request_size: int | None = None,
+        linger_ms: int = 5,
+        timeout: float = 30,
+    ) -> list[int]:
         items = [
             {
                 "value": encode_bytes(record.value),
@@ -338,19 +357,44 @@ class LineDriverClient(Client):
             for record in records
         ]
         result = self.call(
-            "produce", topic=topic, records=items, acks=acks, compression=compression, idempotent=idempotent,
-            max_request_size=max_request_size, linger_ms=linger_ms, timeout_ms=int(timeout * 1000),
+            "produce",
+            topic=topic,
+            records=items,
+            acks=acks,
+            compression=compression,
+            idempotent=idempotent,
+            max_request_size=max_request_size,
+            linger_ms=linger_ms,
+            timeout_ms=int(timeout * 1000),
             timeout=timeout + 30,
         )
         return [int(offset) for offset in result]
 
-    def read(self, topic: str, partition: int = 0, start: int | str = EARLIEST, count: int = 1, *, timeout: float = 30,
-             max_wait_ms: int = 500, min_bytes: int = 1, max_bytes: int | None = None,
-             max_partition_bytes: int | None = None) -> list[Record]:
+    def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        start: int | str = EARLIEST,
+        count: int = 1,
+        *,
+        timeout: float = 30,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int | None = None,
+        max_partition_bytes: int | None = None,
+    ) -> list[Record]:
         result = self.call(
-            "read", topic=topic, partition=partition, start=start, count=count, timeout_ms=int(timeout * 1000),
-            max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes,
-            max_partition_bytes=max_partition_bytes, timeout=timeout + 30,
+            "read",
+            topic=topic,
+            partition=partition,
+            start=start,
+            count=count,
+            timeout_ms=int(timeout * 1000),
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            max_partition_bytes=max_partition_bytes,
+            timeout=timeout + 30,
         )
         return [self._record(item) for item in result]
 

@@ -1,8 +1,8 @@
 """Which broker the cases run against, the clients, and the recording of results for the table in the docs.
 
-    pytest compat_tests                            kbroker, started by the tests
-    pytest compat_tests --broker apache            Apache Kafka 4.3.1, started by the tests
-    pytest compat_tests --bootstrap HOST:PORT      one that runs already (or environment KBROKER_COMPAT_BOOTSTRAP)
+pytest compat_tests                            kbroker, started by the tests
+pytest compat_tests --broker apache            Apache Kafka 4.3.1, started by the tests
+pytest compat_tests --bootstrap HOST:PORT      one that runs already (or environment KBROKER_COMPAT_BOOTSTRAP)
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ Broker = ApacheBroker | ExternalBroker | KbrokerBroker
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compat")
-    group.addoption("--broker", choices=("kbroker", "apache"), default="kbroker", help="the broker that the tests start")
+    group.addoption(
+        "--broker", choices=("kbroker", "apache"), default="kbroker", help="the broker that the tests start"
+    )
     group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
-    group.addoption("--bootstrap", default=os.environ.get("KBROKER_COMPAT_BOOTSTRAP"), help="a broker that runs already")
+    group.addoption(
+        "--bootstrap", default=os.environ.get("KBROKER_COMPAT_BOOTSTRAP"), help="a broker that runs already"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

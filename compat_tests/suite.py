@@ -1,4 +1,5 @@
-"""Turns the cases into the tests of one client: ``test_case, client = suite("kafka-python")`` is a whole test module."""
+"""Turns the cases into the tests of one client: ``test_case, client = suite("kafka-python")`` is a whole test
+module."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from compat_tests.clients import Clients, unavailable
 
 
 def suite(name: str, peer: str = "confluent-kafka") -> tuple[Callable[..., None], Any]:
-    """The parametrised test and the `client` fixture of the client `name`; `peer` is the client that looks from outside."""
+    """The parametrised test and the `client` fixture of the client `name`; `peer` is the client that looks from
+    outside."""
 
     @pytest.fixture(scope="module")
     def client(clients: Clients) -> Client:

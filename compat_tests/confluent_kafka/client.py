@@ -8,11 +8,27 @@ from collections.abc import Mapping, Sequence
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
 )
 
 from compat_tests.client import (
-    ALL_FEATURES, EARLIEST, LATEST, MAX_TIMESTAMP, Client, ClientError, Cluster, ReadTimeout, Record, error_name,
+    ALL_FEATURES,
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    Client,
+    ClientError,
+    Cluster,
+    ReadTimeout,
+    Record,
+    error_name,
 )
 
 #: librdkafka's own (negative) codes that stand for an answer of the broker.
@@ -54,10 +70,12 @@ class ConfluentKafkaClient(Client):
         except KafkaException as error:
             raise _translate(error.args[0]) from error
 
-    def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None,
-                     replication_factor: int = 1) -> None:
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor,
-                       config=dict(configs or {}))
+    def create_topic(
+        self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None, replication_factor: int = 1
+    ) -> None:
+        new = NewTopic(
+            topic, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs or {})
+        )
         self._wait(self.admin.create_topics([new]))
 
     def delete_topic(self, topic: str) -> None:
@@ -75,7 +93,9 @@ class ConfluentKafkaClient(Client):
 
     def describe_cluster(self) -> Cluster:
         told = self.admin.describe_cluster().result(30)
-        return Cluster(told.cluster_id, told.controller.id, tuple((node.id, node.host, node.port) for node in told.nodes))
+        return Cluster(
+            told.cluster_id, told.controller.id, tuple((node.id, node.host, node.port) for node in told.nodes)
+        )
 
     def describe_configs(self, topic: str) -> dict[str, str | None]:
         told = self._wait(self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
@@ -83,8 +103,9 @@ class ConfluentKafkaClient(Client):
 
     def alter_configs(self, topic: str, configs: Mapping[str, str | None]) -> None:
         entries = [
-            ConfigEntry(name, value,
-                        incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET)
+            ConfigEntry(
+                name, value, incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+            )
             for name, value in configs.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
@@ -93,9 +114,18 @@ class ConfluentKafkaClient(Client):
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         self._wait(self.admin.delete_records([TopicPartition(topic, partition, offset)]))
 
-    def produce(self, topic: str, records: Sequence[Record], *, acks: int = -1, compression: str = "none",
-                idempotent: bool = False, max_request_size: int | None = None, linger_ms: int = 5,
-                timeout: float = 30) -> list[int]:
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        acks: int = -1,
+        compression: str = "none",
+        idempotent: bool = False,
+        max_request_size: int | None = None,
+        linger_ms: int = 5,
+        timeout: float = 30,
+    ) -> list[int]:
         producer = Producer(
             {
                 **self._common,
@@ -123,8 +153,12 @@ class ConfluentKafkaClient(Client):
         for index, record in enumerate(records):
             try:
                 producer.produce(
-                    topic, value=record.value, key=record.key, partition=record.partition,
-                    timestamp=record.timestamp or 0, headers=list(record.headers) or None,
+                    topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=record.partition,
+                    timestamp=record.timestamp or 0,
+                    headers=list(record.headers) or None,
                     on_delivery=delivered(index),
                 )
             except KafkaException as error:
@@ -148,9 +182,19 @@ class ConfluentKafkaClient(Client):
             }
         )
 
-    def read(self, topic: str, partition: int = 0, start: int | str = EARLIEST, count: int = 1, *, timeout: float = 30,
-             max_wait_ms: int = 500, min_bytes: int = 1, max_bytes: int | None = None,
-             max_partition_bytes: int | None = None) -> list[Record]:
+    def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        start: int | str = EARLIEST,
+        count: int = 1,
+        *,
+        timeout: float = 30,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int | None = None,
+        max_partition_bytes: int | None = None,
+    ) -> list[Record]:
         deadline = time.monotonic() + timeout
         configs: dict[str, object] = {
             "fetch.wait.max.ms": max_wait_ms,
@@ -170,8 +214,7 @@ class ConfluentKafkaClient(Client):
             unknown = consumer.list_topics(topic, timeout=30).topics[topic].error
             if unknown is not None:
                 raise _translate(unknown)
-            offset = {EARLIEST: confluent_kafka.OFFSET_BEGINNING, LATEST: confluent_kafka.OFFSET_END}.get(
-                start, start)  # type: ignore[arg-type]
+            offset = {EARLIEST: confluent_kafka.OFFSET_BEGINNING, LATEST: confluent_kafka.OFFSET_END}.get(start, start)  # type: ignore[arg-type]
             consumer.assign([TopicPartition(topic, partition, offset)])  # type: ignore[arg-type]
             while len(records) < count:
                 left = deadline - time.monotonic()
@@ -186,8 +229,12 @@ class ConfluentKafkaClient(Client):
                     kind, timestamp = message.timestamp()
                     records.append(
                         Record(
-                            value=message.value(), key=message.key(), headers=tuple(message.headers() or ()),
-                            timestamp=timestamp, partition=message.partition(), offset=message.offset(),
+                            value=message.value(),
+                            key=message.key(),
+                            headers=tuple(message.headers() or ()),
+                            timestamp=timestamp,
+                            partition=message.partition(),
+                            offset=message.offset(),
                             timestamp_type={1: "CreateTime", 2: "LogAppendTime"}.get(kind),
                         )
                     )
@@ -200,7 +247,9 @@ class ConfluentKafkaClient(Client):
     def list_offset(self, topic: str, partition: int, spec: int | str) -> int:
         where = TopicPartition(topic, partition)
         wanted = {
-            EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest, MAX_TIMESTAMP: OffsetSpec.max_timestamp,
+            EARLIEST: OffsetSpec.earliest,
+            LATEST: OffsetSpec.latest,
+            MAX_TIMESTAMP: OffsetSpec.max_timestamp,
         }
         kind = wanted[spec]() if isinstance(spec, str) else OffsetSpec.for_timestamp(spec)
         return int(self._wait(self.admin.list_offsets({where: kind})).offset)  # type: ignore[attr-defined]

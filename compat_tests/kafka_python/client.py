@@ -12,7 +12,16 @@ from kafka.errors import BrokerResponseError, KafkaError, OffsetOutOfRangeError
 from kafka.structs import TopicPartition
 
 from compat_tests.client import (
-    ALL_FEATURES, EARLIEST, LATEST, MAX_TIMESTAMP, Client, ClientError, Cluster, ReadTimeout, Record, error_name,
+    ALL_FEATURES,
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    Client,
+    ClientError,
+    Cluster,
+    ReadTimeout,
+    Record,
+    error_name,
 )
 
 
@@ -44,11 +53,13 @@ class KafkaPythonClient(Client):
             self._admin = KafkaAdminClient(bootstrap_servers=self._bootstrap)
         return self._admin
 
-    def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None,
-                     replication_factor: int = 1) -> None:
+    def create_topic(
+        self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None, replication_factor: int = 1
+    ) -> None:
         try:
-            self.admin.create_topics([NewTopic(topic, partitions, replication_factor, topic_configs=dict(configs or {}))],
-                                     timeout_ms=30000)
+            self.admin.create_topics(
+                [NewTopic(topic, partitions, replication_factor, topic_configs=dict(configs or {}))], timeout_ms=30000
+            )
         except KafkaError as error:
             raise _translate(error) from error
 
@@ -75,8 +86,9 @@ class KafkaPythonClient(Client):
 
     def describe_cluster(self) -> Cluster:
         told = self.admin.describe_cluster()
-        brokers = tuple((node.get("broker_id", node.get("node_id")), node["host"], node["port"])
-                        for node in told["brokers"])
+        brokers = tuple(
+            (node.get("broker_id", node.get("node_id")), node["host"], node["port"]) for node in told["brokers"]
+        )
         return Cluster(told["cluster_id"], told["controller_id"], brokers)
 
     def describe_configs(self, topic: str) -> dict[str, str | None]:
@@ -104,9 +116,18 @@ class KafkaPythonClient(Client):
         except KafkaError as error:
             raise _translate(error) from error
 
-    def produce(self, topic: str, records: Sequence[Record], *, acks: int = -1, compression: str = "none",
-                idempotent: bool = False, max_request_size: int | None = None, linger_ms: int = 5,
-                timeout: float = 30) -> list[int]:
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        acks: int = -1,
+        compression: str = "none",
+        idempotent: bool = False,
+        max_request_size: int | None = None,
+        linger_ms: int = 5,
+        timeout: float = 30,
+    ) -> list[int]:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
             acks="all" if acks == -1 else acks,
@@ -121,8 +142,14 @@ class KafkaPythonClient(Client):
         )
         try:
             futures = [
-                producer.send(topic, value=record.value, key=record.key, headers=list(record.headers),
-                              partition=record.partition, timestamp_ms=record.timestamp)
+                producer.send(
+                    topic,
+                    value=record.value,
+                    key=record.key,
+                    headers=list(record.headers),
+                    partition=record.partition,
+                    timestamp_ms=record.timestamp,
+                )
                 for record in records
             ]
             producer.flush(timeout=timeout)
@@ -134,13 +161,27 @@ class KafkaPythonClient(Client):
 
     def _consumer(self, **configs: object) -> kafka.KafkaConsumer:
         return kafka.KafkaConsumer(
-            bootstrap_servers=self._bootstrap, group_id=None, auto_offset_reset="none", enable_auto_commit=False,
-            allow_auto_create_topics=False, **configs,
+            bootstrap_servers=self._bootstrap,
+            group_id=None,
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            allow_auto_create_topics=False,
+            **configs,
         )
 
-    def read(self, topic: str, partition: int = 0, start: int | str = EARLIEST, count: int = 1, *, timeout: float = 30,
-             max_wait_ms: int = 500, min_bytes: int = 1, max_bytes: int | None = None,
-             max_partition_bytes: int | None = None) -> list[Record]:
+    def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        start: int | str = EARLIEST,
+        count: int = 1,
+        *,
+        timeout: float = 30,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int | None = None,
+        max_partition_bytes: int | None = None,
+    ) -> list[Record]:
         deadline = time.monotonic() + timeout
         configs: dict[str, object] = {"fetch_max_wait_ms": max_wait_ms, "fetch_min_bytes": min_bytes}
         if max_bytes is not None:
@@ -167,8 +208,12 @@ class KafkaPythonClient(Client):
                 for batch in consumer.poll(timeout_ms=int(left * 1000), max_records=count - len(records)).values():
                     records.extend(
                         Record(
-                            value=message.value, key=message.key, headers=tuple(message.headers),
-                            timestamp=message.timestamp, partition=message.partition, offset=message.offset,
+                            value=message.value,
+                            key=message.key,
+                            headers=tuple(message.headers),
+                            timestamp=message.timestamp,
+                            partition=message.partition,
+                            offset=message.offset,
                             timestamp_type="LogAppendTime" if message.timestamp_type == 1 else "CreateTime",
                         )
                         for message in batch

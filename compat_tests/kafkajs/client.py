@@ -8,8 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from compat_tests.api_versions import JOIN_GROUP, served_apis
 from compat_tests.apache_kafka import cache_dir, locked
+from compat_tests.api_versions import JOIN_GROUP, served_apis
 from compat_tests.client import ALL_FEATURES, LineDriverClient
 
 _HERE = Path(__file__).parent

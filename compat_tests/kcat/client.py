@@ -116,7 +116,7 @@ class KcatClient(Client):
         def kind(record: Record) -> tuple[object, ...]:
             return (record.partition, record.headers, record.key is None, record.key == b"", record.value is None)
 
-        for (partition, headers, no_key, empty_key, no_value), group in groupby(records, kind):
+        for (partition, headers, no_key, _empty_key, no_value), group in groupby(records, kind):
             options = ["-P", "-t", topic, "-p", str(partition), "-D", "\x1e", "-z", compression]
             options += ["-X", f"acks={acks}", "-X", f"linger.ms={linger_ms}"]
             options += ["-X", f"message.timeout.ms={int(timeout * 1000)}"]

@@ -64,9 +64,11 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20, start: int | None =
         before = offset
         for position, header in walk_headers(data):
             check_crc(data, position, header)
-            for record in iter_records(data, position):
-                if record.offset >= offset:
-                    found.append((record.offset, record.value or b""))
+            found += [
+                (record.offset, record.value or b"")
+                for record in iter_records(data, position)
+                if record.offset >= offset
+            ]
             offset = header.next_offset
         assert offset > before
     return found

@@ -226,7 +226,7 @@ def test_after_a_clean_stop_only_the_tail_is_read() -> None:
 
 
 def test_a_log_that_ends_before_its_start_is_dropped() -> None:
-    disk, values = written()
+    disk, _values = written()
     log = open_log(disk, SMALL, log_start_offset=1000)
     assert (log.log_start_offset, log.log_end_offset) == (1000, 1000)
     assert log.cuts
