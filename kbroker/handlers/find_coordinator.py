@@ -36,7 +36,8 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
     coordinators = []
     for key in keys:
-        node, error, message = _Node(), ErrorCode.NONE, None
+        node, error = _Node(), ErrorCode.NONE
+        message: str | None = ""
         try:
             node = await _coordinator(request.key_type, key, ctx)
         except ApiError as failure:
@@ -56,7 +57,8 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     only = coordinators[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message,
+        # Kafka's answer to one key spells out that there is no error.
+        error_message=only.error_message if only.error_code else ErrorCode.NONE.name,
         node_id=only.node_id,
         host=only.host,
         port=only.port,

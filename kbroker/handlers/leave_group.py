@@ -8,7 +8,12 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Versions, handler
-from kbroker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kbroker.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 
 VERSIONS = Versions(0, 5)
 
@@ -25,6 +30,18 @@ async def handle(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupR
             request.group_id, lambda shard, now_ms: shard.leave_group(request.group_id, identities, now_ms)
         )
     except ApiError as error:
+        if batched and error.code is ErrorCode.UNKNOWN_MEMBER_ID:
+            # A group that does not exist is told member by member.
+            return LeaveGroupResponse(
+                members=[
+                    MemberResponse(
+                        member_id=each.member_id,
+                        group_instance_id=each.group_instance_id,
+                        error_code=error.code,
+                    )
+                    for each in identities
+                ]
+            )
         return LeaveGroupResponse(error_code=error.code)
     if batched:
         return LeaveGroupResponse(members=members)

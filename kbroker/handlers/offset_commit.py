@@ -43,16 +43,16 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
         except ApiError as error:
             request.topics = asked
             return _all_failed(request, error.code)
-    answered = {(topic.name, bytes(topic.topic_id)): topic for topic in response.topics}
-    for (name, topic_id), partitions in refused.items():
-        found = answered.get((name, topic_id))
-        if found is None:
-            response.topics.append(
-                OffsetCommitResponseTopic(name=name, topic_id=Uuid(topic_id), partitions=partitions)
-            )
-        else:
-            found.partitions += partitions
-    return response
+    # As Kafka does: what was refused here comes before what the coordinator answered.
+    answers = {
+        key: OffsetCommitResponseTopic(name=key[0], topic_id=Uuid(key[1]), partitions=partitions)
+        for key, partitions in refused.items()
+    }
+    for answer in response.topics:
+        found = answers.setdefault((answer.name, bytes(answer.topic_id)), answer)
+        if found is not answer:
+            found.partitions += answer.partitions
+    return OffsetCommitResponse(topics=list(answers.values()))
 
 
 def _resolve(

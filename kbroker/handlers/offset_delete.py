@@ -23,7 +23,7 @@ async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
     valid, unknown = [], []
     for topic in request.topics:
         image = topics.by_name.get(topic.name)
-        existing = set() if image is None else set(image.partitions)
+        existing: set[int] = set() if image is None else set(image.partitions)
         known = [partition for partition in topic.partitions if partition.partition_index in existing]
         missing = [
             OffsetDeleteResponsePartition(
@@ -38,15 +38,17 @@ async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
             unknown.append(OffsetDeleteResponseTopic(name=topic.name, partitions=missing))
     wanted = OffsetDeleteRequest(group_id=request.group_id, topics=valid)
     try:
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
         response: OffsetDeleteResponse = await ctx.services.groups.submit(
             request.group_id, lambda shard, now_ms: shard.delete_offsets(wanted)
         )
     except ApiError as error:
         return OffsetDeleteResponse(error_code=error.code)
-    by_name = {topic.name: topic for topic in response.topics}
-    for entry in unknown:
-        if entry.name in by_name:
-            by_name[entry.name].partitions += entry.partitions
-        else:
-            response.topics.append(entry)
-    return response
+    # As Kafka does: what was refused here comes before what the coordinator answered.
+    answers = {entry.name: entry for entry in unknown}
+    for answer in response.topics:
+        found = answers.setdefault(answer.name, answer)
+        if found is not answer:
+            found.partitions += answer.partitions
+    return OffsetDeleteResponse(topics=list(answers.values()))
