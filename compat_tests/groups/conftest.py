@@ -1,4 +1,4 @@
-"""The broker of the group tests: no initial rebalance delay, so that a test does not wait three seconds for each group."""
+"""The broker of the group tests: no initial rebalance delay, which would cost three seconds for each group."""
 
 from __future__ import annotations
 
