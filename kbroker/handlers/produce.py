@@ -54,6 +54,7 @@ async def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceRespons
     now_ms = services.env.wall_clock_ms()
     failed = False
     required: dict[Hashable, int] | None = None
+    unflushed: list[tuple[PartitionProduceResponse, Any]] | None = None
     topics = []
     for topic in request.topic_data:
         topic_id = topic.topic_id
@@ -75,14 +76,17 @@ async def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceRespons
                 if partition.is_internal and ctx.header.client_id != _ADMIN_CLIENT:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
                 info = partition.append(records, acks, now_ms)
-                answers.append(
-                    PartitionProduceResponse(
-                        index=data.index,
-                        base_offset=info.first_offset,
-                        log_append_time_ms=info.log_append_time_ms,
-                        log_start_offset=info.log_start_offset,
-                    )
+                answer = PartitionProduceResponse(
+                    index=data.index,
+                    base_offset=info.first_offset,
+                    log_append_time_ms=info.log_append_time_ms,
+                    log_start_offset=info.log_start_offset,
                 )
+                answers.append(answer)
+                if partition.must_flush:
+                    if unflushed is None:
+                        unflushed = []
+                    unflushed.append((answer, partition))
                 if acks == -1 and partition.state.high_watermark <= info.last_offset:
                     if required is None:
                         required = {}
@@ -96,6 +100,8 @@ async def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceRespons
                 answers.append(_error_answer(data.index, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR), manager, name))
                 del error
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic_id, partition_responses=answers))
+    if unflushed is not None:
+        failed = await _flush(unflushed, manager) or failed
     if acks == 0:
         if failed:
             # The client expects no answer, so closing is the only way to tell it (KafkaApis.handleProduceRequest).
@@ -107,6 +113,19 @@ async def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceRespons
     if required is None:
         return response
     return _delay(response, required, request.timeout_ms, ctx)
+
+
+async def _flush(unflushed: list[tuple[PartitionProduceResponse, Any]], manager: Any) -> bool:
+    """Make durable what ``flush.messages`` asks for before it is acknowledged; whether any of it failed."""
+    failed = False
+    for answer, partition in unflushed:
+        try:
+            await manager.flush(partition)
+        except ApiError as error:
+            failed = True
+            answer.error_code = error.code
+            answer.base_offset = -1
+    return failed
 
 
 def _check_records(records: Any, version: int, transactional_id: str | None) -> None:
@@ -175,7 +194,9 @@ def _delay(
     """Answer once every appended partition is replicated, or with errors for those that are not in time."""
     delayed = DelayedResponse()
     by_key = {
-        TopicPartition(topic.name or ctx.services.replica_manager.topic_name(topic.topic_id) or "", answer.index): answer
+        TopicPartition(
+            topic.name or ctx.services.replica_manager.topic_name(topic.topic_id) or "", answer.index
+        ): answer
         for topic in response.responses
         for answer in topic.partition_responses
     }

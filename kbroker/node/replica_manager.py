@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NEVER = 2**63 - 1  # flush.messages by default
 _TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
 _BROKER_RESOURCE = 4
 
@@ -83,6 +84,15 @@ class Partition:
         log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
         state.leader_epoch_start_offset = log.log_end_offset
         state.maybe_advance_high_watermark(log.log_end_offset)
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether ``flush.messages`` asks for a flush before what was appended may be acknowledged."""
+        limit = self.config.flush_messages
+        if limit == _NEVER:
+            return False
+        log = self.log
+        return log.log_end_offset - log.recovery_point >= limit
 
     @property
     def high_watermark(self) -> int:
