@@ -1,6 +1,7 @@
 """Kafka's own command-line tools: what they print about kbroker must be what they print about Apache Kafka.
 
-``expected/*.txt`` were recorded from Apache Kafka 4.3.1 (``pytest compat_tests/java_tools --broker apache --record``) and are
+``expected/*.txt`` were recorded from Apache Kafka 4.3.1 (``pytest compat_tests/java_tools --broker apache
+--record``) and are
 compared on every run against either broker, ids, times, sizes and addresses aside.
 """
 
@@ -16,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from compat_tests.api_versions import served_apis
 from compat_tests.apache_kafka import java_command, tool, tool_class
+from compat_tests.api_versions import served_apis
 from compat_tests.client import LineDriverClient
 from compat_tests.clients import unavailable
 from compat_tests.conftest import Broker
@@ -117,7 +118,9 @@ def matches(request: pytest.FixtureRequest) -> Any:
         path.write_text(text)
     expected = path.read_text()
     if text != expected:
-        lines = difflib.unified_diff(expected.splitlines(), text.splitlines(), "Apache Kafka", "this broker", "", "", 2, "")
+        lines = difflib.unified_diff(
+            expected.splitlines(), text.splitlines(), "Apache Kafka", "this broker", "", "", 2, ""
+        )
         pytest.fail("\n".join(lines), pytrace=False)
 
 
@@ -131,12 +134,19 @@ def test_topics(tools: Tools, matches: Any) -> None:
     matches("create again", tools.server("kafka-topics", "--create", "--topic", TOPIC))
     matches("create, if not exists", tools.server("kafka-topics", "--create", "--topic", TOPIC, "--if-not-exists"))
     matches("create, bad name", tools.server("kafka-topics", "--create", "--topic", "no spaces"))
-    matches("create, bad config", tools.server("kafka-topics", "--create", "--topic", "t-x", "--config", "retention.ms=soon"))
-    matches("create, 3 replicas", tools.server("kafka-topics", "--create", "--topic", "t-x", "--replication-factor", "3"))
+    matches(
+        "create, bad config",
+        tools.server("kafka-topics", "--create", "--topic", "t-x", "--config", "retention.ms=soon"),
+    )
+    matches(
+        "create, 3 replicas", tools.server("kafka-topics", "--create", "--topic", "t-x", "--replication-factor", "3")
+    )
     matches("create, no partitions", tools.server("kafka-topics", "--create", "--topic", "t-x", "--partitions", "0"))
     matches("list", tools.server("kafka-topics", "--list", "--topic", "tools-.*"))
     matches("describe", tools.server("kafka-topics", "--describe", "--topic", TOPIC))
-    matches("describe, overrides", tools.server("kafka-topics", "--describe", "--topic", TOPIC, "--topics-with-overrides"))
+    matches(
+        "describe, overrides", tools.server("kafka-topics", "--describe", "--topic", TOPIC, "--topics-with-overrides")
+    )
     matches("describe unknown", tools.server("kafka-topics", "--describe", "--topic", "tools-never"))
     matches("alter", tools.server("kafka-topics", "--alter", "--topic", TOPIC, "--partitions", "5"))
     matches("alter back", tools.server("kafka-topics", "--alter", "--topic", TOPIC, "--partitions", "2"))
@@ -185,11 +195,22 @@ def test_configs_broker(tools: Tools, matches: Any) -> None:
 @feature("kafka-console-producer, kafka-console-consumer")
 def test_console(tools: Tools, matches: Any) -> None:
     tools.prepare("tools-console")
-    options = ("--topic", "tools-console", "--reader-property", "parse.key=true", "--reader-property", "parse.headers=true")
+    options = (
+        "--topic",
+        "tools-console",
+        "--reader-property",
+        "parse.key=true",
+        "--reader-property",
+        "parse.headers=true",
+    )
     lines = "a:1,b:2\tk1\tv1\nc:3\tk2\tv2\nd:4\tk3\tv3\n"
     matches("produce", tools.server("kafka-console-producer", *options, stdin=lines))
-    matches("produce zstd", tools.server("kafka-console-producer", "--topic", "tools-console", "--compression-codec", "zstd",
-                                         stdin="without key\n"))
+    matches(
+        "produce zstd",
+        tools.server(
+            "kafka-console-producer", "--topic", "tools-console", "--compression-codec", "zstd", stdin="without key\n"
+        ),
+    )
     show = ("--topic", "tools-console", "--partition", "0", "--timeout-ms", "20000")
     for prop in ("print.key", "print.headers", "print.offset", "print.partition"):
         show += ("--formatter-property", f"{prop}=true")
@@ -220,7 +241,11 @@ def test_get_offsets(tools: Tools, matches: Any) -> None:
 def test_delete_records(tools: Tools, matches: Any, tmp_path: Path) -> None:
     tools.prepare("tools-delete")
     tools.server("kafka-console-producer", "--topic", "tools-delete", "--sync", stdin="a\nb\nc\nd\n")
-    for title, topic, offset in (("two", "tools-delete", 2), ("too far", "tools-delete", 99), ("all", "tools-delete", -1)):
+    for title, topic, offset in (
+        ("two", "tools-delete", 2),
+        ("too far", "tools-delete", 99),
+        ("all", "tools-delete", -1),
+    ):
         file = tmp_path / "offsets.json"
         file.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": offset}]}))
         matches(title, tools.server("kafka-delete-records", "--offset-json-file", str(file)))
@@ -259,8 +284,17 @@ def test_broker_api_versions(tools: Tools, broker: Broker) -> None:
 def test_producer_perf_test(tools: Tools) -> None:
     tools.prepare("tools-perf")
     output = tools.run(
-        "kafka-producer-perf-test", "--topic", "tools-perf", "--num-records", "2000", "--record-size", "100", "--throughput",
-        "-1", "--command-property", f"bootstrap.servers={tools.bootstrap}",
+        "kafka-producer-perf-test",
+        "--topic",
+        "tools-perf",
+        "--num-records",
+        "2000",
+        "--record-size",
+        "100",
+        "--throughput",
+        "-1",
+        "--command-property",
+        f"bootstrap.servers={tools.bootstrap}",
     )
     assert output.exit == 0 and output.out.startswith("2000 records sent, "), output
     offsets = tools.server("kafka-get-offsets", "--topic", "tools-perf")
@@ -271,8 +305,18 @@ def test_producer_perf_test(tools: Tools) -> None:
 def test_verifiable_producer(tools: Tools) -> None:
     tools.prepare("tools-verifiable")
     # It acknowledges in a shutdown hook, so it needs a process of its own.
-    output = tool("kafka-verifiable-producer", "--bootstrap-server", tools.bootstrap, "--topic", "tools-verifiable",
-                  "--max-messages", "50", "--acks", "-1", check=True)
+    output = tool(
+        "kafka-verifiable-producer",
+        "--bootstrap-server",
+        tools.bootstrap,
+        "--topic",
+        "tools-verifiable",
+        "--max-messages",
+        "50",
+        "--acks",
+        "-1",
+        check=True,
+    )
     events = [json.loads(line) for line in output.stdout.splitlines() if line.startswith("{")]
     sent = [event for event in events if event["name"] == "producer_send_success"]
     assert sorted(event["offset"] for event in sent) == list(range(50))
@@ -290,13 +334,45 @@ def test_dump_log(tools: Tools, matches: Any, broker: Broker) -> None:
     log = _partition_file(broker, "tools-dump-0", "log")
     tools.prepare("tools-dump")
     for index, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
-        tools.server("kafka-console-producer", "--topic", "tools-dump", "--compression-codec", codec, "--reader-property",
-                     "parse.key=true", "--batch-size", "16384", "--sync", stdin=f"k{index}\tvalue {index}\n")
+        tools.server(
+            "kafka-console-producer",
+            "--topic",
+            "tools-dump",
+            "--compression-codec",
+            codec,
+            "--reader-property",
+            "parse.key=true",
+            "--batch-size",
+            "16384",
+            "--sync",
+            stdin=f"k{index}\tvalue {index}\n",
+        )
     matches("log", tools.run("kafka-dump-log", "--deep-iteration", "--print-data-log", "--files", log))
+
+
+@feature("kafka-dump-log, indexes")
+def test_dump_indexes(tools: Tools, broker: Broker) -> None:
+    log = _partition_file(broker, "tools-indexes-0", "log")
+    # The indexes of a segment are complete once it is rolled, so there must be more than one.
+    tools.prepare("tools-indexes", 1, "--config", "segment.bytes=1048576")
+    output = tools.run(
+        "kafka-producer-perf-test",
+        *("--topic", "tools-indexes", "--num-records", "3000", "--record-size", "1000", "--throughput", "-1"),
+        *("--command-property", f"bootstrap.servers={tools.bootstrap}"),
+    )
+    assert output.exit == 0, output
     for suffix in ("index", "timeindex"):
-        output = tools.run("kafka-dump-log", "--index-sanity-check", "--files", log.removesuffix("log") + suffix)
-        assert output.exit == 0, output
-        assert output.out.rstrip().endswith(f"{log.removesuffix('log')}{suffix} passed sanity check."), output
+        file = log.removesuffix("log") + suffix
+        assert Path(file).stat().st_size > 0
+        output = tools.run("kafka-dump-log", "--index-sanity-check", "--files", file)
+        assert output.out.rstrip().endswith(f"{file} passed sanity check."), output
+        output = tools.run("kafka-dump-log", "--verify-index-only", "--files", file)
+        assert (output.exit, output.err) == (0, ""), output
+        assert "Found" not in output.out and "Exception" not in output.out, output
+    logs = ",".join(sorted(map(str, Path(log).parent.glob("*.log"))))
+    output = tools.run("kafka-dump-log", "--files", logs)
+    assert (output.exit, output.err) == (0, ""), output
+    assert "isvalid: false" not in output.out
 
 
 @feature("kafka-dump-log, metadata log")
