@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from docs.generate import DOCS, PAGES
+from kbroker.config import BROKER_CONFIGS, TOPIC_CONFIG_SYNONYMS, TOPIC_CONFIGS
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_generated_pages_are_up_to_date(name: str) -> None:
     assert (DOCS / name).read_text("utf-8") == PAGES[name](), f"docs/{name} is out of date: run `make docs`"
+
+
+def readers() -> str:
+    """The code that acts on properties: all but the tables, the declarations, checks, and the command."""
+    package = DOCS.parent / "kbroker"
+    texts = [
+        path.read_text("utf-8")
+        for path in sorted(package.rglob("*.py"))
+        if path.relative_to(package).parts[0] not in ("config", "cli")
+    ]
+    config = (package / "config" / "broker_config.py").read_text("utf-8")
+    config = config[: config.index("def _check(")] + config[config.index("def _check_quorum(") :]
+    return "\n".join([*texts, re.sub(r"^    [a-z_]+: .*$", "", config, flags=re.MULTILINE)])
+
+
+def test_a_property_that_nothing_reads_says_so() -> None:
+    """When this fails for a property that you made work: take its `no_effect` out, and run `make docs`."""
+    code = readers()
+    used = set(re.findall(r"\.([a-z][a-z_0-9]+)\b", code)) | set(re.findall(r"\"([a-z]+(?:\.[a-z]+)+)\"", code))
+
+    def is_used(name: str) -> bool:
+        return name.replace(".", "_") in used or name in used
+
+    topics = {name for name in TOPIC_CONFIGS if is_used(name) or not TOPIC_CONFIGS[name].no_effect}
+    through_topics = {synonym for name in topics for synonym, _ in TOPIC_CONFIG_SYNONYMS.get(name, ())}
+    for name, key in BROKER_CONFIGS.items():
+        if name not in ("broker.id", "log.dir", "security.inter.broker.protocol"):
+            assert bool(key.no_effect) != (is_used(name) or name in through_topics), name
+    for name, key in TOPIC_CONFIGS.items():
+        if not key.internal:
+            assert bool(key.no_effect) or is_used(name), name

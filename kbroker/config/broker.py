@@ -56,6 +56,7 @@ BROKER_CONFIGS = ConfigDef(
             "true",
             HIGH,
             "Give leadership back to preferred replicas from time to time.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "background.threads",
@@ -73,6 +74,7 @@ BROKER_CONFIGS = ConfigDef(
             "2000",
             MEDIUM,
             "Milliseconds between a broker's heartbeats to the controller.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "broker.id",
@@ -94,6 +96,7 @@ BROKER_CONFIGS = ConfigDef(
             "9000",
             MEDIUM,
             "Milliseconds without a heartbeat after which the controller fences a broker.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "compression.gzip.level",
@@ -144,6 +147,7 @@ BROKER_CONFIGS = ConfigDef(
             "true",
             MEDIUM,
             "Hand over leadership before stopping.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.listener.names",
@@ -160,6 +164,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "How long the leader of the metadata quorum gathers records before writing, in milliseconds.",
             validator=Range(0),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.auto.join.enable",
@@ -183,6 +188,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Longest wait between two elections of the metadata quorum, in milliseconds.",
             validator=Range(0),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.election.timeout.ms",
@@ -191,6 +197,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "How long a candidate waits for votes, in milliseconds.",
             validator=Range(0),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.fetch.max.bytes",
@@ -199,6 +206,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Largest fetch of metadata records, in bytes.",
             validator=Range(1),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.fetch.snapshot.max.bytes",
@@ -207,6 +215,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Largest piece of a metadata snapshot in one response, in bytes.",
             validator=Range(1),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.fetch.timeout.ms",
@@ -215,6 +224,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Milliseconds without the leader's answer after which an election begins.",
             validator=Range(0),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.request.timeout.ms",
@@ -223,6 +233,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "How long a request of the metadata quorum may take, in milliseconds.",
             validator=Range(0),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.retry.backoff.ms",
@@ -231,6 +242,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Wait before a failed request of the metadata quorum is sent again, in milliseconds.",
             validator=Range(0),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.voters",
@@ -247,6 +259,7 @@ BROKER_CONFIGS = ConfigDef(
             "30000",
             MEDIUM,
             "Socket timeout of the channel from controller to brokers, in milliseconds.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "default.replication.factor",
@@ -293,6 +306,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Server-side assignors offered to consumer groups; the first is the default.",
             validator=ListOf(),
+            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.heartbeat.interval.ms",
@@ -301,6 +315,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Heartbeat interval given to members of consumer groups, in milliseconds.",
             validator=Range(1),
+            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.max.heartbeat.interval.ms",
@@ -309,6 +324,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Upper limit of a group's own heartbeat interval, in milliseconds.",
             validator=Range(1),
+            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.max.session.timeout.ms",
@@ -317,6 +333,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Upper limit of a group's own session timeout, in milliseconds.",
             validator=Range(1),
+            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.max.size",
@@ -325,6 +342,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Most members in one consumer group.",
             validator=Range(1),
+            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.migration.policy",
@@ -333,6 +351,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Whether groups may change between the classic and the consumer protocol.",
             validator=OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), ignore_case=True),
+            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.min.heartbeat.interval.ms",
@@ -341,6 +360,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Lower limit of a group's own heartbeat interval, in milliseconds.",
             validator=Range(1),
+            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.min.session.timeout.ms",
@@ -349,6 +369,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Lower limit of a group's own session timeout, in milliseconds.",
             validator=Range(1),
+            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.session.timeout.ms",
@@ -357,6 +378,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Silence after which a member is taken out of its consumer group, in milliseconds.",
             validator=Range(1),
+            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.coordinator.append.linger.ms",
@@ -365,6 +387,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "How long the group coordinator gathers writes, in milliseconds; -1 adapts to the load.",
             validator=Range(-1),
+            no_effect="the group coordinator appends each change at once",
         ),
         ConfigKey(
             "group.coordinator.rebalance.protocols",
@@ -373,6 +396,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Group protocols that are served.",
             validator=ListOf(("consumer", "classic", "share", "streams"), may_be_empty=False),
+            no_effect="the classic protocol is the one that is served",
         ),
         ConfigKey(
             "group.coordinator.threads",
@@ -418,6 +442,7 @@ BROKER_CONFIGS = ConfigDef(
             "60000",
             MEDIUM,
             "How long a starting broker tries to register with the controller, in milliseconds.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "inter.broker.listener.name",
@@ -451,6 +476,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Seconds between two looks at leadership balance.",
             validator=Range(1),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "listener.security.protocol.map",
@@ -477,6 +503,7 @@ BROKER_CONFIGS = ConfigDef(
             "How long the compactor rests when there is nothing to do, in milliseconds.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.dedupe.buffer.size",
@@ -485,6 +512,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Memory for the compactor's table of keys, in bytes.",
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.delete.retention.ms",
@@ -494,6 +522,7 @@ BROKER_CONFIGS = ConfigDef(
             "Default of the topic property delete.retention.ms.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.enable",
@@ -501,6 +530,7 @@ BROKER_CONFIGS = ConfigDef(
             "true",
             MEDIUM,
             "Run the compactor.",
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.io.buffer.load.factor",
@@ -509,6 +539,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "How full the compactor's table of keys may get.",
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.io.buffer.size",
@@ -518,6 +549,7 @@ BROKER_CONFIGS = ConfigDef(
             "Memory for the compactor's reading and writing, in bytes.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.io.max.bytes.per.second",
@@ -526,6 +558,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Throttle of the compactor's reading and writing, in bytes a second.",
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.max.compaction.lag.ms",
@@ -535,6 +568,7 @@ BROKER_CONFIGS = ConfigDef(
             "Default of the topic property max.compaction.lag.ms.",
             validator=Range(1),
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.min.cleanable.ratio",
@@ -544,6 +578,7 @@ BROKER_CONFIGS = ConfigDef(
             "Default of the topic property min.cleanable.dirty.ratio.",
             validator=Range(0, 1),
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.min.compaction.lag.ms",
@@ -553,6 +588,7 @@ BROKER_CONFIGS = ConfigDef(
             "Default of the topic property min.compaction.lag.ms.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.threads",
@@ -562,6 +598,7 @@ BROKER_CONFIGS = ConfigDef(
             "Number of compactors.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleanup.policy",
@@ -587,6 +624,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "How long a broker tries to tell the controller of a failed directory before it stops, in milliseconds.",
             validator=Range(1),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "log.dirs",
@@ -620,6 +658,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Milliseconds between two writings of the recovery points.",
             validator=Range(0),
+            no_effect="both are written with the high watermarks, and on a clean stop",
         ),
         ConfigKey(
             "log.flush.scheduler.interval.ms",
@@ -635,6 +674,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Milliseconds between two writings of the log start offsets.",
             validator=Range(0),
+            no_effect="both are written with the high watermarks, and on a clean stop",
         ),
         ConfigKey(
             "log.index.interval.bytes",
@@ -717,6 +757,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Default of the topic property preallocate.",
             update_mode=CLUSTER_WIDE,
+            no_effect="segments grow as they are written",
         ),
         ConfigKey(
             "log.retention.bytes",
@@ -815,6 +856,7 @@ BROKER_CONFIGS = ConfigDef(
             "Most new connections in a second.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
+            no_effect="connections are limited in number, not in rate, yet",
         ),
         ConfigKey(
             "max.connections",
@@ -889,6 +931,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Longest time between two metadata snapshots, in milliseconds.",
             validator=Range(0),
+            no_effect="the metadata log is not cut yet",
         ),
         ConfigKey(
             "metadata.log.segment.bytes",
@@ -904,6 +947,7 @@ BROKER_CONFIGS = ConfigDef(
             "604800000",
             HIGH,
             "Age at which the metadata log begins a new segment, in milliseconds.",
+            no_effect="the metadata log is not cut yet",
         ),
         ConfigKey(
             "metadata.max.idle.interval.ms",
@@ -912,6 +956,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "How often an idle active controller writes a no-op record, in milliseconds; 0 for never.",
             validator=Range(0),
+            no_effect="the controller writes no idle records",
         ),
         ConfigKey(
             "metadata.max.retention.bytes",
@@ -919,6 +964,7 @@ BROKER_CONFIGS = ConfigDef(
             "104857600",
             HIGH,
             "Size of metadata log and snapshots above which old ones are deleted, in bytes.",
+            no_effect="the metadata log is not cut yet",
         ),
         ConfigKey(
             "metadata.max.retention.ms",
@@ -926,6 +972,7 @@ BROKER_CONFIGS = ConfigDef(
             "604800000",
             HIGH,
             "Age of metadata segments and snapshots above which they are deleted, in milliseconds.",
+            no_effect="the metadata log is not cut yet",
         ),
         ConfigKey(
             "metric.reporters",
@@ -1034,6 +1081,7 @@ BROKER_CONFIGS = ConfigDef(
             "Fetchers for each broker replicated from.",
             validator=Range(1),
             update_mode=CLUSTER_WIDE,
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "offset.metadata.max.bytes",
@@ -1049,6 +1097,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "How long a commit waits for the offsets topic's replicas, in milliseconds.",
             validator=Range(1),
+            no_effect="a commit waits as long as its client does",
         ),
         ConfigKey(
             "offsets.load.buffer.size",
@@ -1057,6 +1106,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Bytes read at a time when a coordinator loads offsets.",
             validator=Range(1),
+            no_effect="a coordinator loads with reads of its own size",
         ),
         ConfigKey(
             "offsets.retention.check.interval.ms",
@@ -1080,6 +1130,7 @@ BROKER_CONFIGS = ConfigDef(
             "0",
             HIGH,
             "Codec of the offsets topic, as its number.",
+            no_effect="the offsets topic is not compressed",
         ),
         ConfigKey(
             "offsets.topic.num.partitions",
@@ -1162,6 +1213,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Windows that a client quota is measured over.",
             validator=Range(1),
+            no_effect="there are no quotas yet",
         ),
         ConfigKey(
             "quota.window.size.seconds",
@@ -1170,6 +1222,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Seconds in a window of a client quota.",
             validator=Range(1),
+            no_effect="there are no quotas yet",
         ),
         ConfigKey(
             "replica.fetch.backoff.ms",
@@ -1178,6 +1231,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Wait after a failed replica fetch, in milliseconds.",
             validator=Range(0),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.fetch.max.bytes",
@@ -1186,6 +1240,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Bytes fetched from one partition by a follower.",
             validator=Range(0),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.fetch.min.bytes",
@@ -1193,6 +1248,7 @@ BROKER_CONFIGS = ConfigDef(
             "1",
             HIGH,
             "Bytes that a follower's fetch waits for.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.fetch.response.max.bytes",
@@ -1201,6 +1257,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Bytes in one response to a follower.",
             validator=Range(0),
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.fetch.wait.max.ms",
@@ -1236,6 +1293,7 @@ BROKER_CONFIGS = ConfigDef(
             "65536",
             HIGH,
             "Receive buffer of replica fetch sockets, in bytes.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.socket.timeout.ms",
@@ -1251,6 +1309,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Windows that replication throttles are measured over.",
             validator=Range(1),
+            no_effect="there are no throttles yet",
         ),
         ConfigKey(
             "replication.quota.window.size.seconds",
@@ -1259,6 +1318,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Seconds in a window of a replication throttle.",
             validator=Range(1),
+            no_effect="there are no throttles yet",
         ),
         ConfigKey(
             "request.timeout.ms",
@@ -1266,6 +1326,7 @@ BROKER_CONFIGS = ConfigDef(
             "30000",
             HIGH,
             "How long requests of this node to others may take, in milliseconds.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "security.inter.broker.protocol",
@@ -1299,6 +1360,7 @@ BROKER_CONFIGS = ConfigDef(
             "30000",
             MEDIUM,
             "Longest wait for a connection to another node, in milliseconds.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "socket.connection.setup.timeout.ms",
@@ -1306,6 +1368,7 @@ BROKER_CONFIGS = ConfigDef(
             "10000",
             MEDIUM,
             "First wait for a connection to another node, in milliseconds.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "socket.listen.backlog.size",
@@ -1314,6 +1377,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Connections that may wait to be accepted.",
             validator=Range(1),
+            no_effect="the operating system chooses",
         ),
         ConfigKey(
             "socket.receive.buffer.bytes",
@@ -1321,6 +1385,7 @@ BROKER_CONFIGS = ConfigDef(
             "102400",
             HIGH,
             "Receive buffer of sockets, in bytes; -1 leaves it to the system.",
+            no_effect="the operating system chooses",
         ),
         ConfigKey(
             "socket.request.max.bytes",
@@ -1336,6 +1401,7 @@ BROKER_CONFIGS = ConfigDef(
             "102400",
             HIGH,
             "Send buffer of sockets, in bytes; -1 leaves it to the system.",
+            no_effect="the operating system chooses",
         ),
         ConfigKey(
             "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -1344,6 +1410,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Milliseconds between two looks for transactions out of time.",
             validator=Range(1),
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.max.timeout.ms",
@@ -1352,6 +1419,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Longest transaction timeout that a producer may ask for, in milliseconds.",
             validator=Range(1),
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.partition.verification.enable",
@@ -1360,6 +1428,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Check with the coordinator that a partition belongs to the transaction before it is written to.",
             update_mode=CLUSTER_WIDE,
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -1368,6 +1437,7 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Milliseconds between two looks for expired transactional ids.",
             validator=Range(1),
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.state.log.load.buffer.size",
@@ -1376,6 +1446,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Bytes read at a time when a coordinator loads transactions.",
             validator=Range(1),
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.state.log.min.isr",
@@ -1384,6 +1455,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "min.insync.replicas of the transaction topic.",
             validator=Range(1),
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.state.log.num.partitions",
@@ -1392,6 +1464,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Partitions of the transaction topic.",
             validator=Range(1),
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.state.log.replication.factor",
@@ -1400,6 +1473,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Replication factor of the transaction topic.",
             validator=Range(1),
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.state.log.segment.bytes",
@@ -1408,6 +1482,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Segment size of the transaction topic, in bytes.",
             validator=Range(1),
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.two.phase.commit.enable",
@@ -1415,6 +1490,7 @@ BROKER_CONFIGS = ConfigDef(
             "false",
             LOW,
             "Allow producers that take part in two-phase commit.",
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transactional.id.expiration.ms",
@@ -1423,6 +1499,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Idle time after which a transactional id is forgotten, in milliseconds.",
             validator=Range(1),
+            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "unclean.leader.election.enable",
@@ -1431,6 +1508,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Default of the topic property unclean.leader.election.enable.",
             update_mode=CLUSTER_WIDE,
+            no_effect="clusters have one node yet",
         ),
     ],
 )

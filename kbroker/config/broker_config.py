@@ -227,11 +227,6 @@ class BrokerConfig:
             if attribute in names:
                 typed[attribute] = tuple(value) if isinstance(value, list) else value
         topic_defaults = default_topic_values(values)
-        low, high = topic_defaults["min.compaction.lag.ms"], topic_defaults["max.compaction.lag.ms"]
-        if low > high:
-            raise FatalError(
-                f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})"
-            )
         known = BROKER_CONFIGS
         config = cls(
             typed
@@ -423,6 +418,11 @@ def _check(config: BrokerConfig) -> None:
 
     values = config.values
     topic = config.topic_defaults()
+    low, high = topic["min.compaction.lag.ms"], topic["max.compaction.lag.ms"]
+    require(
+        low <= high,
+        f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})",
+    )
     require(values["broker.id"] == values["node.id"], "node.id and broker.id must be the same when both are set")
     require(topic["segment.ms"] >= 1, "log.roll.ms must be at least 1")
     require(topic["segment.jitter.ms"] >= 0, "log.roll.jitter.ms must be at least 0")

@@ -76,6 +76,7 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "How long a compacted topic keeps a tombstone after it has been cleaned once, in milliseconds.",
             validator=Range(0),
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "file.delete.delay.ms",
@@ -108,6 +109,7 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Replicas whose fetching counts against the follower throttle: `*`, or `partition:broker` pairs.",
             validator=ThrottledReplicas(),
+            no_effect="there are no throttles yet",
         ),
         ConfigKey(
             "leader.replication.throttled.replicas",
@@ -116,6 +118,7 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Replicas whose serving counts against the leader throttle: `*`, or `partition:broker` pairs.",
             validator=ThrottledReplicas(),
+            no_effect="there are no throttles yet",
         ),
         ConfigKey(
             "index.interval.bytes",
@@ -150,6 +153,7 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Longest time a record may stay uncompacted, in milliseconds.",
             validator=Range(1),
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "min.compaction.lag.ms",
@@ -158,6 +162,7 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Shortest time a record stays uncompacted, in milliseconds.",
             validator=Range(0),
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "max.message.bytes",
@@ -198,6 +203,7 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Uncompacted share of a log at which the compactor takes it up.",
             validator=Range(0, 1),
+            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "min.insync.replicas",
@@ -213,6 +219,7 @@ TOPIC_CONFIGS = ConfigDef(
             "false",
             MEDIUM,
             "Reserve a new segment's disk space when it is created.",
+            no_effect="segments grow as they are written",
         ),
         ConfigKey(
             "remote.log.copy.disable",
@@ -299,6 +306,7 @@ TOPIC_CONFIGS = ConfigDef(
             "false",
             MEDIUM,
             "Let a replica that is out of sync become leader when no other is left, at the price of lost records.",
+            no_effect="clusters have one node yet",
         ),
     ],
 )
