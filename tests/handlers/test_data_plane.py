@@ -39,7 +39,8 @@ def fetched(answer: Any) -> Any:
 
 
 async def list_offsets(client: Client, topic: str, timestamp: int, version: int = 11, **options: Any) -> Any:
-    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=options.pop("epoch", -1))
+    epoch = options.pop("epoch", -1)
+    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=epoch)
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition])], **options
     )
