@@ -1265,6 +1265,7 @@ BROKER_CONFIGS = ConfigDef(
             "500",
             HIGH,
             "How long a follower's fetch may wait, in milliseconds.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.high.watermark.checkpoint.interval.ms",
@@ -1279,6 +1280,7 @@ BROKER_CONFIGS = ConfigDef(
             "30000",
             HIGH,
             "How long a follower may be behind before it leaves the ISR, in milliseconds.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.selector.class",
@@ -1301,6 +1303,7 @@ BROKER_CONFIGS = ConfigDef(
             "30000",
             HIGH,
             "Socket timeout of replica fetches, in milliseconds.",
+            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replication.quota.window.num",
