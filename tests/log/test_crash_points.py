@@ -16,6 +16,10 @@ CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, file_delete_dela
 OTHER = TopicPartition("other", 3)
 
 
+def start(disk: FakeDisk) -> LogManager:
+    return LogManager.open(["/data"], disk, now_ms=NOW, log_config=lambda tp: CONFIG, rng=random.Random(1))
+
+
 class Life:
     """A fixed story of one node. What was promised so far stands in the attributes."""
 
@@ -27,7 +31,7 @@ class Life:
 
     def run(self) -> None:
         for round_ in range(3):
-            manager = LogManager.open(["/data"], self.disk, now_ms=NOW, log_config=lambda tp: CONFIG, rng=random.Random(1))
+            manager = start(self.disk)
             for tp in (TP, OTHER):
                 if self.deleted and tp == OTHER:
                     continue
@@ -74,7 +78,7 @@ def test_every_point(part: int) -> None:
         with pytest.raises(PowerCut):
             life.run()
         disk.crash(lose_all=point % 3 == 0)
-        manager = LogManager.open(["/data"], disk, now_ms=NOW, log_config=lambda tp: CONFIG, rng=random.Random(1))
+        manager = start(disk)
         assert not manager.failed, point
         for tp in (TP, OTHER):
             log = manager.get_log(tp)

@@ -88,7 +88,8 @@ class LogMachine(RuleBasedStateMachine):
             self.history = [entry for entry in self.history if entry[0] < self.end]
             self.others.append(before)
             self.durable = min(self.durable, self.end)
-            self.log_start = min(self.log_start, self.end)
+            self.log_start = self.log.log_start_offset
+            assert self.log_start <= self.end
             self.epoch += 1  # as in replication: who truncates does it for a newer leader
 
     @rule()
