@@ -46,3 +46,11 @@ def test_a_property_that_nothing_reads_says_so() -> None:
     ]
     wrong += [name for name, key in TOPIC_CONFIGS.items() if not (key.internal or key.no_effect or is_used(name))]
     assert wrong == []
+
+
+def test_every_path_in_the_architecture_exists() -> None:
+    text = (DOCS / "architecture.md").read_text("utf-8")
+    named = re.findall(r"`((?:kbroker|tests|compat_tests|benchmarks)/[a-z_/.]*)`", text)
+    named += [f"kbroker/{path}" for path in re.findall(r"`((?:node|log|wire|handlers)/[a-z_]+\.py|env\.py)`", text)]
+    assert len(named) > 30
+    assert [path for path in named if not (DOCS.parent / path).exists()] == []
