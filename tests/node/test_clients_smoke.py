@@ -36,7 +36,9 @@ def test_confluent_kafka(node: RunningBroker, codec: str, acks: str) -> None:
         }
     )
     for value in VALUES:
-        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: failed.append(error) if error else None)
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: failed.append(error) if error else None
+        )
     assert producer.flush(30) == 0
     assert not failed
     consumer = ck.Consumer(
