@@ -147,6 +147,7 @@ def machine() -> dict[str, Any]:
         "memory_GB": round(psutil.virtual_memory().total / 1e9),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "load_1_minute": round(os.getloadavg()[0], 2),
         "load_before": ", ".join(f"{value:.2f}" for value in os.getloadavg()),
     }
 
@@ -163,6 +164,18 @@ def commit() -> str:
     return done.stdout.strip()
 
 
+def as_json(figures: dict[str, Any]) -> str:
+    return json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
+
+
+def write_docs(figures: dict[str, Any]) -> None:
+    """docs/benchmarks.md, and the figures that it shows."""
+    latest = ROOT / "benchmarks" / "results" / "latest.json"
+    latest.parent.mkdir(exist_ok=True)
+    latest.write_text(as_json(figures))
+    (ROOT / "docs" / "benchmarks.md").write_text(report.document(figures, TITLES))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description="kbroker and Apache Kafka side by side.")
     parser.add_argument("--quick", action="store_true", help="less work, one round, figures with a target only")
@@ -173,7 +186,11 @@ def main() -> None:
     parser.add_argument("--python-client", action="store_true", help="do as if there were no C compiler")
     parser.add_argument("--json", type=Path, help="where the figures go (out/benchmarks/DATE.json)")
     parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md, and its JSON beside")
+    parser.add_argument("--render", type=Path, metavar="JSON", help="only write the docs, from an earlier run")
     arguments = parser.parse_args()
+    if arguments.render:
+        write_docs(json.loads(arguments.render.read_text()))
+        return
     if arguments.list:
         for workload in WORKLOADS:
             print(f"{workload.name:<36} {workload.title}{'' if workload.in_quick else '  (not in --quick)'}")
@@ -213,14 +230,10 @@ def main() -> None:
     }
     stamp = figures["date"].replace(" UTC", "").replace(" ", "-").replace(":", "")
     path = arguments.json or ROOT / "out" / "benchmarks" / f"{stamp}.json"
-    text = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
-    places = [path, *([ROOT / "benchmarks" / "results" / "latest.json"] if arguments.write_docs else [])]
-    for place in places:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(as_json(figures))
     if arguments.write_docs:
-        (ROOT / "docs").mkdir(exist_ok=True)
-        (ROOT / "docs" / "benchmarks.md").write_text(report.document(figures, TITLES))
+        write_docs(figures)
     print(report.text_table(report.ALL_HEADINGS, report.all_rows(run.results, TITLES)))
     print()
     rows = report.target_rows(run.results, TITLES)

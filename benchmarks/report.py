@@ -172,6 +172,8 @@ def document(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     """`docs/benchmarks.md` from a report as it was written to JSON."""
     machine, results = report["machine"], report["results"]
     quick = " A quick run: fewer records, one round." if report["quick"] else ""
+    if machine["load_1_minute"] > 0.5:
+        quick += " The machine was NOT quiet before the run: take the figures as provisional."
     failures = "".join(f"\n- {line}" for line in report["failures"])
     return f"""# Benchmarks
 

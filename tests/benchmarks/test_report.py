@@ -56,7 +56,8 @@ def test_rows_hold_medians_ratios_and_verdicts() -> None:
 def test_document_holds_both_tables_and_the_failures() -> None:
     text = report.document(
         {
-            "machine": dict.fromkeys(("processors", "model", "memory_GB", "system", "python", "load_before"), "?"),
+            "machine": dict.fromkeys(("processors", "model", "memory_GB", "system", "python", "load_before"), "?")
+            | {"load_1_minute": 4.2},
             "results": RESULTS,
             "quick": True,
             "failures": ["latency on kbroker: LoadError: closed by the broker"],
@@ -69,5 +70,6 @@ def test_document_holds_both_tables_and_the_failures() -> None:
         TITLES,
     )
     assert "A quick run" in text
+    assert "NOT quiet" in text
     assert "| idle: memory, MB | - | 50.0 | - |" in text
     assert "## What failed\n\n- latency on kbroker" in text
