@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoints import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -39,8 +40,8 @@ LOCK_FILE = ".lock"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
-_MARKED = re.compile(r"^(\S+)-(\d+)\.(\w+)(-delete|-stray|-future)$", re.ASCII)
-_LOG_NAME = re.compile(r"^([a-zA-Z0-9._-]+)-(\d+)$", re.ASCII)
+_MARKED = re.compile(r"^(\S+)-(\d+)\.(\w+)(-delete|-stray|-future)\Z", re.ASCII)
+_LOG_NAME = re.compile(r"^([a-zA-Z0-9._-]+)-(\d+)\Z", re.ASCII)
 _MAX_NAME = 255
 
 
@@ -132,9 +133,9 @@ class LogManager:
         try:
             for log_dir in dirs:
                 manager._open_dir(log_dir, cluster_id, node_id)
+            manager._load_logs(now_ms, log_config or (lambda tp: LogConfig()), on_progress)
             if all(log_dir.offline is not None for log_dir in dirs):
                 raise FatalError("no log dir can be used: " + "; ".join(str(d.offline) for d in dirs))
-            manager._load_logs(now_ms, log_config or (lambda tp: LogConfig()), on_progress)
         except BaseException:
             manager._unlock()
             raise
@@ -190,13 +191,14 @@ class LogManager:
         log_config: Callable[[TopicPartition], LogConfig],
         on_progress: Callable[[int, int], None] | None,
     ) -> None:
-        work: list[tuple[LogDir, str, TopicPartition, int, int]] = []
+        work: list[tuple[LogDir, str, TopicPartition, int, int, bool]] = []
         for log_dir in self.log_dirs:
             if log_dir.offline is not None:
                 continue
             try:
                 recovery_points = self._read_offsets(log_dir, RECOVERY_POINTS)
                 starts = self._read_offsets(log_dir, LOG_START_OFFSETS)
+                cleaned = self._read_offsets(log_dir, CLEANER_OFFSETS)
                 self.high_watermarks.update(self._read_offsets(log_dir, HIGH_WATERMARKS))
                 if log_dir.was_clean:
                     remove_clean_shutdown(self.disk, log_dir.path)
@@ -215,12 +217,12 @@ class LogManager:
                     if other is not None:
                         raise FatalError(f"the log of {tp} is in both {other.path} and {log_dir.path}")
                     self._dir_of[tp] = log_dir
-                    work.append((log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0)))
+                    work.append((log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0), tp in cleaned))
             except OSError as error:
                 self.mark_offline(log_dir, error)
-        for done, (log_dir, path, tp, recovery_point, start) in enumerate(work):
+        for done, (log_dir, path, tp, recovery_point, start, compacted) in enumerate(work):
             if log_dir.offline is None:
-                self._load(log_dir, path, tp, log_config(tp), recovery_point, start, now_ms)
+                self._load(log_dir, path, tp, log_config(tp), recovery_point, start, now_ms, compacted)
             if on_progress is not None:
                 on_progress(done + 1, len(work))
 
@@ -233,6 +235,7 @@ class LogManager:
         recovery_point: int,
         log_start_offset: int,
         now_ms: int,
+        compacted: bool,
     ) -> None:
         try:
             log = PartitionLog.open(
@@ -247,6 +250,7 @@ class LogManager:
                 log_start_offset=log_start_offset,
                 files=self._files,
                 producer_id_expiration_ms=self._producer_id_expiration_ms,
+                compacted=compacted,
             )
         except CorruptCheckpoint as error:
             logger.error("the log of %s cannot be opened: %s", tp, error)

@@ -249,11 +249,13 @@ class PartitionLog:
         log_start_offset: int = 0,
         files: OpenFiles | None = None,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
+        compacted: bool = False,
     ) -> PartitionLog:
         """Open a partition's directory, or begin an empty log there if it does not exist.
 
         ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
-        ``recovery_point`` is verified. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another
+        ``recovery_point`` is verified. ``compacted`` says that a cleaner was here, so that offsets may be
+        missing between segments. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another
         topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a clean stop; ``OSError``.
         """
         path = os.fspath(directory)
@@ -299,6 +301,7 @@ class PartitionLog:
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            compacted=compacted or config.compact,
         )
         topic_id = topic_id if topic_id is not None else found
         log = cls(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
@@ -518,7 +521,10 @@ class PartitionLog:
         if not self._on_disk:
             self.ensure_on_disk()
         if self._should_roll(segment, len(validated.records), validated, now_ms):
-            self.roll(now_ms, base_offset=validated.first_offset)
+            # A follower's gap goes into the new segment: segments without a hole between them can be told
+            # from a segment whose end never reached the disk. Unless an index could not express the gap.
+            gap = validated.last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET
+            self.roll(now_ms, base_offset=validated.first_offset if gap else 0)
             segment = self._segments[-1]
         segment.append((validated.records,), batches)
         if self._first_unflushed_ms < 0:

@@ -81,6 +81,7 @@ def load(
     clean_shutdown: bool,
     recovery_point: int,
     log_start_offset: int,
+    compacted: bool,
 ) -> LoadedLog:
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here."""
     names = _finish_interrupted_work(disk, directory, disk.list_dir(directory))
@@ -122,7 +123,7 @@ def load(
         else:
             # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
             epochs.truncate_from_end(segments[first].base_offset)
-        log_end_offset = _recover_from(disk, segments, first, note_batch, cuts, not config.compact)
+        log_end_offset = _recover_from(disk, segments, first, note_batch, cuts, not compacted)
     elif segments:
         if not epochs_known:
             _replay_epochs(segments, note_batch)

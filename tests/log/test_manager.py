@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.log.checkpoints import MetaProperties, read_meta_properties, read_offsets, write_meta_properties
+from kbroker.log.disk import OsDisk
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager, parse_log_dir_name
+from kbroker.types import TopicPartition, Uuid, random_uuid
+from tests.log.log_helpers import NOW, batch, read_all
+
+RNG = random.Random(3)
+ID = random_uuid(RNG)
+A, B, C = (TopicPartition("a.b_c-d", 0), TopicPartition("b", 11), TopicPartition("c", 2))
+
+
+def start(disk: FakeDisk, *dirs: str, **options: object) -> LogManager:
+    return LogManager.open(dirs or ["/data"], disk, now_ms=NOW, rng=random.Random(1), **options)  # type: ignore[arg-type]
+
+
+def fill(manager: LogManager, tp: TopicPartition, *values: bytes, config: LogConfig | None = None) -> None:
+    log = manager.create_log(tp, ID, config or LogConfig())
+    for value in values:
+        log.append_as_leader(batch([value]), 0, now_ms=NOW)
+
+
+def test_names_of_log_directories() -> None:
+    assert parse_log_dir_name("a.b_c-d-0") == A
+    for name in ("a", "a-", "-1", "a-x", "a-1.0123-delete", "lost+found", "a-1\n"):
+        assert parse_log_dir_name(name) is None
+
+
+def test_a_new_log_touches_no_disk_before_it_is_written() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    operations = disk.operations
+    manager.create_log(A, ID, LogConfig())
+    assert disk.operations == operations
+    fill(manager, A, b"x")
+    assert disk.read_bytes("/data/a.b_c-d-0/partition.metadata").startswith(b"version: 0\ntopic_id: ")
+
+
+def test_logs_come_back_after_a_clean_stop() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"1", b"2", b"3")
+    fill(manager, B, b"4")
+    log = manager.get_log(A)
+    assert log is not None
+    log.maybe_increment_log_start_offset(1)
+    manager.close(high_watermarks={A: 3, B: 1}, broker_epoch=77)
+    assert disk.read_bytes("/data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":77}'
+    assert disk.read_bytes("/data/log-start-offset-checkpoint") == b"0\n1\na.b_c-d 0 1\n"
+    assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n2\na.b_c-d 0 3\nb 11 1\n"
+    assert disk.read_bytes("/data/replication-offset-checkpoint") == b"0\n2\na.b_c-d 0 3\nb 11 1\n"
+    manager = start(disk)
+    assert manager.log_dirs[0].was_clean
+    assert manager.log_dirs[0].broker_epoch == 77
+    assert manager.high_watermarks == {A: 3, B: 1}
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+    log = manager.get_log(A)
+    assert log is not None
+    assert log.topic_id == ID
+    assert read_all(log) == [(1, b"2"), (2, b"3")]
+    assert [log.topic_partition for log in manager] == [A, B]
+
+
+def test_a_locked_directory_is_refused(tmp_path: Path) -> None:
+    for disk, path in ((FakeDisk(), "/data"), (OsDisk(), str(tmp_path / "logs"))):
+        manager = LogManager.open([path], disk, now_ms=NOW)
+        with pytest.raises(FatalError, match="in use by another broker"):
+            LogManager.open([path], disk, now_ms=NOW)
+        manager.close()
+        LogManager.open([path], disk, now_ms=NOW).close()
+
+
+def test_two_processes_exclude_each_other(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    manager = LogManager.open([tmp_path], OsDisk(), now_ms=NOW)
+    script = (
+        "import sys; from kbroker.log.manager import LogManager; from kbroker.log.disk import OsDisk\n"
+        "from kbroker.errors import FatalError\n"
+        "try: LogManager.open([sys.argv[1]], OsDisk(), now_ms=0)\n"
+        "except FatalError: sys.exit(7)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == 7
+    manager.close()
+
+
+def test_the_owner_of_a_directory_is_checked() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/data")
+    write_meta_properties(disk, "/data", MetaProperties("abc=", 3, ID))
+    manager = start(disk, cluster_id="abc=", node_id=3)
+    assert manager.log_dirs[0].directory_id == ID
+    manager.close()
+    with pytest.raises(FatalError, match=r"/data belongs to cluster abc=, not to other"):
+        start(disk, cluster_id="other", node_id=3)
+    with pytest.raises(FatalError, match="/data belongs to node 3, not to node 4"):
+        start(disk, cluster_id="abc=", node_id=4)
+    disk.write_bytes("/data/meta.properties", b"version=1\nnode.id=x\ncluster.id=abc=\n")
+    with pytest.raises(FatalError, match=r"/data/meta.properties: invalid literal"):
+        start(disk)
+
+
+def test_an_added_directory_gets_properties_of_its_own() -> None:
+    disk = FakeDisk()
+    start(disk, "/one", "/two", cluster_id="abc", node_id=3).close()
+    one, two = (read_meta_properties(disk, path) for path in ("/one", "/two"))
+    assert one is not None
+    assert two is not None
+    assert (one.cluster_id, one.node_id) == (two.cluster_id, two.node_id) == ("abc", 3)
+    assert one.directory_id != two.directory_id
+
+
+def test_new_logs_go_to_the_directory_with_the_fewest() -> None:
+    disk = FakeDisk()
+    manager = start(disk, "/one", "/two")
+    for partition in range(4):
+        manager.create_log(TopicPartition("t", partition), ID, LogConfig())
+    assert [len(manager.logs_in(log_dir)) for log_dir in manager.log_dirs] == [2, 2]
+    manager.mark_offline(manager.log_dirs[0], OSError("gone"))
+    for partition in range(4, 8):
+        manager.create_log(TopicPartition("t", partition), ID, LogConfig())
+    assert [len(manager.logs_in(log_dir)) for log_dir in manager.log_dirs] == [2, 6]
+    manager.mark_offline(manager.log_dirs[1], OSError("gone"))
+    with pytest.raises(ApiError) as caught:
+        manager.create_log(TopicPartition("t", 9), ID, LogConfig())
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_partition_in_two_directories_is_refused() -> None:
+    disk = FakeDisk()
+    for path in ("/one", "/two"):
+        manager = start(disk, path)
+        fill(manager, A, b"x")
+        manager.close()
+    with pytest.raises(FatalError, match="in both /one and /two"):
+        start(disk, "/one", "/two")
+
+
+def test_deleted_logs_are_renamed_then_removed() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    config = LogConfig(file_delete_delay_ms=1000)
+    fill(manager, A, b"x", config=config)
+    manager.delete_log(A)
+    manager.delete_log(B)
+    (name,) = (name for name in disk.list_dir("/data") if name.startswith("a."))
+    assert name.startswith("a.b_c-d-0.")
+    assert name.endswith("-delete")
+    assert manager.get_log(A) is None
+    manager.create_log(A, random_uuid(RNG), config)
+    manager.delete_expired(NOW)
+    manager.delete_expired(NOW + 999)
+    assert disk.exists(f"/data/{name}")
+    manager.delete_expired(NOW + 1000)
+    assert not disk.exists(f"/data/{name}")
+    fill_names = TopicPartition("n" * 249, 5)
+    fill(manager, fill_names, b"x")
+    manager.delete_log(fill_names)
+    assert max(map(len, disk.list_dir("/data"))) == 255
+
+
+def test_what_was_renamed_for_removal_goes_after_a_restart() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"x")
+    manager.delete_log(A)
+    manager.close()
+    manager = start(disk)
+    assert len(manager) == 0
+    manager.delete_expired(NOW)
+    assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
+
+
+def test_strays_are_set_aside() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"x")
+    fill(manager, B, b"x")
+    assert manager.set_stray_aside(lambda tp, topic_id: tp == A and topic_id == ID) == [B]
+    assert [name for name in disk.list_dir("/data") if name.startswith("b-11.") and name.endswith("-stray")]
+    manager.close()
+    assert [log.topic_partition for log in start(disk)] == [A]
+
+
+def test_another_topic_of_the_name_is_refused() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"x")
+    with pytest.raises(ApiError) as caught:
+        manager.create_log(A, Uuid(bytes(16)), LogConfig())
+    assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_damaged_small_files_are_told_or_done_without() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"1", b"2")
+    fill(manager, B, b"3")
+    manager.close()
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+        disk.write_bytes(f"/data/{name}", b"0\n7\nbroken\n")
+    disk.write_bytes("/data/b-11/partition.metadata", b"version: 0\ntopic_id: nonsense")
+    manager = start(disk)
+    log = manager.get_log(A)
+    assert log is not None
+    assert read_all(log) == [(0, b"1"), (1, b"2")]
+    with pytest.raises(ApiError, match=r"/data/b-11/partition.metadata: 'nonsense' is not a Kafka uuid"):
+        manager.get_log(B)
+    manager.close()
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+
+
+def test_a_failing_directory_goes_offline_and_the_others_live_on() -> None:
+    disk = FakeDisk()
+    manager = start(disk, "/one", "/two")
+    fill(manager, A, b"x")
+    fill(manager, B, b"y")
+
+    def fail(operation: str, path: str) -> None:
+        if path.startswith("/one/") and operation == "sync":
+            raise OSError(5, "Input/output error", path)
+
+    disk.on_operation = fail
+    manager.close()
+    one, two = manager.log_dirs
+    assert one.offline is not None
+    assert "Input/output error" in one.offline
+    assert two.offline is None
+    assert not disk.exists("/one/.kafka_cleanshutdown")
+    assert disk.exists("/two/.kafka_cleanshutdown")
+
+    def gone(operation: str, path: str) -> None:
+        if path.startswith("/one/"):
+            raise OSError(5, "Input/output error", path)
+
+    disk.on_operation = gone
+    manager = start(disk, "/one", "/two")
+    assert [log.topic_partition for log in manager] == [B]
+    assert manager.log_dirs[0].offline is not None
+    manager.close()
+    with pytest.raises(FatalError, match=r"no log dir can be used: /one: .*Input/output error"):
+        start(disk, "/one")
+
+
+def test_checkpoints_are_written_only_when_they_change() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"x")
+    manager.checkpoint({A: 1})
+    operations = disk.operations
+    manager.checkpoint({A: 1})
+    assert disk.operations == operations
+    for task in manager.flush_tasks(NOW):
+        task.run()
+        task.end()
+    fill(manager, A, b"y")
+    log = manager.get_log(A)
+    assert log is not None
+    log.flush()
+    manager.checkpoint({A: 2})
+    assert read_offsets(disk, "/data/recovery-point-offset-checkpoint") == {A: 2}
+
+
+def test_a_truncation_lowers_the_checkpoint_first() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"x", b"y", b"z")
+    log = manager.get_log(A)
+    assert log is not None
+    log.flush()
+    manager.checkpoint()
+    log.truncate_to(1)
+    assert read_offsets(disk, "/data/recovery-point-offset-checkpoint") == {A: 1}
+
+
+def test_sealed_segments_are_flushed_on_the_next_round() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, *[b"v" * 100] * 20, config=LogConfig(segment_bytes=500))
+    fill(manager, B, b"v")
+    (task,) = manager.flush_tasks(NOW)
+    task.run()
+    task.end()
+    log = manager.get_log(A)
+    assert log is not None
+    assert log.recovery_point == log.active_segment.base_offset
+    assert manager.flush_tasks(NOW) == []
+
+
+def test_retention_over_all_logs() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    config = LogConfig(segment_bytes=500, retention_ms=1000, file_delete_delay_ms=10)
+    for tp in (A, B, C):
+        fill(manager, tp, *[b"v" * 100] * 20, config=config)
+    bounds = {A: 20, B: 4}
+    assert manager.delete_old_segments(NOW + 1000, bounds.get) == 0
+    assert manager.delete_old_segments(NOW + 1001, bounds.get) > 0
+    starts = {log.topic_partition: log.log_start_offset for log in manager}
+    assert starts[A] == 20
+    assert 0 < starts[B] <= 4
+    assert starts[C] == 0
+    assert any(name.endswith(".deleted") for name in disk.list_dir("/data/a.b_c-d-0"))
+    manager.delete_expired(NOW + 1011)
+    assert not any(name.endswith(".deleted") for name in disk.list_dir("/data/a.b_c-d-0"))
+    log = manager.get_log(A)
+    assert log is not None
+    assert log.append_as_leader(batch([b"x"]), 0, now_ms=NOW).first_offset == 20
+
+
+def test_a_thousand_logs_are_made_and_closed(tmp_path: Path) -> None:
+    manager = LogManager.open([tmp_path], OsDisk(), now_ms=NOW)
+    for partition in range(1000):
+        manager.create_log(TopicPartition("many", partition), ID, LogConfig())
+    manager.close()
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("many")]
