@@ -367,10 +367,13 @@ class Segment:
             return None
         hint = self._hint
         if 0 <= hint < self.size:
-            for position, header in self.scan(hint):
-                if header.base_offset <= offset <= header.last_offset:
-                    return Located(position, header.size, header.base_offset, header.last_offset)
-                break
+            try:
+                for position, header in self.scan(hint):
+                    if header.base_offset <= offset <= header.last_offset:
+                        return Located(position, header.size, header.base_offset, header.last_offset)
+                    break
+            except CorruptSegment:
+                self._hint = -1  # an index that was wrong led there, or the log itself is, which then shows
         return self._locate_by_index(offset)
 
     def _locate_by_index(self, offset: int) -> Located | None:

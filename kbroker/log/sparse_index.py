@@ -10,6 +10,7 @@ entries. Its tools and its broker take both.
 
 from __future__ import annotations
 
+import operator
 import struct
 from array import array
 from bisect import bisect_right
@@ -31,7 +32,7 @@ _FOREVER = 1 << 64
 class _Block(NamedTuple):
     """Entries read from a file, and where they and those after them begin."""
 
-    columns: tuple[list[int], list[int]]
+    columns: tuple[array[int], array[int]]
     first: tuple[int, int]
     end: tuple[int, int]
 
@@ -207,15 +208,19 @@ class SparseIndex:
         found = len(data) // width
         if found < entries:
             raise CorruptIndex(f"{self.path}: it became shorter than {first + entries} entries")
-        numbers = struct.unpack(">" + self.ENTRY.format[1:] * found, data[: found * width])
-        keys, values = list(numbers[::2]), list(numbers[1::2])
-        if keys != sorted(keys) or values != sorted(values):
+        keys, values = self._decode(data[: found * width], found)
+        if not all(map(operator.lt, keys, keys[1:])) or not all(map(operator.le, values, values[1:])):
             raise CorruptIndex(f"{self.path}: the entries from number {first} on are not in order")
         end = (_FOREVER, _FOREVER)
         if found > entries:
             end = keys.pop(), values.pop()
         self._block = block = _Block((keys, values), (keys[0], values[0]), end)
         return block if target >= block.first[column] else None
+
+    def _decode(self, data: bytes, count: int) -> tuple[array[int], array[int]]:
+        """Keys and values of ``count`` entries."""
+        numbers = struct.unpack(">" + self.ENTRY.format[1:] * count, data)
+        return array("q", numbers[::2]), array("q", numbers[1::2])
 
     def _truncate(self, column: int, bound: int) -> None:
         keys, values = self._keys, self._values
