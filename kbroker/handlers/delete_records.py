@@ -41,5 +41,6 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
                 logger.exception("DeleteRecords of %s-%d failed", topic.name, wanted.partition_index)
                 answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
             answers.append(answer)
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+        if answers:  # as in Kafka, whose answers are by partition
+            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     return DeleteRecordsResponse(topics=topics)

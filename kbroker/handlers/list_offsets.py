@@ -55,7 +55,8 @@ async def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffset
                 answers.append(
                     ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
                 )
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        if answers:  # as in Kafka, whose answers are by partition
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
