@@ -1,0 +1,174 @@
+"""One raw conversation with one broker, and its answers in a form that two brokers' can be compared in."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from compat_tests.wire_differential.generator import TOPICS, id_marker
+from kbroker.wire.compiler import decode, encode
+from kbroker.wire.headers import decode_response_header, encode_request_header
+from kbroker.wire.record_batch import iter_records
+from kbroker.wire.registry import API_KEYS
+from kbroker.wire.schema import struct_spec
+
+#: An answer that is not one.
+CLOSED = "connection closed"
+SILENT = "no answer within 10 s"
+
+
+class Conversation:
+    """A connection that is opened again when the broker closes it; knows the broker's topic ids."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        host, port = bootstrap.rsplit(":", 1)
+        self._address = (host, int(port))
+        self._socket: socket.socket | None = None
+        self._correlation_id = 0
+        self.topic_ids: dict[str, bytes] = {}
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def exchange(self, frame: bytes) -> bytes | str:
+        """Send one frame, give back the answering frame, or what happened instead."""
+        try:
+            if self._socket is None:
+                self._socket = socket.create_connection(self._address, timeout=10)
+            self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+            (size,) = struct.unpack(">i", self._receive(4))
+            return self._receive(size)
+        except TimeoutError:
+            self.close()
+            return SILENT
+        except OSError:
+            self.close()
+            return CLOSED
+
+    def _receive(self, size: int) -> bytes:
+        assert self._socket is not None
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError
+            data += piece
+        return bytes(data)
+
+    def frame(self, request: Any, version: int) -> bytes:
+        """The request as bytes, with this broker's topic ids."""
+        self._correlation_id += 1
+        key = struct_spec(type(request)).api_key
+        assert key is not None
+        frame = encode_request_header(key, version, self._correlation_id, "differential") + encode(request, version)
+        for topic in TOPICS:
+            frame = frame.replace(id_marker(topic), self.topic_ids.get(topic, bytes(16)))
+        return frame
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The decoded response, or CLOSED or SILENT."""
+        answer = self.exchange(self.frame(request, version))
+        if isinstance(answer, str):
+            return answer
+        key = struct_spec(type(request)).api_key
+        assert key is not None
+        _, offset = decode_response_header(key, version, answer)
+        response, end = decode(API_KEYS[key].response, version, answer, offset)
+        assert end == len(answer), f"{len(answer) - end} bytes left over after the response"
+        return response
+
+    def plain(self, response: Any) -> Any:
+        """The response without what no two brokers share."""
+        if isinstance(response, str):
+            return response
+        names = {value: f"id of {topic}" for topic, value in self.topic_ids.items()}
+        return _plain(response, "", names, self._address[1])
+
+
+_TIME_FIELDS = {"log_append_time_ms", "timestamp"}
+#: A millisecond of today; the times that the requests carry on purpose are older.
+_RECENT = 1_750_000_000_000
+
+
+def _plain(value: Any, name: str, names: dict[bytes, str], port: int) -> Any:
+    if hasattr(value, "__kafka__"):
+        return {
+            spec.name: _plain(getattr(value, spec.name), spec.name, names, port)
+            for spec in struct_spec(type(value)).fields
+            if spec.name != "throttle_time_ms"
+        }
+    if isinstance(value, list):
+        # Many lists come in no order (hash maps); where they say their names they are put in that order.
+        return sorted((_plain(item, name, names, port) for item in value), key=_list_key)
+    if name == "records":
+        return _records(value)
+    if name == "cluster_id" and value is not None:
+        return "CLUSTER"
+    if name == "port" and value == port:
+        return "PORT"
+    if name == "log_dir":
+        return "LOG DIR"
+    if name in {"total_bytes", "usable_bytes"} and value > 0:
+        return "SOME"
+    if name == "session_id" and value:
+        return "SESSION"
+    if name == "producer_id" and value >= 0:
+        return "PRODUCER ID"
+    if name in _TIME_FIELDS and isinstance(value, int) and value > _RECENT:
+        return "TIME"
+    if isinstance(value, bytes) and len(value) == 16:
+        return names.get(value, "no id" if value == bytes(16) else "ID")
+    if isinstance(value, (bytes, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, str):
+        for known, label in names.items():
+            value = value.replace(_uuid_text(known), label)
+        value = re.sub(r"\b127\.0\.0\.1:\d+", "HOST:PORT", value)
+        return re.sub(r"\b[A-Za-z0-9_-]{22}\b", "UUID", value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_LIST_KEYS = ("resource_name", "name", "config_name", "topic", "topic_id", "partition_index", "partition", "index", "api_key")
+
+
+def _list_key(item: Any) -> tuple[str, ...]:
+    if isinstance(item, dict):
+        return tuple(f"{item[name]!s:>12}" for name in _LIST_KEYS if name in item)
+    return ()
+
+
+def _uuid_text(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def _records(value: Any) -> Any:
+    if value is None:
+        return None
+    data = bytes(value)
+    found: list[Any] = []
+    with contextlib.suppress(Exception):
+        found.extend((record.offset, bytes(record.value or b"").decode(errors="replace")) for record in iter_records(data))
+    return {"empty": not data, "records": [list(item) for item in found]}
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(path, ours, theirs) wherever two plain answers differ; positions in lists are left out of the path."""
+    if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
+        for name in ours:
+            yield from differences(ours[name], theirs[name], f"{path}.{name}" if path else name)
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for mine, other in zip(ours, theirs, strict=True):
+            yield from differences(mine, other, f"{path}[]")
+    elif ours != theirs:
+        yield path, ours, theirs
+
+

@@ -1,0 +1,279 @@
+"""Random requests that make sense: every field of every version, from pools of values chosen by the field's name.
+
+The pools hold what is right, what is nearly right and what is wrong, so that errors are compared as much as answers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kbroker.types import Uuid
+from kbroker.wire.compression import CompressionType
+from kbroker.wire.record_batch import Record, build_batch
+from kbroker.wire.registry import API_KEYS
+from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, struct_spec
+
+#: Topics that both brokers have from the start: partitions, configs.
+TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    "wd-filled": (3, {"retention.ms": "-1"}),
+    "wd-empty": (1, {}),
+    "wd-compact": (1, {"cleanup.policy": "compact"}),
+    "wd-append-time": (1, {"message.timestamp.type": "LogAppendTime"}),
+    "wd-small": (1, {"max.message.bytes": "500"}),
+}
+SOME_TIME = 1_717_000_000_000
+
+
+def id_marker(topic: str) -> Uuid:
+    """Stands for a topic's id in a request; each broker has its own, put in before sending."""
+    return Uuid(b"ID of " + topic.encode().ljust(10, b".")[-10:])
+
+
+_UNKNOWN_ID = Uuid(b"no topic has me!")
+_NO_ID = Uuid(bytes(16))
+
+#: APIs whose answers depend on what groups did before; compared in ``compat_tests/groups`` instead.
+GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69})
+#: One node has nothing to say there that is stable, or the request would break it for the others.
+EXCLUDED = {
+    57: "UpdateFeatures: would change what the rest of the run talks to",
+    43: "ElectLeaders: with null topics it answers with all partitions in no order",
+}
+
+
+#: Kinds of damage done to a batch; the first line can be told from the header alone.
+_UNREADABLE = ("cut", "magic", "garbage")
+_OTHER_DAMAGE = ("null key", "from the future", "crc", "two batches", "empty", "control")
+
+
+def batches(rng: random.Random, now: int, damage: str = "") -> bytes:
+    """One record batch (or what passes for one), with the given damage."""
+    key = None if damage == "null key" else b"key"
+    count = rng.choice((1, 1, 3, 40))
+    timestamp = now + 10 * 86_400_000 if damage == "from the future" else rng.choice((now, now, SOME_TIME))
+    records = [Record(0, timestamp, key, b"value %d" % index, ()) for index in range(count)]
+    batch = bytearray(build_batch(records, compression=rng.choice(list(CompressionType))))
+    if damage == "crc":
+        batch[-1] ^= 0x40
+    elif damage == "cut":
+        del batch[-3:]
+    elif damage == "magic":
+        batch[16] = rng.choice((0, 1, 3, 9))
+    elif damage == "two batches":
+        return bytes(batch) * 2
+    elif damage == "empty":
+        return b""
+    elif damage == "garbage":
+        return b"garbage"
+    elif damage == "control":
+        batch[22] |= 0x20
+    return bytes(batch)
+
+
+def _choice(*values: Any) -> Callable[[random.Random], Any]:
+    return lambda rng: rng.choice(values)
+
+
+_NAME = _choice(
+    "wd-filled", "wd-filled", "wd-filled", "wd-empty", "wd-compact", "wd-append-time", "wd-small", "wd-missing",
+    "bad name", "", "." * 2, "x" * 250,
+)
+_PARTITION = _choice(0, 0, 0, 1, 2, 7, -1)
+_SMALL_TIME = _choice(1000, 5000)
+_CONFIG_NAME = _choice(
+    "retention.ms", "cleanup.policy", "segment.bytes", "max.message.bytes", "compression.type", "no.such.config",
+    "min.insync.replicas", "message.timestamp.type", "",
+)
+_CONFIG_VALUE = _choice("1000000", "2000000", "soon", "compact", "delete", "", "-1", "-5", None, "gzip", "CreateTime")
+
+#: Field name -> value; the name of the API may stand before it.
+_POOLS: dict[str, Callable[[random.Random], Any]] = {
+    "name": _NAME,
+    "topic": _NAME,
+    "topic_names": _NAME,
+    "topic_id": _choice(*(id_marker(topic) for topic in TOPICS), _UNKNOWN_ID, _NO_ID),
+    "partition": _PARTITION,
+    "partition_index": _PARTITION,
+    "partition_indexes": _PARTITION,
+    "partitions": _PARTITION,
+    "index": _PARTITION,
+    "timeout_ms": _SMALL_TIME,
+    "acks": _choice(-1, 1, -1, 1, 2, -3),
+    "transactional_id": _choice(None),
+    "producer_id": _choice(-1, -1, -1, 4_000_000),
+    "producer_epoch": _choice(-1, -1, -1, 5),
+    "transaction_timeout_ms": _choice(60000, 1, -1),
+    "max_wait_ms": _choice(0, 0, 20),
+    "min_bytes": _choice(0, 1, 1_000_000),
+    "max_bytes": _choice(100, 10_000, 1 << 24),
+    "partition_max_bytes": _choice(1, 200, 10_000, 1 << 24),
+    "fetch_offset": _choice(0, 0, 3, 7, 10, 11, 5000, -1),
+    "log_start_offset": _choice(-1, 0),
+    "current_leader_epoch": _choice(-1, -1, 0, 5),
+    "last_fetched_epoch": _choice(-1, -1, 0, 3),
+    "leader_epoch": _choice(-1, 0, 3),
+    "isolation_level": _choice(0, 1),
+    "session_id": _choice(0),
+    "session_epoch": _choice(-1, -1, 0, 4),
+    "cluster_id": _choice(None),
+    "replica_id": _choice(-1),
+    "replica_epoch": _choice(-1),
+    "high_watermark": _choice(0, 1 << 40),
+    "replica_directory_id": _choice(_NO_ID),
+    "rack_id": _choice("", "rack"),
+    "timestamp": _choice(-1, -2, -3, -4, -5, -6, -7, 0, SOME_TIME, SOME_TIME + 4500, 1 << 50),
+    "offset": _choice(0, 0, 1, 9999, -2),
+    "resource_type": _choice(2, 2, 2, 4, 2, 3, 0, 99),
+    "resource_name": _choice("wd-filled", "wd-compact", "wd-missing", "bad name", "", "1", "9"),
+    "configuration_keys": _CONFIG_NAME,
+    "value": _CONFIG_VALUE,
+    "config_operation": _choice(0, 0, 0, 1, 2, 3, 9),
+    "num_partitions": _choice(1, 2, -1, 0, -2),
+    "replication_factor": _choice(1, 1, -1, 0, 2, -3),
+    "broker_ids": _choice(1, 1, 9, -1),
+    "count": _choice(1, 2, 4, 5, 0, -1),
+    "endpoint_type": _choice(1, 1, 2, 7),
+    "client_software_name": _choice("kbroker", "two words", ""),
+    "client_software_version": _choice("1.0", "-1"),
+    "response_partition_limit": _choice(2000, 1, 2, 0, -1),
+    # By API where the name alone would do harm or say nothing.
+    "CreateTopics.name": lambda rng: rng.choice(
+        (f"wd-new-{rng.randrange(1000)}", f"wd-new-{rng.randrange(1000)}", "wd-filled", "bad name", "", "x" * 250, "wd.empty")
+    ),
+    "DeleteTopics.name": lambda rng: rng.choice((f"wd-new-{rng.randrange(1000)}", "wd-missing", "bad name", "", None)),
+    "DeleteTopics.topic_names": lambda rng: rng.choice((f"wd-new-{rng.randrange(1000)}", "wd-missing", "bad name", "")),
+    "DeleteTopics.topic_id": _choice(_UNKNOWN_ID, _NO_ID, _NO_ID),
+    "CreatePartitions.name": lambda rng: rng.choice(
+        (f"wd-new-{rng.randrange(1000)}", f"wd-new-{rng.randrange(1000)}", "wd-missing", "bad name", "")
+    ),
+    "Metadata.name": _choice("wd-filled", "wd-empty", "wd-missing", "bad name", "x" * 250),
+    "Metadata.allow_auto_topic_creation": _choice(False),
+    "DescribeConfigs.resource_type": _choice(2, 2, 2, 0, 99, 16),
+    "AlterConfigs.resource_type": _choice(2, 2, 2, 0, 99),
+    "AlterConfigs.resource_name": lambda rng: rng.choice(
+        (f"wd-new-{rng.randrange(1000)}", "wd-missing", "bad name", "")
+    ),
+    "IncrementalAlterConfigs.resource_type": _choice(2, 2, 2, 0, 99),
+    "IncrementalAlterConfigs.resource_name": lambda rng: rng.choice(
+        (f"wd-new-{rng.randrange(1000)}", "wd-missing", "bad name", "")
+    ),
+    "configs.name": _CONFIG_NAME,
+    "ListConfigResources.resource_types": _choice(2, 4, 16, 32, 0, 9),
+    "DeleteRecords.name": _choice("wd-empty", "wd-compact", "wd-missing", "bad name"),
+    "Produce.name": _NAME,
+}
+
+#: Whole values by name: lists that stay empty, structs that stay null.
+_WHOLE: dict[str, Any] = {
+    "forgotten_topics_data": [],
+    "assignments": [],
+    "CreatePartitions.assignments": None,
+    "cursor": None,
+}
+#: With two wrong configs the one that is told of depends on a hash order.
+_AT_MOST_ONE = {"configs"}
+#: What makes two elements of a list the same thing; brokers need not agree on what a thing said twice means.
+_IDENTITY = ("name", "topic", "topic_id", "partition", "partition_index", "index", "resource_name")
+
+#: Fields whose lists are null now and then (a null of others is tested by itself where it means something).
+_NULL_CHANCE = 0.15
+
+
+class Generator:
+    """Requests of one API and version, the same for the same seed."""
+
+    def __init__(self, key: int, version: int, seed: int, now: int) -> None:
+        self._api = API_KEYS[key]
+        self._version = version
+        self._rng = random.Random(f"{key}.{version}.{seed}")
+        self._now = now
+
+    def requests(self, count: int) -> Iterator[Any]:
+        """`count` requests."""
+        for _ in range(count):
+            request = self._struct(self._api.request, "")
+            self._tidy(request)
+            yield request
+
+    def _tidy(self, request: Any) -> None:
+        """Take out what Apache Kafka itself handles in a way that nobody should copy."""
+        rng = self._rng
+        if self._api.name == "Produce":
+            everything = [partition for topic in request.topic_data for partition in topic.partition_data]
+            for partition in everything:
+                damage = rng.choice(_OTHER_DAMAGE) if rng.random() < 0.4 else ""
+                if request.acks not in (0, 1, -1):
+                    # Which of two errors is told depends on how far it read.
+                    damage = ""
+                elif len(everything) == 1 and rng.random() < 0.2:
+                    # With several partitions it refuses the whole request, and null records it never answers.
+                    damage = rng.choice(_UNREADABLE)
+                partition.records = memoryview(batches(rng, self._now, damage))
+        if self._api.name == "Metadata" and self._version < 12:
+            # It refuses the whole request then, although clients of those versions send an id of zero.
+            for topic in request.topics or []:
+                topic.topic_id = _NO_ID
+
+    def _struct(self, cls: type[Any], path: str) -> Any:
+        values = {}
+        for spec in struct_spec(cls).fields:
+            if self._version not in spec.versions:
+                continue
+            # A tagged field that nobody sends stays away mostly.
+            if spec.tag is not None and self._rng.random() < 0.7:
+                continue
+            values[spec.name] = self._field(spec, f"{path}{spec.name}.")
+        return cls(**values)
+
+    def _pool(self, path: str, name: str) -> Callable[[random.Random], Any] | None:
+        api = self._api.name
+        parent = path.rstrip(".").split(".")[-2:]
+        for key in (".".join(parent), f"{api}.{name}", name):
+            if key in _POOLS:
+                return _POOLS[key]
+        return None
+
+    def _field(self, spec: FieldSpec, path: str) -> Any:
+        rng = self._rng
+        for key in (f"{self._api.name}.{spec.name}", spec.name):
+            if key in _WHOLE:
+                return _WHOLE[key]
+        nullable = self._version in spec.nullable
+        pool = self._pool(path, spec.name)
+        if spec.type.element is not None:
+            if nullable and rng.random() < _NULL_CHANCE:
+                return None
+            if spec.type.element.struct is not None:
+                pool = None
+            count = rng.choice((0, 1, 1, 1, 2, 3))
+            if spec.name in _AT_MOST_ONE:
+                count = min(count, 1)
+            unique: dict[Any, Any] = {}
+            for _ in range(count):
+                value = self._value(spec.type.element, spec, pool, path)
+                unique.setdefault(self._identity(value), value)
+            return list(unique.values())
+        value = self._value(spec.type, spec, pool, path)
+        if value is None and not nullable:
+            return "" if spec.type.name == "Str" else spec.default
+        return value
+
+    def _identity(self, value: Any) -> Any:
+        if not hasattr(value, "__kafka__"):
+            return value
+        fields = [spec.name for spec in struct_spec(type(value)).fields if self._version in spec.versions]
+        return tuple(getattr(value, name) for name in _IDENTITY if name in fields)
+
+    def _value(self, kind: TypeSpec, spec: FieldSpec, pool: Callable[[random.Random], Any] | None, path: str) -> Any:
+        rng = self._rng
+        if kind.name == "Records":
+            return memoryview(b"")
+        if pool is not None:
+            return pool(rng)
+        if kind.struct is not None:
+            return self._struct(kind.struct, path)
+        if kind.name == "Bool":
+            return rng.random() < 0.5
+        return {} if spec.default is MISSING else spec.default
