@@ -13,7 +13,7 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3.14 p
 	then echo "$$candidate"; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-py313 check format demo bench compat compat-kafka docs dist clean
+.PHONY: help run test test-py313 check format demo bench compat compat-kafka kafka docs dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,9 +65,9 @@ test-py313: ## The same tests on Python 3.13, if there is one
 	else $(MAKE) --no-print-directory test VENV=.cache/venv-3.13 PYTHON="$$python"; fi
 
 check: $(VENV)/.dev ## Lint, types, layers
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/mypy
-	$(VENV)/bin/lint-imports
+	@failed=; for tool in "ruff check ." mypy "lint-imports --no-logo"; do \
+		echo "$$tool"; $(VENV)/bin/$$tool || failed="$$failed $${tool%% *}"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 format: $(VENV)/.dev ## Lay out the code
 	$(VENV)/bin/ruff format .
@@ -78,6 +78,9 @@ compat: $(VENV)/.spark ## Stock clients and Kafka's own tools against kbroker
 
 compat-kafka: $(VENV)/.spark ## The same cases against Apache Kafka, which shows that they are right
 	$(PY) -m pytest compat_tests --broker apache $(ARGS)
+
+kafka: $(VENV)/.dev ## Fetch Apache Kafka and its tools into .cache, for the tests that ask them (needs Maven)
+	@$(PY) -c "from compat_tests.apache_kafka import kafka_home; print(kafka_home())"
 
 bench: $(VENV)/.bench ## kbroker and Apache Kafka side by side (ARGS=--quick)
 	@$(PY) -m compileall -q kbroker  # as an installed package is: start-up is measured too

@@ -11,12 +11,14 @@ import pytest
 
 from kbroker.testing import RunningBroker, running_broker
 
+ROOT = Path(__file__).parent.parent
+
 
 def find_kafka_home() -> Path | None:
     """The directory of Apache Kafka 4.3.1 with its ``libs``, if this machine has one."""
     candidates = [
         os.environ.get("KAFKA_HOME"),
-        Path(__file__).parent.parent / ".cache" / "kafka-4.3.1",
+        ROOT / ".cache" / "kafka-4.3.1",
         Path.home() / ".cache" / "kafka-dist-4.3.1",
     ]
     for candidate in candidates:
@@ -30,8 +32,28 @@ def kafka_home() -> Path:
     """Apache Kafka's directory; the test is skipped without one."""
     home = find_kafka_home()
     if home is None:
-        pytest.skip("Apache Kafka 4.3.1 is not on this machine (KAFKA_HOME)")
+        pytest.skip("Apache Kafka 4.3.1 is not on this machine (KAFKA_HOME, or make kafka)")
     return home
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests find Apache Kafka's tools in KAFKA_HOME, where a distribution has them, when only its jars are here."""
+    home = find_kafka_home()
+    if home is None or os.environ.get("KAFKA_HOME"):
+        return
+    if not (home / "bin" / "kafka-dump-log.sh").exists():
+        tools = ROOT / ".cache" / "kafka-tools"
+        (tools / "bin").mkdir(parents=True, exist_ok=True)
+        if not (tools / "libs").exists():
+            (tools / "libs").symlink_to(home / "libs", target_is_directory=True)
+        script = tools / "bin" / "kafka-dump-log.sh"
+        script.write_text(
+            '#!/bin/sh\nexec java -Xmx128M -XX:TieredStopAtLevel=1 -cp "$(dirname "$0")/../libs/*" \\\n'
+            '    org.apache.kafka.tools.DumpLogSegments "$@"\n'
+        )
+        script.chmod(0o755)
+        home = tools
+    os.environ["KAFKA_HOME"] = str(home)
 
 
 @pytest.fixture(scope="module")
