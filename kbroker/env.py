@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import select
 import socket
 import sys
 import time
@@ -68,8 +69,26 @@ class StreamListener(Protocol):
     def close(self) -> None: ...
 
 
+class Poller(Protocol):
+    """Watches many streams for bytes to read in one task, without switching to a task for each."""
+
+    def register(self, stream: Any, callback: Callable[[], None]) -> None:
+        """Have ``callback()`` called whenever there is something to read (or the end), until ``unregister``."""
+        ...
+
+    def unregister(self, stream: Any) -> None: ...
+
+    async def run(self) -> None:
+        """The work, until cancelled."""
+        ...
+
+
 class Network(Protocol):
     """Where streams come from."""
+
+    def poller(self) -> Poller | None:
+        """A new poller, or ``None`` where each stream is to be waited for by its own task."""
+        ...
 
     async def listen(self, host: str, port: int) -> StreamListener:
         """Bind a port (0 picks a free one); :class:`FatalError` when it cannot be had."""
@@ -136,6 +155,10 @@ class RealStream:
             self.peer = ("?", 0)
         self.local = _address(sock.getsockname())
 
+    def fileno(self) -> int:
+        """The descriptor; -1 once closed."""
+        return self._sock.fileno()
+
     def sendfile(self, fd: int, position: int, length: int) -> int:
         if self._use_sendfile:
             return os.sendfile(self._sock.fileno(), fd, position, length)
@@ -181,11 +204,49 @@ class RealListener:
             self._sock.close()
 
 
-class RealNetwork:
-    """TCP."""
+class EpollPoller:
+    """Linux's epoll, level-triggered, with its descriptor inside Trio's own."""
 
-    def __init__(self, *, use_sendfile: bool | None = None) -> None:
+    BATCH = 64
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+
+    def register(self, stream: RealStream, callback: Callable[[], None]) -> None:
+        fileno = stream.fileno()
+        if self._epoll.closed or fileno < 0:
+            raise trio.ClosedResourceError
+        self._epoll.register(fileno, select.EPOLLIN)
+        self._callbacks[fileno] = callback
+
+    def unregister(self, stream: RealStream) -> None:
+        fileno = stream.fileno()
+        if self._callbacks.pop(fileno, None) is not None and not self._epoll.closed:
+            self._epoll.unregister(fileno)
+
+    async def run(self) -> None:
+        epoll, callbacks = self._epoll, self._callbacks
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(epoll.fileno())
+                for fileno, _ in epoll.poll(0, self.BATCH):
+                    callback = callbacks.get(fileno)
+                    if callback is not None:
+                        callback()
+        finally:
+            epoll.close()
+
+
+class RealNetwork:
+    """TCP. Without ``use_epoll`` or ``use_sendfile`` it does what it does where there is no such thing."""
+
+    def __init__(self, *, use_sendfile: bool | None = None, use_epoll: bool | None = None) -> None:
         self.use_sendfile = can_sendfile() if use_sendfile is None else use_sendfile
+        self.use_epoll = hasattr(select, "epoll") if use_epoll is None else use_epoll
+
+    def poller(self) -> Poller | None:
+        return EpollPoller() if self.use_epoll else None
 
     async def listen(self, host: str, port: int) -> StreamListener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -233,12 +294,14 @@ def _is_numeric(host: str) -> bool:
 class RealEnv:
     """The machine this process runs on. ``seed`` is for tests that want repeatable random choices."""
 
-    def __init__(self, *, seed: int | None = None, use_sendfile: bool | None = None) -> None:
+    def __init__(
+        self, *, seed: int | None = None, use_sendfile: bool | None = None, use_epoll: bool | None = None
+    ) -> None:
         from kbroker.log.disk import OsDisk
 
         self.rng: random.Random = random.Random(seed) if seed is not None else random.SystemRandom()
         self.disk: Disk = OsDisk()
-        self.network: Network = RealNetwork(use_sendfile=use_sendfile)
+        self.network: Network = RealNetwork(use_sendfile=use_sendfile, use_epoll=use_epoll)
 
     def now(self) -> float:
         return trio.current_time()

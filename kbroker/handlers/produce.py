@@ -44,7 +44,7 @@ _TRANSACTIONAL = 0x10
 
 
 @handler(ProduceRequest, versions=VERSIONS, advertised=ADVERTISED)
-async def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | DelayedResponse | None:
+def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | DelayedResponse | None:
     """Append each partition's batch; the answer waits for replication only if acks=all needs more than this node."""
     version = ctx.header.api_version
     services = ctx.services
@@ -99,9 +99,8 @@ async def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceRespons
                 logger.exception("Produce to %s-%d failed", name, data.index)
                 answers.append(_error_answer(data.index, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR), manager, name))
                 del error
-        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic_id, partition_responses=answers))
-    if unflushed is not None:
-        failed = await _flush(unflushed, manager) or failed
+        if answers:  # as in Kafka, whose answers are by partition
+            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic_id, partition_responses=answers))
     if acks == 0:
         if failed:
             # The client expects no answer, so closing is the only way to tell it (KafkaApis.handleProduceRequest).
@@ -110,22 +109,37 @@ async def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceRespons
     response = ProduceResponse(responses=topics)
     if failed and version >= 10:
         _add_leaders(response, ctx)
-    if required is None:
-        return response
-    return _delay(response, required, request.timeout_ms, ctx)
+    if unflushed is not None:
+        return _flush_first(response, unflushed, required, request.timeout_ms, ctx)
+    if required is not None:
+        return _delay(DelayedResponse(), response, required, request.timeout_ms, ctx)
+    return response
 
 
-async def _flush(unflushed: list[tuple[PartitionProduceResponse, Any]], manager: Any) -> bool:
-    """Make durable what ``flush.messages`` asks for before it is acknowledged; whether any of it failed."""
-    failed = False
-    for answer, partition in unflushed:
-        try:
-            await manager.flush(partition)
-        except ApiError as error:
-            failed = True
-            answer.error_code = error.code
-            answer.base_offset = -1
-    return failed
+def _flush_first(
+    response: ProduceResponse,
+    unflushed: list[tuple[PartitionProduceResponse, Any]],
+    required: dict[Hashable, int] | None,
+    timeout_ms: int,
+    ctx: RequestContext,
+) -> DelayedResponse:
+    """Make durable what ``flush.messages`` asks for, and answer (or wait for replication) after that."""
+    delayed = DelayedResponse()
+
+    async def flush() -> None:
+        for answer, partition in unflushed:
+            try:
+                await ctx.services.replica_manager.flush(partition)
+            except ApiError as error:
+                answer.error_code = error.code
+                answer.base_offset = -1
+        if required is not None:
+            _delay(delayed, response, required, timeout_ms, ctx)
+        else:
+            delayed.complete(response)
+
+    ctx.services.replica_manager.start_soon(flush)
+    return delayed
 
 
 def _check_records(records: Any, version: int, transactional_id: str | None) -> None:
@@ -189,10 +203,9 @@ def _add_leaders(response: ProduceResponse, ctx: RequestContext) -> None:
 
 
 def _delay(
-    response: ProduceResponse, required: dict[Hashable, int], timeout_ms: int, ctx: RequestContext
+    delayed: DelayedResponse, response: ProduceResponse, required: dict[Hashable, int], timeout_ms: int, ctx: RequestContext
 ) -> DelayedResponse:
     """Answer once every appended partition is replicated, or with errors for those that are not in time."""
-    delayed = DelayedResponse()
     by_key = {
         TopicPartition(
             topic.name or ctx.services.replica_manager.topic_name(topic.topic_id) or "", answer.index

@@ -13,8 +13,9 @@ What is not registered is not advertised, and a request for it closes the connec
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, TypeVar
 
 
@@ -55,12 +56,13 @@ class Registration:
     advertised: Versions
     listeners: ListenerKind
     forwarded: bool
-    handle: Callable[[Any, Any], Awaitable[Any]]
+    handle: Callable[[Any, Any], Any]
+    is_async: bool
 
 
 _registrations: dict[int, Registration] = {}
 
-_Handle = TypeVar("_Handle", bound=Callable[..., Awaitable[Any]])
+_Handle = TypeVar("_Handle", bound=Callable[..., Any])
 
 
 def api_key_of(request_class: type[Any]) -> int:
@@ -76,7 +78,7 @@ def handler(
     listeners: ListenerKind = BROKER,
     forwarded: bool = False,
 ) -> Callable[[_Handle], _Handle]:
-    """Register ``async def handle(request, ctx)`` for an API.
+    """Register ``async def handle(request, ctx)`` for an API; a plain ``def`` if it never waits and must be fast.
 
     The function answers with the response object, with ``None`` when the client is to get no answer, or with a
     :class:`~kbroker.handlers.context.DelayedResponse` whose value comes later while the connection reads on.
@@ -88,7 +90,7 @@ def handler(
         if key in _registrations and _registrations[key].handle.__module__ != function.__module__:
             raise ValueError(f"API key {key} is registered twice")
         _registrations[key] = Registration(
-            key, request_class, versions, advertised or versions, listeners, forwarded, function
+            key, request_class, versions, advertised or versions, listeners, forwarded, function, iscoroutinefunction(function)
         )
         return function
 

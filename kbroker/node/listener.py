@@ -18,7 +18,7 @@ from kbroker.handlers.registration import Registration
 from kbroker.node.connection import Connection, MemoryBudget
 
 if TYPE_CHECKING:
-    from kbroker.env import Stream, StreamListener
+    from kbroker.env import Poller, Stream, StreamListener
     from kbroker.handlers.context import Services
 
 logger = logging.getLogger(__name__)
@@ -113,6 +113,7 @@ class Listener:
         self._connections: dict[Connection, _Seen] = {}
         self._some = trio.Event()
         self._refused_logged = float("-inf")
+        self._poller: Poller | None = None
 
     @property
     def connection_count(self) -> int:
@@ -123,6 +124,9 @@ class Listener:
         """Accept and serve; cancelling ends every connection."""
         try:
             async with trio.open_nursery() as nursery:
+                self._poller = self._services.env.network.poller()
+                if self._poller is not None:
+                    nursery.start_soon(self._poller.run)
                 nursery.start_soon(self._housekeep)
                 while True:
                     try:
@@ -162,6 +166,7 @@ class Listener:
             max_frame_bytes=self._quota.limits.max_frame_bytes,
             start_soon=nursery.start_soon,
             budget=self._budget,
+            poller=self._poller,
         )
         self._connections[connection] = _Seen(trio.current_time())
         self._some.set()

@@ -395,14 +395,18 @@ class ReplicaManager:
         topic = self._image.topics.by_id.get(topic_id) if self._image is not None else None
         return topic.name if topic is not None else None
 
+    def start_soon(self, function: Callable[..., Any], *args: Any) -> None:
+        """Start a task that lives with the node and must not fail."""
+        if self._nursery is not None:
+            self._nursery.start_soon(function, *args)
+
     def watch_produce(self, operation: DelayedProduce, timeout_ms: int) -> None:
         """Have a DelayedProduce end with REQUEST_TIMED_OUT once its time is out."""
         self.purgatory.watch_produce(operation)
-        if self._nursery is not None:
-            self._nursery.start_soon(self._expire, operation, timeout_ms / 1000)
+        self.start_soon(self._expire, operation, timeout_ms / 1000)
 
     async def _expire(self, operation: DelayedProduce, seconds: float) -> None:
-        await trio.sleep(seconds)
+        await trio.sleep(max(seconds, 0))
         operation.expire(ErrorCode.REQUEST_TIMED_OUT)
         self.purgatory.unwatch_produce(operation)
 

@@ -126,12 +126,12 @@ def test_requests_byte_by_byte_and_many_at_once(tmp_path: Path) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("use_sendfile", [True, False])
-def test_records_come_out_as_they_went_in(tmp_path: Path, use_sendfile: bool) -> None:
-    """With ``os.sendfile``, and with what stands in for it where there is none."""
+@pytest.mark.parametrize("linux", [True, False])
+def test_records_come_out_as_they_went_in(tmp_path: Path, linux: bool) -> None:
+    """With ``os.sendfile`` and epoll, and with what stands in for them where there is none."""
 
     async def test() -> None:
-        env = RealEnv(seed=1, use_sendfile=use_sendfile)
+        env = RealEnv(seed=1, use_sendfile=linux, use_epoll=linux)
         async with running_node(tmp_path, env=env) as node:
             await node.create_topic("t")
             client = await node.connect()
@@ -326,9 +326,9 @@ def test_connections_have_slots_of_delayed_replies_in_order() -> None:
             budget=MemoryBudget(1 << 20),
         )
         delayed = [DelayedResponse(), DelayedResponse()]
-        await connection._delay(delayed[0], 12, 0, 1)
+        connection._delay(delayed[0], 12, 0, 1)
         connection._reply(12, 0, 2, HeartbeatResponse())
-        await connection._delay(delayed[1], 12, 0, 3)
+        connection._delay(delayed[1], 12, 0, 3)
         connection._reply(12, 0, 4, HeartbeatResponse())
         delayed[1].complete(HeartbeatResponse())
         assert not sent
