@@ -98,14 +98,17 @@ def load(
         epochs, epochs_known = LeaderEpochs(), False
 
     transactional = False
+    idempotent = False
 
     def note_batch(header: BatchHeader) -> None:
-        nonlocal transactional
+        nonlocal transactional, idempotent
         epoch = header.partition_leader_epoch
         if epoch > epochs.latest:
             epochs.assign(epoch, header.base_offset)
-        if header.attributes & 0x10:
-            transactional = True
+        if header.producer_id >= 0:
+            idempotent = True
+            if header.attributes & 0x10:
+                transactional = True
 
     for segment in without_index:
         if clean_shutdown or segment.base_offset < segments[_first_unflushed(segments, recovery_point)].base_offset:
@@ -159,7 +162,13 @@ def load(
         trusted = first_recovered if transactional else max(first_recovered, recovery_point)
     producers.remove_stray_snapshots([segment.base_offset for segment in segments])
     producers.truncate_and_reload(start, max(start, min(trusted, log_end_offset)), now_ms)
-    replay_producers(producers, segments, log_end_offset)
+    if first_recovered is not None and not idempotent and producers.map_end_offset >= first_recovered:
+        # Every batch was just seen, and none has a producer.
+        for segment in segments[-2:]:
+            _snapshot_at(producers, segment.base_offset)
+        producers.update_map_end_offset(log_end_offset)
+    else:
+        replay_producers(producers, segments, log_end_offset)
     for cut in cuts:
         logger.warning("%s", cut)
     return LoadedLog(
@@ -468,10 +477,8 @@ def replay_producers(
         next_base = segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
         if next_base <= start or not segment.size:
             continue
-        if index and index >= len(segments) - 2 and producers.map_end_offset < segment.base_offset:
-            # So that the next recovery, of these segments, need not begin where this one did.
-            producers.update_map_end_offset(segment.base_offset)
-            producers.take_snapshot(sync=False)
+        if index >= len(segments) - 2:
+            _snapshot_at(producers, segment.base_offset)
         try:
             located = segment.locate(max(start, segment.base_offset))
             if located is None:
@@ -482,6 +489,13 @@ def replay_producers(
         except CorruptSegment as error:
             logger.warning("%s; producer state after it in this segment is not known", error)
     producers.update_map_end_offset(log_end_offset)
+
+
+def _snapshot_at(producers: ProducerStateManager, offset: int) -> None:
+    """So that the next recovery, of the last segments, need not begin where this one did."""
+    if producers.map_end_offset < offset:
+        producers.update_map_end_offset(offset)
+        producers.take_snapshot(sync=False)
 
 
 def replay_batch(
