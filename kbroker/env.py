@@ -48,6 +48,10 @@ class Stream(Protocol):
         """Vectored ``send``."""
         ...
 
+    def send_more(self, buffers: Sequence[Buffer]) -> int:
+        """``sendmsg`` of bytes that more will follow at once, so they need not leave alone."""
+        ...
+
     def sendfile(self, fd: int, position: int, length: int) -> int:
         """File bytes taken; 0 when the file ends before ``position + 1``."""
         ...
@@ -132,6 +136,9 @@ def can_sendfile() -> bool:
     return sys.platform.startswith("linux") and hasattr(os, "sendfile")
 
 
+_MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+
+
 class RealStream:
     """A TCP connection of this machine."""
 
@@ -154,6 +161,9 @@ class RealStream:
         except OSError:
             self.peer = ("?", 0)
         self.local = _address(sock.getsockname())
+
+    def send_more(self, buffers: Sequence[Buffer]) -> int:
+        return self._sock.sendmsg(buffers, (), _MSG_MORE)
 
     def fileno(self) -> int:
         """The descriptor; -1 once closed."""
