@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     gc.disable()
     set_up_logging(arguments.log_level)
     config = load_config(arguments)
-    warn_about(config)
+    warn_about(config, chosen_here=() if arguments.config else development_properties())
     if arguments.config is None:
         from kbroker.cli.storage import format_if_needed
 
@@ -135,12 +135,13 @@ def set_up_logging(level: str) -> None:
     root.setLevel(level.upper())
 
 
-def warn_about(config: BrokerConfig) -> None:
-    """Tell what in the configuration has no effect, and what is dangerous."""
+def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> None:
+    """Tell what in the configuration has no effect (but for names ``chosen_here``), and what is dangerous."""
     if config.unknown:
         log.warning("unknown properties, which have no effect: %s", ", ".join(config.unknown))
-    if config.without_effect:
-        log.info("properties without effect in kbroker: %s", ", ".join(config.without_effect))
+    without_effect = [name for name in config.without_effect if name not in chosen_here]
+    if without_effect:
+        log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
     exposed = [listener for listener in config.listeners if not listener.is_loopback]
     if exposed:
         log.warning(

@@ -307,14 +307,15 @@ def _parse(raw: dict[str, str]) -> dict[str, Any]:
     for name, reason in _REFUSED.items():
         if given.get(name, "").strip() not in ("", "false"):
             raise FatalError(f"{name}: {reason}")
+    for name in ("process.roles", "node.id", "controller.listener.names"):
+        if name not in given:
+            raise FatalError(f"{name} is required and has no default")
     values: dict[str, Any] = {}
     for name, key in BROKER_CONFIGS.items():
         if name in given:
             values[name] = key.parse(given[name])
         elif key.has_default:
             values[name] = key.default_value()
-        else:
-            raise FatalError(f"{name} is required and has no default")
     if "broker.id" not in given:
         values["broker.id"] = values["node.id"]
     return values

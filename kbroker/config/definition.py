@@ -140,7 +140,7 @@ class ListOf:
             if not entry:
                 return "entries must not be empty"
             if self.words and entry not in self.words:
-                return f"entries must be among: {', '.join(self.words)}"
+                return f"String must be one of: {', '.join(self.words)}"
         return None
 
     def __str__(self) -> str:
