@@ -92,6 +92,16 @@ _VARIABLE = (
 )
 
 
+#: What a kbroker does not have yet, and so does not claim: taken out of what Apache Kafka printed before the two
+#: are compared. Eligible leader replicas come with ISR replication, and with them the cluster-wide
+#: min.insync.replicas; the other features come with the protocols that they stand for.
+_NOT_YET = (
+    (r"DYNAMIC_DEFAULT_BROKER_CONFIG:min\.insync\.replicas=1, ", ""),
+    (r"min\.insync\.replicas=1,", ""),
+    (r"Feature: (eligible\.leader\.replicas|group|share|streams|transaction)\.version .*\n", ""),
+)
+
+
 def normalized(text: str) -> str:
     """`text` without what differs from run to run."""
     for pattern, replacement in _VARIABLE:
@@ -117,6 +127,9 @@ def matches(request: pytest.FixtureRequest) -> Any:
         EXPECTED.mkdir(exist_ok=True)
         path.write_text(text)
     expected = path.read_text()
+    if request.config.getoption("--broker") != "apache":
+        for pattern, replacement in _NOT_YET:
+            expected = re.sub(pattern, replacement, expected)
     if text != expected:
         lines = difflib.unified_diff(
             expected.splitlines(), text.splitlines(), "Apache Kafka", "this broker", "", "", 2, ""
@@ -196,6 +209,7 @@ def test_configs_broker(tools: Tools, matches: Any) -> None:
 def test_console(tools: Tools, matches: Any) -> None:
     tools.prepare("tools-console")
     options = (
+        "--sync",  # without it the tool lingers, and the second one's record may overtake the first one's
         "--topic",
         "tools-console",
         "--reader-property",
@@ -208,7 +222,13 @@ def test_console(tools: Tools, matches: Any) -> None:
     matches(
         "produce zstd",
         tools.server(
-            "kafka-console-producer", "--topic", "tools-console", "--compression-codec", "zstd", stdin="without key\n"
+            "kafka-console-producer",
+            "--sync",
+            "--topic",
+            "tools-console",
+            "--compression-codec",
+            "zstd",
+            stdin="without key\n",
         ),
     )
     show = ("--topic", "tools-console", "--partition", "0", "--timeout-ms", "20000")
