@@ -82,6 +82,8 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
                 topics += await _missing(missing, services, create=create)
     if version >= 8 and request.include_topic_authorized_operations:
         for entry in topics:
+            if entry.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                continue
             entry.topic_authorized_operations = TOPIC_OPERATIONS
     cluster_operations = NOT_ASKED
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:

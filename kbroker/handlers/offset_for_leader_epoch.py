@@ -34,6 +34,5 @@ async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> O
             except ApiError as error:
                 answer.error_code = error.code
             answers.append(answer)
-        if answers:  # as in Kafka, whose answers are by partition
-            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)

@@ -162,7 +162,7 @@ def _check_records(records: Any, version: int, transactional_id: str | None) -> 
 def _error_answer(index: int, error: ApiError, manager: Any, name: str | None) -> PartitionProduceResponse:
     record_errors = getattr(error, "record_errors", ())
     log_start_offset = -1
-    if record_errors or error.code in _KNOWS_LOG_START:
+    if record_errors:
         partition = manager.partitions.get((name, index))
         if partition is not None and partition.has_log and not partition.offline:
             log_start_offset = partition.log.log_start_offset
@@ -176,12 +176,10 @@ def _error_answer(index: int, error: ApiError, manager: Any, name: str | None) -
             BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
             for batch_index, message in record_errors
         ],
-        error_message=error.message if error.code in _KNOWS_LOG_START else None,
+        # With the log start offset, for what ``ReplicaManager.appendRecordsToLeader`` finds wrong in records;
+        # not for what the shape of the request forbids.
+        error_message=error.message if record_errors else None,
     )
-
-
-_KNOWS_LOG_START = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
-"""Errors for which ``ReplicaManager.appendRecordsToLeader`` answers with a message and the log start offset."""
 
 
 def _add_leaders(response: ProduceResponse, ctx: RequestContext) -> None:

@@ -135,9 +135,10 @@ class ConfigControl:
             if not resource.name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
             validate_topic_name(resource.name)
+            self._controller.schema.validate_topic(after)
+            # Last, as in Kafka (ConfigurationControlManager.validateAlterConfig): wrong values are told of first.
             if not new_resource and resource.name not in self._controller.image.topics.by_name:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
-            self._controller.schema.validate_topic(after)
         elif resource.type == ResourceType.BROKER:
             self._validate_broker_name(resource.name)
             self._controller.schema.validate_broker(after, per_broker=bool(resource.name))
