@@ -12,6 +12,7 @@ from typing import Any
 
 from compat_tests.wire_differential.generator import TOPICS, id_marker
 from kbroker.wire.compiler import decode, encode
+from kbroker.wire.messages.fetch import FetchResponse
 from kbroker.wire.headers import decode_response_header, encode_request_header
 from kbroker.wire.record_batch import iter_records
 from kbroker.wire.registry import API_KEYS
@@ -91,7 +92,14 @@ class Conversation:
         if isinstance(response, str):
             return response
         names = {value: f"id of {topic}" for topic, value in self.topic_ids.items()}
-        return _plain(response, "", names, self._address[1])
+        plain = _plain(response, "", names, self._address[1])
+        if isinstance(response, FetchResponse):
+            # Sessions answer partition by partition: one topic may come in several pieces.
+            pieces: dict[tuple[str, str], list[Any]] = {}
+            for topic in plain["responses"]:
+                pieces.setdefault((topic["topic"], topic["topic_id"]), []).extend(topic["partitions"])
+            plain["responses"] = [[*key, sorted(value, key=_list_key)] for key, value in sorted(pieces.items())]
+        return plain
 
 
 _TIME_FIELDS = {"log_append_time_ms", "timestamp"}
@@ -137,7 +145,7 @@ def _plain(value: Any, name: str, names: dict[bytes, str], port: int) -> Any:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-_LIST_KEYS = ("resource_name", "name", "config_name", "topic", "topic_id", "partition_index", "partition", "index", "api_key")
+_LIST_KEYS = ("resource_type", "resource_name", "name", "config_name", "topic", "topic_id", "partition_index", "partition", "index", "api_key")
 
 
 def _list_key(item: Any) -> tuple[str, ...]:

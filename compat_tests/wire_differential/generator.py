@@ -125,11 +125,10 @@ _POOLS: dict[str, Callable[[random.Random], Any]] = {
     "rack_id": _choice("", "rack"),
     "timestamp": _choice(-1, -2, -3, -4, -5, -6, -7, 0, SOME_TIME, SOME_TIME + 4500, 1 << 50),
     "offset": _choice(0, 0, 1, 9999, -2),
-    "resource_type": _choice(2, 2, 2, 4, 2, 3, 0, 99),
     "resource_name": _choice("wd-filled", "wd-compact", "wd-missing", "bad name", "", "1", "9"),
     "configuration_keys": _CONFIG_NAME,
     "value": _CONFIG_VALUE,
-    "config_operation": _choice(0, 0, 0, 1, 2, 3, 9),
+    "config_operation": _choice(0, 0, 0, 1, 2, 3),
     "num_partitions": _choice(1, 2, -1, 0, -2),
     "replication_factor": _choice(1, 1, -1, 0, 2, -3),
     "broker_ids": _choice(1, 1, 9, -1),
@@ -150,12 +149,11 @@ _POOLS: dict[str, Callable[[random.Random], Any]] = {
     ),
     "Metadata.name": _choice("wd-filled", "wd-empty", "wd-missing", "bad name", "x" * 250),
     "Metadata.allow_auto_topic_creation": _choice(False),
-    "DescribeConfigs.resource_type": _choice(2, 2, 2, 0, 99, 16),
-    "AlterConfigs.resource_type": _choice(2, 2, 2, 0, 99),
+    # One unknown type or operation makes Apache Kafka fail the whole request, as an error of its own.
+    "resource_type": _choice(2),
     "AlterConfigs.resource_name": lambda rng: rng.choice(
         (f"wd-new-{rng.randrange(1000)}", "wd-missing", "bad name", "")
     ),
-    "IncrementalAlterConfigs.resource_type": _choice(2, 2, 2, 0, 99),
     "IncrementalAlterConfigs.resource_name": lambda rng: rng.choice(
         (f"wd-new-{rng.randrange(1000)}", "wd-missing", "bad name", "")
     ),
@@ -163,6 +161,8 @@ _POOLS: dict[str, Callable[[random.Random], Any]] = {
     "ListConfigResources.resource_types": _choice(2, 4, 16, 32, 0, 9),
     "DeleteRecords.name": _choice("wd-empty", "wd-compact", "wd-missing", "bad name"),
     "Produce.name": _NAME,
+    # An empty name is an error of its own there.
+    "DescribeTopicPartitions.name": _choice("wd-filled", "wd-empty", "wd-missing", "bad name", "x" * 250),
 }
 
 #: Whole values by name: lists that stay empty, structs that stay null.
@@ -207,14 +207,25 @@ class Generator:
                 if request.acks not in (0, 1, -1):
                     # Which of two errors is told depends on how far it read.
                     damage = ""
-                elif len(everything) == 1 and rng.random() < 0.2:
-                    # With several partitions it refuses the whole request, and null records it never answers.
+                elif len(everything) == 1 and self._exists(request.topic_data) and rng.random() < 0.2:
+                    # With other partitions it refuses the whole request, and null records it never answers.
                     damage = rng.choice(_UNREADABLE)
                 partition.records = memoryview(batches(rng, self._now, damage))
+        if self._api.name == "Fetch" and self._version >= 13:
+            # Two zero ids make the whole request fail there.
+            request.topics = [topic for topic in request.topics if topic.topic_id != _NO_ID]
         if self._api.name == "Metadata" and self._version < 12:
             # It refuses the whole request then, although clients of those versions send an id of zero.
             for topic in request.topics or []:
                 topic.topic_id = _NO_ID
+                if self._version < 4 and topic.name == "wd-missing":
+                    # Auto-created: Apache Kafka says unknown once, kbroker answers when it is there.
+                    topic.name = "wd-empty"
+
+    def _exists(self, topics: list[Any]) -> bool:
+        (topic,) = (topic for topic in topics if topic.partition_data)
+        known = topic.name in TOPICS if self._version < 13 else topic.topic_id in {id_marker(name) for name in TOPICS}
+        return known and topic.partition_data[0].index == 0
 
     def _struct(self, cls: type[Any], path: str) -> Any:
         values = {}
