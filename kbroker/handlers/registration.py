@@ -90,7 +90,14 @@ def handler(
         if key in _registrations and _registrations[key].handle.__module__ != function.__module__:
             raise ValueError(f"API key {key} is registered twice")
         _registrations[key] = Registration(
-            key, request_class, versions, advertised or versions, listeners, forwarded, function, iscoroutinefunction(function)
+            api_key=key,
+            request_class=request_class,
+            versions=versions,
+            advertised=advertised or versions,
+            listeners=listeners,
+            forwarded=forwarded,
+            handle=function,
+            is_async=iscoroutinefunction(function),
         )
         return function
 
@@ -99,4 +106,4 @@ def handler(
 
 def registrations(listener: ListenerKind) -> dict[int, Registration]:
     """The APIs of a kind of listener by key, in key order."""
-    return {key: _registrations[key] for key in sorted(_registrations) if listener & _registrations[key].listeners}
+    return {key: entry for key, entry in sorted(_registrations.items()) if listener & entry.listeners}

@@ -48,6 +48,9 @@ FAIR_REQUESTS = 64
 FAIR_BYTES = 2 << 20
 """A connection that never has to wait gives way to the others after this much."""
 
+FREE_BUFFER = 64 * 1024
+"""What a connection may buffer whatever the others hold."""
+
 LARGE_READ = 64 * 1024
 """A read of this much shows that more is on its way: try again before giving way."""
 
@@ -152,7 +155,8 @@ class Connection:
         if not self.closed:
             self.closed = True
             self.scope.cancel()
-            self._budget.release(self._reserved)
+            self._budget.take(-self._reserved)
+            self._budget.leave(self)
             self._reserved = 0
             self._out.clear()
             self._slots.clear()
@@ -183,7 +187,9 @@ class Connection:
                 frame = reader.next_frame()
             if self._out and (self._writing or not self._try_write()):
                 await self._flush()
-            if reader.buffered_bytes != self._reserved and self._take_account(reader.buffered_bytes):
+            if reader.buffered_bytes != self._reserved:
+                self._take_account(reader.buffered_bytes)
+            if self._reserved > FREE_BUFFER:
                 await self._budget.wait(self)
             if len(self._slots) >= MAX_DELAYED_REPLIES:
                 await self._wait_for_slots()
@@ -278,10 +284,11 @@ class Connection:
             await self._slot_freed.wait()
 
     def _take_account(self, capacity: int) -> bool:
-        """Tell the node's budget how much this connection buffers; whether the node as a whole holds too much."""
+        """Tell the node's budget how much this connection buffers; whether it has to wait for its turn."""
         grown = capacity - self._reserved
         self._reserved = capacity
-        return self._budget.take(grown)
+        self._budget.take(grown)
+        return capacity > FREE_BUFFER and self._budget.exhausted
 
     async def wait_for(self, operation: Any, timeout: float) -> None:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away."""
@@ -511,43 +518,54 @@ class Connection:
 class MemoryBudget:
     """How much all connections together may buffer of requests that are not complete.
 
-    Beyond ``limit`` bytes connections that have grown wait; the one that waits longest may go on, so that the
-    node always makes progress, and its request's own limit bounds what it adds.
+    Beyond ``limit`` bytes only one connection may go on with a request that has begun, until that is complete: the
+    node always makes progress, and holds at most one request more. One that is slow about it loses its connection.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self._waiting: deque[tuple[Any, trio.Event]] = deque()
-        self._privileged: Any = None
+        self._waiting: deque[trio.Event] = deque()
+        self._turn: Any = None
 
-    def take(self, size: int) -> bool:
-        """Account for ``size`` more bytes (negative: fewer); whether the caller should wait."""
-        if size < 0:
-            self.release(-size)
-            return False
-        self.used += size
+    @property
+    def exhausted(self) -> bool:
+        """Whether more is held than should be."""
         return self.used > self.limit
 
-    def release(self, size: int) -> None:
-        """Give bytes back."""
-        self.used -= size
-        while self._waiting and self.used <= self.limit:
-            self._waiting.popleft()[1].set()
+    def take(self, size: int) -> None:
+        """Account for ``size`` more bytes (negative: fewer)."""
+        self.used += size
+        if self._waiting and self.used <= self.limit:
+            while self._waiting:
+                self._waiting.popleft().set()
+
+    def leave(self, who: Any) -> None:
+        """``who`` has completed its request, or is gone."""
+        if self._turn is who:
+            self._turn = None
+            if self._waiting:
+                self._waiting.popleft().set()
 
     async def wait(self, who: Any) -> None:
-        """Wait for room, or for being the one that may go on without."""
-        if self._privileged is None or self._privileged is who or self._privileged.closed:
-            self._privileged = who
+        """Wait, with a request that has begun, until there is room or it is the turn of ``who``."""
+        if not who.in_frame:
+            self.leave(who)
             return
-        event = trio.Event()
-        entry = (who, event)
-        self._waiting.append(entry)
-        try:
-            await event.wait()
-        finally:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
+        while self.used > self.limit and self._turn is not who:
+            if self._turn is None:
+                self._turn = who
+                return
+            event = trio.Event()
+            self._waiting.append(event)
+            try:
+                await event.wait()
+            except BaseException:
+                if event in self._waiting:
+                    self._waiting.remove(event)
+                elif self._turn is None and self._waiting:
+                    self._waiting.popleft().set()  # the turn was given to one that is no more
+                raise
 
 
 _header_formats: dict[tuple[int, int], tuple[Struct, int]] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from node_harness import batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.env import RealEnv
@@ -334,5 +335,72 @@ def test_connections_have_slots_of_delayed_replies_in_order() -> None:
         assert not sent
         delayed[0].complete(HeartbeatResponse())
         assert [sent[at + 7] for at in range(0, len(sent), 10)] == [1, 2, 3, 4]
+
+    run(test)
+
+
+def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_path: Path) -> None:
+    async def test() -> None:
+        limits = {
+            "queued_max_request_bytes": "4000000",
+            "socket_request_max_bytes": "4000000",
+            "message_max_bytes": "3500000",
+        }
+        async with running_node(tmp_path, **limits) as node:
+            await node.create_topic("t")
+            answers: list[int] = []
+
+            async def send() -> None:
+                client = await node.connect()
+                answer = await client.ask(produce_request("t", batch(os.urandom(3_000_000))), 9)
+                answers.append(answer.responses[0].partition_responses[0].error_code)
+                await client.stream.aclose()
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(8):
+                    nursery.start_soon(send)
+            assert answers == [0] * 8
+
+    run(test)
+
+
+def test_beyond_the_budget_one_at_a_time() -> None:
+    from kbroker.node.connection import MemoryBudget
+
+    class Holder:
+        in_frame = True
+
+    async def test() -> None:
+        budget = MemoryBudget(100)
+        first, second, third = Holder(), Holder(), Holder()
+        budget.take(150)
+        await budget.wait(first)
+        await budget.wait(first)
+        went: list[Holder] = []
+
+        async def wait(holder: Holder) -> None:
+            await budget.wait(holder)
+            went.append(holder)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, second)
+            await trio.testing.wait_all_tasks_blocked()
+            cancelled = trio.CancelScope()
+
+            async def give_up() -> None:
+                with cancelled:
+                    await wait(third)
+
+            nursery.start_soon(give_up)
+            await trio.testing.wait_all_tasks_blocked()
+            assert went == []
+            cancelled.cancel()
+            first.in_frame = False
+            await budget.wait(first)
+            await trio.testing.wait_all_tasks_blocked()
+            assert went == [second]
+        budget.take(-60)
+        assert not budget.exhausted
+        await budget.wait(third)
 
     run(test)
