@@ -120,12 +120,15 @@ def format_if_needed(config: BrokerConfig) -> None:
     ready = [directory for directory in directories if os.path.exists(os.path.join(directory, _META_PROPERTIES))]
     if len(ready) == len(directories):
         return
-    from kbroker.log.checkpoints import read_meta_properties
+    from kbroker.log.checkpoints import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs
 
     disk, rng = OsDisk(), random.SystemRandom()
-    existing = read_meta_properties(disk, ready[0]) if ready else None
+    try:
+        existing = read_meta_properties(disk, ready[0]) if ready else None
+    except CorruptCheckpoint as error:
+        raise FatalError(str(error)) from error
     format_log_dirs(
         disk,
         config.log_dirs,
