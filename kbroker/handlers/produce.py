@@ -201,13 +201,16 @@ def _add_leaders(response: ProduceResponse, ctx: RequestContext) -> None:
 
 
 def _delay(
-    delayed: DelayedResponse, response: ProduceResponse, required: dict[Hashable, int], timeout_ms: int, ctx: RequestContext
+    delayed: DelayedResponse,
+    response: ProduceResponse,
+    required: dict[Hashable, int],
+    timeout_ms: int,
+    ctx: RequestContext,
 ) -> DelayedResponse:
     """Answer once every appended partition is replicated, or with errors for those that are not in time."""
+    name_of = ctx.services.replica_manager.topic_name
     by_key = {
-        TopicPartition(
-            topic.name or ctx.services.replica_manager.topic_name(topic.topic_id) or "", answer.index
-        ): answer
+        TopicPartition(topic.name or name_of(topic.topic_id) or "", answer.index): answer
         for topic in response.responses
         for answer in topic.partition_responses
     }
