@@ -1,4 +1,5 @@
-"""Where kbroker's answers may differ from Apache Kafka's, each with its reason. A difference that is not here is a bug."""
+"""Where kbroker's answers may differ from Apache Kafka's, each with its reason. A difference that is not here is a
+bug."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ class Allowed:
 ALLOWED: Sequence[Allowed] = (
     Allowed("ApiVersions", r"api_keys", "what is not served is not advertised"),
     Allowed("ApiVersions", r"(supported|finalized)_features.*", "features of what is not served are not finalized"),
-    Allowed("Produce", r"responses\[\]\.partition_responses\[\]\.(error_message|record_errors\[\].*message)", "our own words"),
+    Allowed(
+        "Produce",
+        r"responses\[\]\.partition_responses\[\]\.(error_message|record_errors\[\].*message)",
+        "our own words",
+    ),
     Allowed("Fetch", r"responses(\[\])*\.aborted_transactions", "null or empty where there is nothing to tell"),
     Allowed("Fetch", r"session_id", "a session of no partitions is not kept"),
     Allowed(

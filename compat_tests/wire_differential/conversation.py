@@ -12,8 +12,8 @@ from typing import Any
 
 from compat_tests.wire_differential.generator import TOPICS, id_marker
 from kbroker.wire.compiler import decode, encode
-from kbroker.wire.messages.fetch import FetchResponse
 from kbroker.wire.headers import decode_response_header, encode_request_header
+from kbroker.wire.messages.fetch import FetchResponse
 from kbroker.wire.record_batch import iter_records
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import struct_spec
@@ -145,7 +145,18 @@ def _plain(value: Any, name: str, names: dict[bytes, str], port: int) -> Any:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-_LIST_KEYS = ("resource_type", "resource_name", "name", "config_name", "topic", "topic_id", "partition_index", "partition", "index", "api_key")
+_LIST_KEYS = (
+    "resource_type",
+    "resource_name",
+    "name",
+    "config_name",
+    "topic",
+    "topic_id",
+    "partition_index",
+    "partition",
+    "index",
+    "api_key",
+)
 
 
 def _list_key(item: Any) -> tuple[str, ...]:
@@ -164,7 +175,9 @@ def _records(value: Any) -> Any:
     data = bytes(value)
     found: list[Any] = []
     with contextlib.suppress(Exception):
-        found.extend((record.offset, bytes(record.value or b"").decode(errors="replace")) for record in iter_records(data))
+        found.extend(
+            (record.offset, bytes(record.value or b"").decode(errors="replace")) for record in iter_records(data)
+        )
     return {"empty": not data, "records": [list(item) for item in found]}
 
 
@@ -178,5 +191,3 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, A
             yield from differences(mine, other, f"{path}[]")
     elif ours != theirs:
         yield path, ours, theirs
-
-

@@ -77,14 +77,31 @@ def _choice(*values: Any) -> Callable[[random.Random], Any]:
 
 
 _NAME = _choice(
-    "wd-filled", "wd-filled", "wd-filled", "wd-empty", "wd-compact", "wd-append-time", "wd-small", "wd-missing",
-    "bad name", "", "." * 2, "x" * 250,
+    "wd-filled",
+    "wd-filled",
+    "wd-filled",
+    "wd-empty",
+    "wd-compact",
+    "wd-append-time",
+    "wd-small",
+    "wd-missing",
+    "bad name",
+    "",
+    "." * 2,
+    "x" * 250,
 )
 _PARTITION = _choice(0, 0, 0, 1, 2, 7, -1)
 _SMALL_TIME = _choice(1000, 5000)
 _CONFIG_NAME = _choice(
-    "retention.ms", "cleanup.policy", "segment.bytes", "max.message.bytes", "compression.type", "no.such.config",
-    "min.insync.replicas", "message.timestamp.type", "",
+    "retention.ms",
+    "cleanup.policy",
+    "segment.bytes",
+    "max.message.bytes",
+    "compression.type",
+    "no.such.config",
+    "min.insync.replicas",
+    "message.timestamp.type",
+    "",
 )
 _CONFIG_VALUE = _choice("1000000", "2000000", "soon", "compact", "delete", "", "-1", "-5", None, "gzip", "CreateTime")
 
@@ -139,7 +156,15 @@ _POOLS: dict[str, Callable[[random.Random], Any]] = {
     "response_partition_limit": _choice(2000, 1, 2, 0, -1),
     # By API where the name alone would do harm or say nothing.
     "CreateTopics.name": lambda rng: rng.choice(
-        (f"wd-new-{rng.randrange(1000)}", f"wd-new-{rng.randrange(1000)}", "wd-filled", "bad name", "", "x" * 250, "wd.empty")
+        (
+            f"wd-new-{rng.randrange(1000)}",
+            f"wd-new-{rng.randrange(1000)}",
+            "wd-filled",
+            "bad name",
+            "",
+            "x" * 250,
+            "wd.empty",
+        )
     ),
     "DeleteTopics.name": lambda rng: rng.choice((f"wd-new-{rng.randrange(1000)}", "wd-missing", "bad name", "", None)),
     "DeleteTopics.topic_names": lambda rng: rng.choice((f"wd-new-{rng.randrange(1000)}", "wd-missing", "bad name", "")),
@@ -261,10 +286,10 @@ class Generator:
             count = rng.choice((0, 1, 1, 1, 2, 3))
             if spec.name in _AT_MOST_ONE:
                 count = min(count, 1)
-            unique: dict[Any, Any] = {}
+            unique: dict[str, Any] = {}
             for _ in range(count):
                 value = self._value(spec.type.element, spec, pool, path)
-                unique.setdefault(self._identity(value), value)
+                unique.setdefault(repr(self._identity(value)), value)
             return list(unique.values())
         value = self._value(spec.type, spec, pool, path)
         if value is None and not nullable:

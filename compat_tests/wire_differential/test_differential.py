@@ -1,8 +1,11 @@
 """The same raw requests to Apache Kafka 4.3.1 and to the broker under test: the decoded answers must be equal.
 
-For each (API, version) that the broker advertises, as many random requests as KBROKER_WIRE_CASES says (32), from the seed
-KBROKER_WIRE_SEED (0); what may differ is in allowed.py. Against ``--broker apache`` two Apache Kafkas are compared, which shows
-that nothing here depends on the run. ``KBROKER_WIRE_ALL=1`` prints all differences to standard output, not the first of each kind.
+For each (API, version) that the broker advertises, as many random requests as KBROKER_WIRE_CASES says (32), from the
+seed
+KBROKER_WIRE_SEED (0); what may differ is in allowed.py. Against ``--broker apache`` two Apache Kafkas are compared,
+which shows
+that nothing here depends on the run. ``KBROKER_WIRE_ALL=1`` prints all differences to standard output, not the first
+of each kind.
 """
 
 from __future__ import annotations
@@ -131,7 +134,8 @@ def test_answers(key: int, pair: Pair) -> None:
                     continue
                 kind = (path, _brief(mine), _brief(other))
                 text = (
-                    f"v{version} request {number}, {path or 'answer'}:\n    kbroker: {mine!r:.400}\n    Apache:  {other!r:.400}"
+                    f"v{version} request {number}, {path or 'answer'}:\n    kbroker: {mine!r:.400}"
+                    f"\n    Apache: {other!r:.400}"
                     f"\n    request: {_brief_request(request)}"
                 )
                 if os.environ.get("KBROKER_WIRE_ALL"):
@@ -139,7 +143,8 @@ def test_answers(key: int, pair: Pair) -> None:
                 found.setdefault(kind, text)
     if found:
         pytest.fail(
-            f"{len(found)} kinds of difference in {total} requests of {api.name}\n" + "\n".join(list(found.values())[:12]),
+            f"{len(found)} kinds of difference in {total} requests of {api.name}\n"
+            + "\n".join(list(found.values())[:12]),
             pytrace=False,
         )
 
