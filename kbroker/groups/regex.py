@@ -1,0 +1,69 @@
+"""Topic subscriptions by regular expression, matched on the broker (KIP-848, ``SubscribedTopicRegex``).
+
+Kafka takes the syntax of RE2 (by its RE2/J): no look-around, no back-references, and hence time linear in the text
+for any pattern. Here it is RE2 itself, by the package ``google-re2``; it is imported with the first pattern, so that a
+broker without such subscriptions does not load it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from kbroker.errors import ApiError, ErrorCode
+
+
+class _Compiled(Protocol):
+    def fullmatch(self, text: bytes) -> object | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRegex:
+    """A valid pattern, compiled."""
+
+    pattern: str
+    _compiled: _Compiled
+
+    def matches(self, topic: str) -> bool:
+        """Whether the pattern matches the topic's whole name."""
+        return self._compiled.fullmatch(topic.encode()) is not None
+
+
+def compile_topic_regex(pattern: str) -> TopicRegex:
+    """Compile a pattern in RE2's syntax; :class:`ApiError` with INVALID_REGULAR_EXPRESSION for a bad one."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        raise ApiError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {_description(error)}.",
+        )
+    return TopicRegex(pattern, compiled)
+
+
+_RE2J_DESCRIPTIONS = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+}
+"""What RE2/J, and so Kafka, says where RE2 says the same in other words."""
+
+
+def _description(error: Exception) -> str:
+    text = error.args[0] if error.args else ""
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    # RE2 adds the part of the pattern that is meant: "missing ): a(".
+    for known, description in _RE2J_DESCRIPTIONS.items():
+        if text == known or text.startswith(f"{known}: "):
+            return description
+    return str(text).split(": ", 1)[0]
