@@ -59,7 +59,7 @@ class ApacheBroker:
 
 
 class KbrokerBroker:
-    """kbroker by its command, as a user starts it."""
+    """kbroker by its command, as a user starts it; `options` are NAME=VALUE, {port} and {controller_port} filled in."""
 
     name = "kbroker"
     can_restart = True
@@ -85,7 +85,8 @@ class KbrokerBroker:
         command = [sys.executable, "-m", "kbroker", "start", "-o", f"listeners={listeners}",
                    "-o", f"log.dirs={self.data_dir}", "-o", "node.id=1"]
         for option in self._options:
-            command += ["-o", option]
+            filled = option.replace("{port}", str(self._port)).replace("{controller_port}", str(self._controller_port))
+            command += ["-o", filled]
         with open(self._directory / "stderr.log", "ab") as errors:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,

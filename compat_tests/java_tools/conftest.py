@@ -1,0 +1,79 @@
+"""Both brokers, each with a JVM for the tools; started once, when the first test asks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
+from compat_tests.clients import unavailable
+from compat_tests.conftest import Broker
+from compat_tests.java_tools.comparison import Comparison, Side
+from compat_tests.java_tools.differences import DIFFERENCES
+from compat_tests.java_tools.driver import ToolDriver
+
+
+@pytest.fixture(scope="session")
+def sides(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Side, Side]]:
+    """The broker under test (one of its own: what all topics or groups are depends on what other tests made) and
+    Apache Kafka; with ``--broker apache`` two Apache Kafkas, which shows that nothing depends on the run."""
+    reason = unavailable("java")
+    if reason:
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+
+        def side(name: str, broker: Broker) -> Side:
+            stack.callback(broker.stop)
+            tools = ToolDriver(broker.bootstrap)
+            stack.callback(tools.close)
+            return Side(broker, tools, tmp_path_factory.mktemp(name))
+
+        judge = ApacheBroker()
+        theirs = side("apache", judge)
+        bootstrap = request.config.getoption("--bootstrap")
+        broker: Broker
+        if bootstrap:
+            broker = ExternalBroker(bootstrap)
+        elif request.config.getoption("--broker") == "apache":
+            broker = ApacheBroker()
+        else:
+            broker = KbrokerBroker(*_same_settings(judge))
+        yield side("ours", broker), theirs
+
+
+def _same_settings(judge: ApacheBroker) -> list[str]:
+    """What the judge's server.properties says, but for its own ports and directory: tools show what is set there."""
+    assert judge.data_dir is not None
+    text = (judge.data_dir.parent / "server.properties").read_text()
+    settings = dict(line.split("=", 1) for line in text.splitlines())
+    port = judge.bootstrap.rsplit(":", 1)[1]
+    controller_port = settings["controller.quorum.bootstrap.servers"].rsplit(":", 1)[1]
+    del settings["log.dirs"]
+    return [
+        f"{name}={value}".replace(controller_port, "{controller_port}").replace(port, "{port}")
+        for name, value in settings.items()
+    ]
+
+
+@pytest.fixture
+def compare(request: pytest.FixtureRequest, sides: tuple[Side, Side]) -> Iterator[Comparison]:
+    """Runs the tools on both brokers; the test fails at its end if they printed different things."""
+    judged = sides[0].broker.name != "apache"
+    comparison = Comparison(*sides, DIFFERENCES.get(f"{request.path.stem}::{request.node.name}", ()) if judged else ())
+    yield comparison
+    comparison.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    result = yield
+    comparison = pyfuncitem.funcargs.get("compare")
+    if isinstance(comparison, Comparison):
+        text = comparison.finish()
+        if text:
+            pytest.fail(text, pytrace=False)
+    return result

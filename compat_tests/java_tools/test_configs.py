@@ -1,0 +1,194 @@
+"""kafka-configs: topics, brokers, groups, loggers and clients."""
+
+from __future__ import annotations
+
+from compat_tests.java_tools import feature
+from compat_tests.java_tools.comparison import Comparison
+
+TOOL = "kafka-configs"
+
+
+class Entity:
+    """One entity's configs, described and altered with the tool."""
+
+    def __init__(self, compare: Comparison, *options: str) -> None:
+        self._compare = compare
+        self._options = options
+
+    def describe(self, *options: str, exit: int = 0) -> None:
+        """Its dynamic configs; the tool prints them in no order."""
+        self._compare.server(TOOL, "--describe", *self._options, *options, exit=exit, ordered=False)
+
+    def described(self, pattern: str) -> None:
+        """The same, once the broker has heard of the last change."""
+        self._compare.server_until(pattern, TOOL, "--describe", *self._options, ordered=False)
+
+    def add(self, configs: str, exit: int = 0) -> None:
+        """Set `configs`."""
+        self._compare.server(TOOL, "--alter", *self._options, "--add-config", configs, exit=exit)
+
+    def delete(self, names: str, exit: int = 0) -> None:
+        """Take `names` out."""
+        self._compare.server(TOOL, "--alter", *self._options, "--delete-config", names, exit=exit)
+
+
+@feature("kafka-configs, topics")
+def test_topics(compare: Comparison) -> None:
+    compare.topic("configs-topic")
+    topic = Entity(compare, "--entity-type", "topics", "--entity-name", "configs-topic")
+    topic.describe()
+    topic.add("retention.ms=3600000,cleanup.policy=[compact,delete]")
+    topic.described("retention.ms")
+    topic.add("retention.ms=7200000,flush.messages=17")
+    topic.described("flush.messages")
+    topic.delete("retention.ms,flush.messages")
+    topic.described("(?s)^((?!retention).)*$")
+    topic.delete("flush.ms")
+    topic.delete("no.such.config", exit=1)
+    for wrong in (
+        "no.such.config=1",
+        "retention.ms=soon",
+        "retention.ms=",
+        "cleanup.policy=sometimes",
+        "segment.bytes=1",
+        "compression.gzip.level=99",
+        "min.cleanable.dirty.ratio=2",
+        "min.cleanable.dirty.ratio=half",
+        "preallocate=perhaps",
+        "message.timestamp.type=Never",
+        "retention.ms=100,local.retention.ms=200",
+        "remote.storage.enable=true",
+        "min.compaction.lag.ms=100,max.compaction.lag.ms=10",
+        "leader.replication.throttled.replicas=here",
+        "leader.replication.throttled.replicas=0:1",
+        "retention.ms",
+    ):
+        topic.add(wrong, exit=1)
+    compare.file("more.properties", "retention.bytes=1000000\ndelete.retention.ms=1000\n")
+    compare.server(TOOL, "--alter", "--entity-type", "topics", "--entity-name", "configs-topic",
+                   "--add-config-file", "{dir}/more.properties")
+    topic.described("retention.bytes")
+    compare.server(TOOL, "--describe", "--topic", "configs-topic")
+    never = Entity(compare, "--entity-type", "topics", "--entity-name", "configs-never")
+    never.describe()
+    never.add("retention.ms=1", exit=1)
+    Entity(compare, "--entity-type", "topics", "--entity-default").add("retention.ms=1", exit=1)
+
+
+@feature("kafka-configs, all configs of a topic")
+def test_all_topic(compare: Comparison) -> None:
+    compare.topic("configs-all", 1, "--config", "retention.ms=100000", "--config", "cleanup.policy=compact")
+    topic = Entity(compare, "--entity-type", "topics", "--entity-name", "configs-all")
+    topic.describe("--all")
+    broker = Entity(compare, "--entity-type", "brokers", "--entity-default")
+    broker.add("log.retention.ms=200000,log.flush.interval.ms=3000")
+    broker.described("log.retention.ms")
+    topic.describe("--all")
+    broker.delete("log.retention.ms,log.flush.interval.ms")
+
+
+@feature("kafka-configs, all topics")
+def test_every_topic(compare: Comparison) -> None:
+    compare.topic("configs-each", 1, "--config", "retention.ms=100000")
+    # All topics of the cluster, most of them made by other tests: the same ones on both sides.
+    compare.server(TOOL, "--describe", "--entity-type", "topics", ordered=False)
+
+
+@feature("kafka-configs, brokers")
+def test_broker(compare: Comparison) -> None:
+    broker = Entity(compare, "--entity-type", "brokers", "--entity-name", "1")
+    broker.describe()
+    broker.add("log.cleaner.threads=2")
+    broker.described("log.cleaner.threads")
+    broker.add("log.cleaner.io.buffer.load.factor=0.8,background.threads=9")
+    broker.described("background.threads")
+    broker.delete("log.cleaner.threads,log.cleaner.io.buffer.load.factor,background.threads")
+    broker.described(r"^Dynamic configs for broker 1 are:\s*$")
+    for wrong in (
+        "process.roles=broker",
+        "node.id=7",
+        "no.such.config=1",
+        "log.cleaner.threads=many",
+        "log.cleaner.threads=0",
+        "log.cleaner.threads=99",
+        "num.io.threads=0",
+        "log.retention.ms=0",
+        "message.max.bytes=-1",
+        "log.cleanup.policy=never",
+        "min.insync.replicas=0",
+    ):
+        broker.add(wrong, exit=1)
+    Entity(compare, "--entity-type", "brokers", "--entity-name", "7").describe(exit=1)
+    Entity(compare, "--entity-type", "brokers", "--entity-name", "7").add("log.cleaner.threads=2", exit=1)
+    Entity(compare, "--entity-type", "brokers", "--entity-name", "one").describe(exit=1)
+    Entity(compare, "--entity-type", "brokers", "--entity-name", "one").add("log.cleaner.threads=2", exit=1)
+
+
+@feature("kafka-configs, all brokers' defaults")
+def test_broker_defaults(compare: Comparison) -> None:
+    default = Entity(compare, "--entity-type", "brokers", "--entity-default")
+    default.describe()
+    default.add("log.flush.interval.messages=12345,log.cleaner.threads=3")
+    default.described("log.cleaner.threads")
+    one = Entity(compare, "--entity-type", "brokers", "--entity-name", "1")
+    one.described("log.cleaner.threads")
+    one.add("log.cleaner.threads=2")
+    one.described("DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2")
+    one.delete("log.cleaner.threads")
+    default.add("advertised.listeners=PLAINTEXT://127.0.0.1:1", exit=1)
+    default.add("log.cleaner.threads=few", exit=1)
+    default.add("no.such.config=1", exit=0)
+    default.delete("log.flush.interval.messages,log.cleaner.threads,no.such.config")
+    default.described("(?s)^((?!log.cleaner.threads).)*$")
+    compare.server(TOOL, "--describe", "--entity-type", "brokers", ordered=False)
+    compare.server(TOOL, "--describe", "--broker-defaults", ordered=False)
+
+
+@feature("kafka-configs, all configs of a broker")
+def test_all_broker(compare: Comparison) -> None:
+    Entity(compare, "--entity-type", "brokers", "--entity-name", "1").describe("--all")
+
+
+@feature("kafka-configs, groups")
+def test_groups(compare: Comparison) -> None:
+    group = Entity(compare, "--entity-type", "groups", "--entity-name", "configs-group")
+    group.describe()
+    group.describe("--all")
+    group.add("consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000")
+    group.described("consumer.session.timeout.ms")
+    group.describe("--all")
+    group.delete("consumer.session.timeout.ms")
+    group.described("(?s)^((?!session).)*$")
+    for wrong in (
+        "no.such.config=1",
+        "consumer.session.timeout.ms=soon",
+        "consumer.session.timeout.ms=1",
+        "consumer.session.timeout.ms=99999999",
+        "consumer.heartbeat.interval.ms=1",
+        "consumer.heartbeat.interval.ms=60000",
+        "share.auto.offset.reset=never",
+    ):
+        group.add(wrong, exit=1)
+    compare.server(TOOL, "--describe", "--entity-type", "groups", ordered=False)
+    compare.server(TOOL, "--describe", "--group", "configs-group", ordered=False)
+    group.delete("consumer.heartbeat.interval.ms")
+    Entity(compare, "--entity-type", "groups", "--entity-name", "").describe()
+    Entity(compare, "--entity-type", "groups", "--entity-default").add("consumer.session.timeout.ms=50000", exit=1)
+
+
+@feature("kafka-configs, clients, users, ips: not without quotas")
+def test_quotas(compare: Comparison) -> None:
+    for kind, config in (("clients", "consumer_byte_rate"), ("users", "producer_byte_rate"), ("ips", "connection_creation_rate")):
+        entity = Entity(compare, "--entity-type", kind, "--entity-name", "127.0.0.1")
+        entity.describe()
+        entity.add("no.such.config=1", exit=1)
+        entity.add(f"{config}=1024")
+        entity.delete(config)
+
+
+@feature("kafka-configs, wrong usage")
+def test_configs_usage(compare: Comparison) -> None:
+    compare.server(TOOL, "--describe", exit=1)
+    compare.server(TOOL, "--describe", "--entity-type", "shoes", exit=1)
+    compare.server(TOOL, "--alter", "--entity-type", "topics", "--add-config", "a=b", exit=1)
+    compare.server(TOOL, "--alter", "--entity-type", "topics", "--entity-name", "configs-never", exit=1)
