@@ -1,0 +1,21 @@
+"""A small synchronous client of the Kafka protocol: what the command, and tests of clusters, talk to brokers with.
+
+It knows nothing of kbroker's own broker and works on any broker that speaks the protocol. It has no threads: a call
+blocks, and every call is bounded by a deadline. Requests to several brokers go out together.
+
+- ``connection.py``: one connection, version negotiation, pipelined requests.
+- ``cluster.py``: bootstrap, metadata, routing to leaders and coordinators, retries.
+- ``topics.py``, ``groups.py``, ``configs.py``, ``nodes.py``: what administrators ask for, as values.
+- ``partitioner.py``, ``producer.py``, ``reader.py``: records in and out.
+"""
+
+from kbroker.client.cluster import Client
+from kbroker.client.errors import (
+    ApiNotServed,
+    ClientError,
+    ConnectionFailed,
+    RequestTimedOut,
+    ResponseError,
+)
+
+__all__ = ["ApiNotServed", "Client", "ClientError", "ConnectionFailed", "RequestTimedOut", "ResponseError"]

@@ -1,0 +1,504 @@
+"""A cluster as a client sees it: which brokers there are, who leads what, where a request goes, and trying again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from kbroker.client.connection import Connection
+from kbroker.client.errors import (
+    COORDINATOR_MOVED,
+    STALE_METADATA,
+    ClientError,
+    ConnectionFailed,
+    RequestTimedOut,
+    ResponseError,
+)
+from kbroker.errors import ErrorCode
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kbroker.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+DEFAULT_PORT: Final = 9092
+DEFAULT_TIMEOUT: Final = 30.0
+
+_FIRST_BACKOFF: Final = 0.05
+_LONGEST_BACKOFF: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A broker as Metadata lists it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the last Metadata responses said."""
+
+    brokers: dict[int, BrokerNode] = field(default_factory=dict)
+    controller_id: int = -1
+    cluster_id: str | None = None
+    leaders: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """``host:port,[::1]:port,host`` as addresses; ``ValueError`` says which entry is wrong."""
+    addresses: list[tuple[str, int]] = []
+    for entry in (part.strip() for part in text.split(",")):
+        if not entry:
+            continue
+        if entry.startswith("["):
+            host, bracket, rest = entry[1:].partition("]")
+            port = rest[1:] if rest.startswith(":") else rest
+            if not bracket or (rest and not rest.startswith(":")):
+                raise ValueError(f"{entry!r} is not of the form host:port")
+        else:
+            host, _, port = entry.partition(":")
+        if not port:
+            port = str(DEFAULT_PORT)
+        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+            raise ValueError(f"{entry!r} is not of the form host:port")
+        addresses.append((host, int(port)))
+    if not addresses:
+        raise ValueError("no address of a broker is given")
+    return addresses
+
+
+class Client:
+    """Connections to the brokers of one cluster; a context manager.
+
+    ``timeout``: seconds that one operation may take, retries included. The first connection is tried once to each
+    bootstrap address: who cannot be reached then is a mistake in the address rather than a broker that restarts.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[tuple[str, int]],
+        *,
+        client_id: str = "kbroker",
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        self.bootstrap = parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else list(bootstrap)
+        self.client_id = client_id
+        self.timeout = timeout
+        self._known = _Known()
+        self._connections: dict[int, Connection] = {}
+        self._entrance: Connection | None = None
+        self._coordinators: dict[tuple[int, str], int] = {}
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in (*self._connections.values(), *([self._entrance] if self._entrance else [])):
+            connection.close()
+        self._connections.clear()
+        self._entrance = None
+
+    def deadline(self) -> float:
+        """When an operation that begins now must have ended, on ``time.monotonic``'s clock."""
+        return time.monotonic() + self.timeout
+
+    # --- Connections ------------------------------------------------------------------------------------------------
+
+    def any_broker(self, deadline: float) -> Connection:
+        """A connection to some broker: one that is open, else a bootstrap address, else one that is known."""
+        if self._entrance is not None and not self._entrance.closed:
+            return self._entrance
+        for connection in self._connections.values():
+            if not connection.closed:
+                return connection
+        known = [(broker.host, broker.port) for broker in self._known.brokers.values()]
+        problems: list[ConnectionFailed] = []
+        for host, port in dict.fromkeys([*self.bootstrap, *known]):
+            try:
+                self._entrance = self._connect(host, port, deadline)
+                return self._entrance
+            except ConnectionFailed as error:
+                problems.append(error)
+        raise problems[0]
+
+    def node(self, node_id: int, deadline: float) -> Connection:
+        """The connection to one broker, made anew if need be."""
+        connection = self._connections.get(node_id)
+        if connection is not None and not connection.closed:
+            return connection
+        if node_id not in self._known.brokers:
+            self.refresh((), deadline)
+        broker = self._known.brokers.get(node_id)
+        if broker is None:
+            raise ClientError(f"there is no broker {node_id} in the cluster")
+        try:
+            connection = self._connect(broker.host, broker.port, deadline)
+        except ConnectionFailed as error:
+            raise ConnectionFailed(f"broker {node_id} says that it is at {broker}, but: {error}") from None
+        self._connections[node_id] = connection
+        return connection
+
+    def _connect(self, host: str, port: int, deadline: float) -> Connection:
+        return Connection(host, port, client_id=self.client_id, deadline=deadline)
+
+    # --- Metadata ---------------------------------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._known.cluster_id
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that Metadata names as controller, -1 if none."""
+        return self._known.controller_id
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerNode]:
+        """The brokers that the last Metadata listed."""
+        return self._known.brokers
+
+    def refresh(
+        self,
+        topics: Iterable[str] | None,
+        deadline: float | None = None,
+        *,
+        allow_auto_topic_creation: bool = False,
+    ) -> list[MetadataResponseTopic]:
+        """Ask for the metadata of some topics (``None``: all), remember it, and return the topics.
+
+        A topic's error is in its ``error_code``.
+        """
+        names = None if topics is None else sorted(set(topics))
+        deadline = self.deadline() if deadline is None else deadline
+        request = MetadataRequest(
+            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=allow_auto_topic_creation,
+        )
+
+        def ask() -> MetadataResponse:
+            # Version 13 may answer REBOOTSTRAP_REQUIRED (KIP-1102), which 12 cannot.
+            connection = self.any_broker(deadline)
+            response: MetadataResponse = connection.request(
+                request, deadline, version=connection.version_for(MetadataRequest, 12)
+            )
+            return response
+
+        response = self.retrying(ask, deadline)
+        known = self._known
+        known.brokers = {
+            broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        }
+        known.controller_id = response.controller_id
+        known.cluster_id = response.cluster_id
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if topic.name is not None:
+                    known.leaders[TopicPartition(topic.name, partition.partition_index)] = partition.leader_id
+        return response.topics
+
+    def partitions_of(self, topic: str, *, allow_auto_topic_creation: bool = False) -> list[int]:
+        """The numbers of a topic's partitions; ``ResponseError`` if there is no such topic."""
+        deadline = self.deadline()
+
+        def ask() -> list[int]:
+            [found] = self.refresh([topic], deadline, allow_auto_topic_creation=allow_auto_topic_creation)
+            if found.error_code:
+                error = ResponseError(found.error_code, f"topic {topic}")
+                if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not allow_auto_topic_creation:
+                    raise _Final(error)
+                raise error
+            return sorted(partition.partition_index for partition in found.partitions)
+
+        return self.retrying(ask, deadline)
+
+    # --- Trying again -----------------------------------------------------------------------------------------------
+
+    def retrying(self, attempt: Callable[[], T], deadline: float) -> T:
+        """Call ``attempt`` until it does not fail with an error that may pass, or the deadline comes."""
+        pause = _FIRST_BACKOFF
+        while True:
+            try:
+                return attempt()
+            except _Final as final:
+                raise final.error from None
+            except (ConnectionFailed, RequestTimedOut, ResponseError) as error:
+                if isinstance(error, ResponseError) and not error.retriable:
+                    raise
+                if isinstance(error, ConnectionFailed) and not self._known.brokers:
+                    raise
+                if time.monotonic() + pause >= deadline:
+                    raise
+            pause = self.back_off(pause)
+
+    def back_off(self, pause: float = _FIRST_BACKOFF) -> float:
+        """Sleep about ``pause`` seconds; returns how long to sleep the next time."""
+        time.sleep(pause * random.uniform(0.8, 1.2))
+        return min(2 * pause, _LONGEST_BACKOFF)
+
+    # --- Routing ----------------------------------------------------------------------------------------------------
+
+    def ask_any(self, request: Any, *, highest: int | None = None) -> Any:
+        """Send to any broker and return the response, whatever error codes it holds."""
+        deadline = self.deadline()
+
+        def ask() -> Any:
+            connection = self.any_broker(deadline)
+            version = connection.version_for(type(request), highest)
+            return connection.request(request, deadline, version=version)
+
+        return self.retrying(ask, deadline)
+
+    def ask_node(self, node_id: int, request: Any, *, highest: int | None = None) -> Any:
+        """Send to one broker."""
+        return self.ask_nodes({node_id: request}, highest=highest)[node_id]
+
+    def ask_nodes(self, requests: Mapping[int, T], *, highest: int | None = None) -> dict[int, Any]:
+        """Send a request to each of several brokers at once; broker -> response. Any failure is an error."""
+        deadline = self.deadline()
+
+        def ask() -> dict[int, Any]:
+            return self._ask_together(requests, deadline, highest)
+
+        return self.retrying(ask, deadline)
+
+    def _ask_together(self, requests: Mapping[int, T], deadline: float, highest: int | None) -> dict[int, Any]:
+        connections: list[tuple[int, Connection]] = []
+        for node_id, request in sorted(requests.items()):
+            connection = self.node(node_id, deadline)
+            connection.send(request, version=connection.version_for(type(request), highest))
+            connections.append((node_id, connection))
+        return {node_id: connection.receive(deadline) for node_id, connection in connections}
+
+    def all_nodes(self) -> list[int]:
+        """The ids of all brokers, asked for anew."""
+        self.refresh(())
+        return sorted(self._known.brokers)
+
+    def ask_controller(self, request: Any, check: Callable[[Any], None], *, highest: int | None = None) -> Any:
+        """Send to the broker that Metadata calls the controller (in KRaft any broker: it forwards).
+
+        ``check`` raises ``ResponseError`` for what should be tried again, or not.
+        """
+        deadline = self.deadline()
+
+        def ask() -> Any:
+            if self.controller_id not in self.brokers:
+                self.refresh((), deadline)
+            if self.controller_id in self.brokers:
+                connection = self.node(self.controller_id, deadline)
+            else:
+                connection = self.any_broker(deadline)
+            version = connection.version_for(type(request), highest)
+            try:
+                response = connection.request(request, deadline, version=version)
+                check(response)
+            except (ResponseError, ConnectionFailed) as error:
+                if isinstance(error, ConnectionFailed) or error.code == ErrorCode.NOT_CONTROLLER:
+                    self._known.controller_id = -1
+                elif error.code in STALE_METADATA:
+                    raise _Final(error) from None
+                raise
+            return response
+
+        return self.retrying(ask, deadline)
+
+    # --- Coordinators -----------------------------------------------------------------------------------------------
+
+    def coordinator(self, group_id: str, deadline: float | None = None, *, key_type: int = 0) -> int:
+        """The id of the broker that coordinates a group (``key_type`` 0) or a transactional id (1)."""
+        deadline = self.deadline() if deadline is None else deadline
+        known = self._coordinators.get((key_type, group_id))
+        if known is not None:
+            return known
+
+        def ask() -> int:
+            connection = self.any_broker(deadline)
+            version = connection.version_for(FindCoordinatorRequest)
+            batched = version >= 4
+            response: FindCoordinatorResponse = connection.request(
+                FindCoordinatorRequest(
+                    key="" if batched else group_id,
+                    key_type=key_type,
+                    coordinator_keys=[group_id] if batched else [],
+                ),
+                deadline,
+                version=version,
+            )
+            found = response.coordinators[0] if batched else response
+            if found.error_code:
+                raise ResponseError(found.error_code, f"group {group_id}", found.error_message)
+            if found.node_id not in self.brokers:
+                self.refresh((), deadline)
+            return found.node_id
+
+        node_id = self.retrying(ask, deadline)
+        self._coordinators[key_type, group_id] = node_id
+        return node_id
+
+    def ask_coordinator(
+        self, group_id: str, request: Any, check: Callable[[Any], None], *, highest: int | None = None
+    ) -> Any:
+        """Send to the group's coordinator; ``check`` raises ``ResponseError`` for an error of the whole response."""
+        return self.ask_coordinator_versioned(group_id, lambda version: request, type(request), check, highest=highest)
+
+    def ask_coordinator_versioned(
+        self,
+        group_id: str,
+        make: Callable[[int], Any],
+        request_class: type[Any],
+        check: Callable[[Any], None],
+        *,
+        highest: int | None = None,
+    ) -> Any:
+        """The same with a request that depends on its version."""
+        deadline = self.deadline()
+
+        def ask() -> Any:
+            try:
+                connection = self.node(self.coordinator(group_id, deadline), deadline)
+                version = connection.version_for(request_class, highest)
+                response = connection.request(make(version), deadline, version=version)
+                check(response)
+            except (ConnectionFailed, ResponseError) as error:
+                if isinstance(error, ConnectionFailed) or error.code in COORDINATOR_MOVED:
+                    self._coordinators.pop((0, group_id), None)
+                elif error.code in STALE_METADATA:
+                    raise _Final(error) from None
+                raise
+            return response
+
+        return self.retrying(ask, deadline)
+
+    # --- Leaders ----------------------------------------------------------------------------------------------------
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """The leader by what is known, None without one."""
+        leader = self._known.leaders.get(partition, -1)
+        return leader if leader in self._known.brokers else None
+
+    def forget_leader(self, partition: TopicPartition) -> None:
+        """What is known about it is stale."""
+        self._known.leaders.pop(partition, None)
+
+    def ask_leaders(
+        self,
+        wanted: Mapping[TopicPartition, V],
+        make: Callable[[Mapping[TopicPartition, V]], Any],
+        read: Callable[[Any], Iterable[tuple[TopicPartition, int, T]]],
+        *,
+        highest: int | None = None,
+    ) -> dict[TopicPartition, T | ResponseError]:
+        """Ask the leader of each partition; partition -> what the answer holds, or the error that remained.
+
+        ``make`` builds the request for the partitions of one leader; ``read`` gives of its response (partition, error
+        code, content). What fails because a leader has moved or a broker is gone is tried again until the deadline;
+        a partition that does not exist is not waited for.
+        """
+        deadline = self.deadline()
+        results: dict[TopicPartition, T | ResponseError] = {}
+        left = dict(wanted)
+        pause = _FIRST_BACKOFF
+        while left:
+            self._learn_leaders(left, results, deadline)
+            for partition in results.keys() & left.keys():
+                del left[partition]
+            by_leader: dict[int, dict[TopicPartition, V]] = {}
+            problem: ClientError | None = None
+            for partition, value in left.items():
+                leader = self.leader(partition)
+                if leader is None:
+                    problem = ResponseError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition}")
+                else:
+                    by_leader.setdefault(leader, {})[partition] = value
+            for leader, group in by_leader.items():
+                # One after the other: the time of an answer is small, and a broker that is gone harms only its own.
+                try:
+                    response = self._ask_together({leader: make(group)}, deadline, highest)[leader]
+                except (ConnectionFailed, RequestTimedOut) as error:
+                    problem = error
+                    for partition in group:
+                        self.forget_leader(partition)
+                    continue
+                for partition, code, content in read(response):
+                    if partition not in left:
+                        continue
+                    if not code:
+                        results[partition] = content
+                        del left[partition]
+                        continue
+                    error_found = ResponseError(code, f"partition {partition}")
+                    problem = error_found
+                    self.forget_leader(partition)
+                    if not error_found.retriable:
+                        results[partition] = error_found
+                        del left[partition]
+            if not left:
+                break
+            if time.monotonic() + pause >= deadline:
+                for partition in left:
+                    if isinstance(problem, ResponseError):
+                        results[partition] = ResponseError(problem.code, f"partition {partition}")
+                    else:
+                        raise problem or RequestTimedOut("no answer in time")
+                break
+            pause = self.back_off(pause)
+        return results
+
+    def _learn_leaders(
+        self, left: Mapping[TopicPartition, object], results: dict[TopicPartition, Any], deadline: float
+    ) -> None:
+        """Ask for leaders that are not known; what does not exist gets its error."""
+        unknown = {partition.topic for partition in left if self.leader(partition) is None}
+        if not unknown:
+            return
+        exist: set[TopicPartition] = set()
+        errors: dict[str, int] = {}
+        for topic in self.refresh(unknown, deadline):
+            name = topic.name or ""
+            errors[name] = topic.error_code
+            exist.update(TopicPartition(name, partition.partition_index) for partition in topic.partitions)
+        for partition in left:
+            if partition.topic not in unknown or partition in exist:
+                continue
+            code = errors.get(partition.topic, 0) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,) or not ResponseError(code).retriable:
+                what = f"topic {partition.topic}" if errors.get(partition.topic) else f"partition {partition}"
+                results[partition] = ResponseError(code, what)
+
+
+class _Final(Exception):
+    """An error that is not to be tried again, although its code sounds like it."""
+
+    def __init__(self, error: ResponseError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def refuse(code: int, what: str, message: str | None = None) -> None:
+    """``ResponseError`` for an error code that is not 0."""
+    if code:
+        raise ResponseError(code, what, message)

@@ -1,0 +1,327 @@
+"""What administrators ask about groups, as values: classic groups and those of KIP-848."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kbroker.client.cluster import Client, refuse
+from kbroker.client.errors import ApiNotServed, ResponseError
+from kbroker.errors import ErrorCode
+from kbroker.types import TopicPartition
+from kbroker.wire.compiler import decode
+from kbroker.wire.errors import WireError
+from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kbroker.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kbroker.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kbroker.wire.records.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+CLASSIC: Final = "Classic"
+CONSUMER: Final = "Consumer"
+
+_NAMES_UP_TO: Final = 9
+"""OffsetFetch and OffsetCommit name topics up to this version; later ones have ids only."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as ListGroups tells it; empty texts where the broker is too old to say."""
+
+    group_id: str
+    type: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member. ``epoch`` and the target are of KIP-848 groups; an assignment that cannot be read is empty."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+    topics: tuple[str, ...] = ()
+    topic_regex: str | None = None
+    epoch: int | None = None
+    rack: str | None = None
+    target: tuple[TopicPartition, ...] | None = None
+    protocol: str = "classic"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group. ``assignor`` is the chosen protocol of a classic group; the epochs are of KIP-848 groups."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator: int
+    members: tuple[GroupMember, ...]
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None
+
+    @property
+    def is_inactive(self) -> bool:
+        """Whether nobody is in it, so that its offsets may be set."""
+        return self.state in ("Empty", "Dead")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group has committed for a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+def list_groups(client: Client, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+    """All groups of all brokers, by name; of some states and types only, if any are given."""
+    groups: dict[str, GroupListing] = {}
+
+    def ask(node_ids: Iterable[int]) -> Mapping[int, Any]:
+        deadline = client.deadline()
+        requests = {}
+        for node_id in node_ids:
+            version = client.node(node_id, deadline).version_for(ListGroupsRequest)
+            if (states and version < 4) or (types and version < 5):
+                raise ApiNotServed(f"broker {node_id} is too old to list groups by state or type")
+            requests[node_id] = ListGroupsRequest(
+                states_filter=list(states) if version >= 4 else [], types_filter=list(types) if version >= 5 else []
+            )
+        return client.ask_nodes(requests)
+
+    def gather() -> None:
+        for node_id, response in ask(client.all_nodes()).items():
+            refuse(response.error_code, f"broker {node_id}")
+            for group in response.groups:
+                groups[group.group_id] = GroupListing(
+                    group.group_id, group.group_type, group.protocol_type, group.group_state
+                )
+
+    client.retrying(gather, client.deadline())
+    return [groups[name] for name in sorted(groups)]
+
+
+def describe_group(client: Client, group_id: str) -> GroupDescription:
+    """One group, of either type; ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
+
+    def check(response: Any) -> None:
+        refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
+
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+    try:
+        response = client.ask_coordinator(group_id, request, check)
+    except ApiNotServed:
+        return _describe_classic(client, group_id)
+    except ResponseError as error:
+        if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            raise
+        return _describe_classic(client, group_id)
+    group = response.groups[0]
+    return GroupDescription(
+        group_id,
+        CONSUMER,
+        group.group_state,
+        "consumer",
+        group.assignor_name,
+        client.coordinator(group_id),
+        tuple(
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                _partitions(member.assignment.topic_partitions),
+                tuple(sorted(member.subscribed_topic_names)),
+                member.subscribed_topic_regex or None,
+                member.member_epoch,
+                member.rack_id,
+                _partitions(member.target_assignment.topic_partitions),
+                "classic" if member.member_type == 0 else "consumer",
+            )
+            for member in sorted(group.members, key=lambda member: str(member.member_id))
+        ),
+        group.group_epoch,
+        group.assignment_epoch,
+    )
+
+
+def _partitions(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(entry.topic_name, number) for entry in topics for number in entry.partitions))
+
+
+def _describe_classic(client: Client, group_id: str) -> GroupDescription:
+    def check(response: Any) -> None:
+        group = response.groups[0]
+        refuse(group.error_code, f"group {group_id}", group.error_message)
+        if group.group_state == "Dead":  # how brokers before DescribeGroups 6 say that there is none
+            raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
+
+    response = client.ask_coordinator(group_id, DescribeGroupsRequest(groups=[group_id]), check)
+    group = response.groups[0]
+    return GroupDescription(
+        group_id,
+        CLASSIC,
+        group.group_state,
+        group.protocol_type,
+        group.protocol_data,
+        client.coordinator(group_id),
+        tuple(
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                classic_assignment(member.member_assignment),
+                classic_subscription(member.member_metadata),
+            )
+            for member in sorted(group.members, key=lambda member: str(member.member_id))
+        ),
+    )
+
+
+def classic_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """A member's assignment as the consumer protocol has it; empty if it is of another protocol."""
+    assignment = _embedded(ConsumerProtocolAssignment, data)
+    if assignment is None:
+        return ()
+    return tuple(
+        sorted(
+            TopicPartition(entry.topic, number)
+            for entry in assignment.assigned_partitions
+            for number in entry.partitions
+        )
+    )
+
+
+def classic_subscription(data: bytes) -> tuple[str, ...]:
+    """The topics of a member's subscription; empty if it is of another protocol."""
+    subscription = _embedded(ConsumerProtocolSubscription, data)
+    return () if subscription is None else tuple(sorted(subscription.topics))
+
+
+def _embedded(cls: type[Any], data: bytes) -> Any:
+    if len(data) < 2:
+        return None
+    version = min(int.from_bytes(data[:2], "big"), 3)
+    try:
+        return decode(cls, version, data, 2)[0]
+    except WireError:
+        return None
+
+
+def committed_offsets(
+    client: Client, group_id: str, *, require_stable: bool = False
+) -> dict[TopicPartition, CommittedOffset]:
+    """All that a group has committed; empty for a group that is not there."""
+
+    def make(version: int) -> OffsetFetchRequest:
+        if version >= 8:
+            group = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+            return OffsetFetchRequest(groups=[group], require_stable=require_stable)
+        return OffsetFetchRequest(group_id=group_id, topics=None, require_stable=require_stable and version >= 7)
+
+    def whole(response: Any) -> Any:
+        return response.groups[0] if response.groups else response
+
+    def check(response: Any) -> None:
+        refuse(whole(response).error_code, f"group {group_id}")
+
+    response = client.ask_coordinator_versioned(group_id, make, OffsetFetchRequest, check, highest=_NAMES_UP_TO)
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic in whole(response).topics:
+        for entry in topic.partitions:
+            partition = TopicPartition(topic.name, entry.partition_index)
+            refuse(entry.error_code, f"group {group_id}, partition {partition}")
+            if entry.committed_offset >= 0:
+                offsets[partition] = CommittedOffset(
+                    entry.committed_offset, entry.committed_leader_epoch, entry.metadata or ""
+                )
+    return dict(sorted(offsets.items()))
+
+
+def commit_offsets(
+    client: Client, group_id: str, offsets: Mapping[TopicPartition, int], *, metadata: str = ""
+) -> dict[TopicPartition, ResponseError]:
+    """Set a group's offsets from outside (no member may be in it); returns those that were refused."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        entry = OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+        )
+        topics.setdefault(topic, []).append(entry)
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+    )
+
+    def check(response: OffsetCommitResponse) -> None:
+        codes = {entry.error_code for topic in response.topics for entry in topic.partitions}
+        for code in codes:
+            if ResponseError(code).retriable and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise ResponseError(code, f"group {group_id}")
+
+    response: OffsetCommitResponse = client.ask_coordinator(group_id, request, check, highest=_NAMES_UP_TO)
+    return {
+        TopicPartition(topic.name, entry.partition_index): ResponseError(
+            entry.error_code, f"partition {topic.name}-{entry.partition_index}"
+        )
+        for topic in response.topics
+        for entry in topic.partitions
+        if entry.error_code
+    }
+
+
+def delete_group(client: Client, group_id: str) -> None:
+    """Delete a group that has no members, with its offsets."""
+
+    def check(response: DeleteGroupsResponse) -> None:
+        refuse(response.results[0].error_code, f"group {group_id}")
+
+    client.ask_coordinator(group_id, DeleteGroupsRequest(groups_names=[group_id]), check)
+
+
+def delete_offsets(
+    client: Client, group_id: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, ResponseError]:
+    """Delete a group's offsets of some partitions; returns those that were refused."""
+    topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=partition))
+
+    def check(response: OffsetDeleteResponse) -> None:
+        refuse(response.error_code, f"group {group_id}")
+
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=[OffsetDeleteRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+    )
+    response: OffsetDeleteResponse = client.ask_coordinator(group_id, request, check)
+    return {
+        TopicPartition(topic.name, entry.partition_index): ResponseError(
+            entry.error_code, f"partition {topic.name}-{entry.partition_index}"
+        )
+        for topic in response.topics
+        for entry in topic.partitions
+        if entry.error_code
+    }

@@ -1,0 +1,126 @@
+"""What administrators ask about the cluster and its nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kbroker.client.cluster import Client, refuse
+from kbroker.client.errors import ApiNotServed
+from kbroker.types import METADATA_TOPIC
+from kbroker.wire.messages.api_versions import ApiVersionsResponse
+from kbroker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kbroker.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    TopicData,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBroker:
+    """A broker; ``fenced`` is None where the cluster does not tell."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """A cluster. ``controller_id`` is -1 without one (and in KRaft, some broker that forwards)."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[ClusterBroker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature's levels: what the broker supports, and what the cluster runs at (None: not finalized)."""
+
+    name: str
+    lowest: int
+    highest: int
+    finalized: int | None
+
+
+def describe_cluster(client: Client) -> ClusterDescription:
+    """DescribeCluster, or from brokers before it Metadata."""
+    try:
+        deadline = client.deadline()
+        version = client.any_broker(deadline).version_for(DescribeClusterRequest)
+        request = DescribeClusterRequest(include_fenced_brokers=version >= 2)
+        response: DescribeClusterResponse = client.ask_any(request)
+    except ApiNotServed:
+        client.refresh(())
+        return ClusterDescription(
+            client.cluster_id,
+            client.controller_id,
+            tuple(
+                ClusterBroker(broker.id, broker.host, broker.port, broker.rack, None)
+                for broker in sorted(client.brokers.values(), key=lambda broker: broker.id)
+            ),
+        )
+    refuse(response.error_code, "cluster", response.error_message)
+    return ClusterDescription(
+        response.cluster_id,
+        response.controller_id,
+        tuple(
+            ClusterBroker(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+            for broker in sorted(response.brokers, key=lambda broker: int(broker.broker_id))
+        ),
+    )
+
+
+def describe_features(client: Client) -> tuple[int, list[Feature]]:
+    """The epoch of the finalized features (-1 without any), and all features by name."""
+    told = api_versions(client)
+    finalized = {feature.name: feature.max_version_level for feature in told.finalized_features}
+    supported = {
+        feature.name: Feature(feature.name, feature.min_version, feature.max_version, finalized.get(feature.name))
+        for feature in told.supported_features
+    }
+    for name, level in finalized.items():
+        supported.setdefault(name, Feature(name, 0, 0, level))
+    return told.finalized_features_epoch, [supported[name] for name in sorted(supported)]
+
+
+def api_versions(client: Client, node_id: int | None = None) -> ApiVersionsResponse:
+    """What a broker (any, if none is named) told when it was connected to."""
+    deadline = client.deadline()
+    if node_id is None:
+        return client.retrying(lambda: client.any_broker(deadline), deadline).api_versions
+    client.refresh((), deadline)
+    return client.retrying(lambda: client.node(node_id, deadline), deadline).api_versions
+
+
+def describe_quorum(client: Client) -> DescribeQuorumResponse:
+    """The quorum of the metadata log."""
+    request = DescribeQuorumRequest(
+        topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData(partition_index=0)])]
+    )
+
+    def ask() -> DescribeQuorumResponse:
+        response: DescribeQuorumResponse = client.ask_any(request)
+        refuse(response.error_code, "quorum", response.error_message)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                refuse(partition.error_code, "quorum", partition.error_message)
+        return response
+
+    return client.retrying(ask, client.deadline())
+
+
+def describe_log_dirs(client: Client, node_ids: list[int] | None = None) -> dict[int, DescribeLogDirsResponse]:
+    """Broker -> its log directories, of all brokers or of some."""
+    known = client.all_nodes()
+    request: Any = DescribeLogDirsRequest(topics=None)
+    responses = client.ask_nodes(dict.fromkeys(node_ids or known, request))
+    for node_id, response in responses.items():
+        refuse(response.error_code, f"broker {node_id}")
+    return responses

@@ -1,0 +1,359 @@
+"""What administrators ask about topics, as values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kbroker.client.cluster import Client, refuse
+from kbroker.client.errors import ResponseError
+from kbroker.errors import ErrorCode
+from kbroker.types import ZERO_UUID, TopicPartition, Uuid
+from kbroker.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from kbroker.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kbroker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from kbroker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_valid_name(name: str) -> bool:
+    """Whether Kafka allows it as the name of a topic (``Topic.validate``)."""
+    return _NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition by the metadata. ``leader`` is None without one, the ELRs where the broker does not tell."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic by the metadata."""
+
+    name: str
+    topic_id: Uuid
+    internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        """Of its first partition, as Kafka's tools have it."""
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """An offset that ListOffsets found; both -1 if it found none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create; -1 leaves a number to the broker. ``assignment``: partition -> brokers, instead of both."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] | None = None
+    assignment: Sequence[Sequence[int]] | None = None
+
+
+def list_topics(client: Client) -> list[TopicDescription]:
+    """All topics that this client may see, by name."""
+    found = [_from_metadata(topic) for topic in client.refresh(None) if not topic.error_code]
+    return sorted(found, key=lambda topic: topic.name)
+
+
+def describe_topics(client: Client, names: Sequence[str]) -> dict[str, TopicDescription | ResponseError]:
+    """Name -> the topic, or why it cannot be described. With ELRs where the broker tells them."""
+    wanted = list(dict.fromkeys(names))
+    deadline = client.deadline()
+    client.refresh((), deadline)
+    if not client.any_broker(deadline).serves(DescribeTopicPartitionsRequest):
+        return {
+            topic.name or "": ResponseError(topic.error_code, f"topic {topic.name}")
+            if topic.error_code
+            else _from_metadata(topic)
+            for topic in client.refresh(wanted, deadline)
+        }
+    partitions: dict[str, list[PartitionDescription]] = {name: [] for name in wanted}
+    seen: dict[str, tuple[Uuid, bool]] = {}
+    results: dict[str, TopicDescription | ResponseError] = {}
+    cursor: Cursor | None = None
+    while True:
+        response: DescribeTopicPartitionsResponse = client.ask_any(
+            DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in sorted(wanted)], cursor=cursor)
+        )
+        for topic in response.topics:
+            name = topic.name or ""
+            if topic.error_code:
+                results[name] = ResponseError(topic.error_code, f"topic {name}")
+                continue
+            seen[name] = (topic.topic_id, topic.is_internal)
+            for partition in topic.partitions:
+                partitions[name].append(
+                    PartitionDescription(
+                        partition.partition_index,
+                        partition.leader_id if partition.leader_id >= 0 else None,
+                        partition.leader_epoch,
+                        tuple(partition.replica_nodes),
+                        tuple(partition.isr_nodes),
+                        tuple(partition.offline_replicas),
+                        tuple(partition.eligible_leader_replicas or ()),
+                        tuple(partition.last_known_elr or ()),
+                    )
+                )
+        if response.next_cursor is None:
+            break
+        cursor = Cursor(
+            topic_name=response.next_cursor.topic_name, partition_index=response.next_cursor.partition_index
+        )
+    for name, (topic_id, internal) in seen.items():
+        ordered = sorted(partitions[name], key=lambda partition: partition.partition)
+        results[name] = TopicDescription(name, topic_id, internal, tuple(ordered))
+    return {name: results[name] for name in wanted if name in results}
+
+
+def _from_metadata(topic: Any) -> TopicDescription:
+    return TopicDescription(
+        topic.name or "",
+        topic.topic_id,
+        topic.is_internal,
+        tuple(
+            PartitionDescription(
+                partition.partition_index,
+                partition.leader_id if partition.leader_id >= 0 else None,
+                partition.leader_epoch,
+                tuple(partition.replica_nodes),
+                tuple(partition.isr_nodes),
+                tuple(partition.offline_replicas),
+            )
+            for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+        ),
+    )
+
+
+def list_offsets(
+    client: Client, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+) -> dict[TopicPartition, ListedOffset | ResponseError]:
+    """Partition -> the offset at ``LATEST``, ``EARLIEST``, ``MAX_TIMESTAMP`` or the first at or after a time in ms.
+
+    With ``read_committed`` the latest is the last stable offset.
+    """
+
+    def make(group: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for (topic, partition), timestamp in group.items():
+            entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+            topics.setdefault(topic, []).append(entry)
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(read_committed),
+            topics=[ListOffsetsTopic(name=name, partitions=entries) for name, entries in topics.items()],
+            timeout_ms=int(client.timeout * 1000),
+        )
+
+    def read(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, ListedOffset]]:
+        for topic in response.topics:
+            for entry in topic.partitions:
+                listed = ListedOffset(entry.offset, entry.timestamp, entry.leader_epoch)
+                yield TopicPartition(topic.name, entry.partition_index), entry.error_code, listed
+
+    return client.ask_leaders(wanted, make, read)
+
+
+def list_ranges(
+    client: Client, partitions: Iterable[TopicPartition], *, read_committed: bool = False
+) -> dict[TopicPartition, tuple[int, int] | ResponseError]:
+    """Partition -> (start offset, end offset), or what kept them from being known."""
+    wanted = list(partitions)
+    starts = list_offsets(client, dict.fromkeys(wanted, EARLIEST), read_committed=read_committed)
+    ends = list_offsets(client, dict.fromkeys(wanted, LATEST), read_committed=read_committed)
+    ranges: dict[TopicPartition, tuple[int, int] | ResponseError] = {}
+    for partition in wanted:
+        start, end = starts[partition], ends[partition]
+        if isinstance(start, ResponseError):
+            ranges[partition] = start
+        elif isinstance(end, ResponseError):
+            ranges[partition] = end
+        else:
+            ranges[partition] = (start.offset, end.offset)
+    return ranges
+
+
+def partition_sizes(client: Client) -> dict[TopicPartition, dict[int, int]]:
+    """Partition -> broker -> bytes on its disk; what a client may not see, or has no data yet, is not in it."""
+    sizes: dict[TopicPartition, dict[int, int]] = {}
+    for node_id, response in client.ask_nodes(
+        {node_id: DescribeLogDirsRequest(topics=None) for node_id in client.all_nodes()}
+    ).items():
+        for directory in response.results:
+            for topic in directory.topics:
+                for partition in topic.partitions:
+                    if not partition.is_future_key:
+                        known = sizes.setdefault(TopicPartition(topic.name, partition.partition_index), {})
+                        known[node_id] = partition.partition_size
+    return sizes
+
+
+def create_topics(
+    client: Client, topics: Sequence[NewTopic], *, validate_only: bool = False
+) -> dict[str, CreatableTopicResult | ResponseError]:
+    """Create topics, or only judge; name -> what the broker made of it."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=-1 if topic.assignment else topic.partitions,
+                replication_factor=-1 if topic.assignment else topic.replication_factor,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+                    for index, brokers in enumerate(topic.assignment or ())
+                ],
+                configs=[CreatableTopicConfig(name=name, value=value) for name, value in (topic.configs or {}).items()],
+            )
+            for topic in topics
+        ],
+        timeout_ms=int(client.timeout * 1000),
+        validate_only=validate_only,
+    )
+
+    def check(response: CreateTopicsResponse) -> None:
+        for result in response.topics:
+            if result.error_code == ErrorCode.NOT_CONTROLLER:
+                raise ResponseError(result.error_code)
+
+    response: CreateTopicsResponse = client.ask_controller(request, check)
+    return {
+        result.name: ResponseError(result.error_code, f"topic {result.name}", result.error_message)
+        if result.error_code
+        else result
+        for result in response.topics
+    }
+
+
+def delete_topics(client: Client, names: Sequence[str]) -> dict[str, ResponseError | None]:
+    """Delete topics; name -> None, or why not."""
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names],
+        topic_names=list(names),
+        timeout_ms=int(client.timeout * 1000),
+    )
+
+    def check(response: Any) -> None:
+        for result in response.responses:
+            if result.error_code == ErrorCode.NOT_CONTROLLER:
+                raise ResponseError(result.error_code)
+
+    def prepare(version: int) -> DeleteTopicsRequest:
+        return request if version >= 6 else DeleteTopicsRequest(topic_names=list(names), timeout_ms=request.timeout_ms)
+
+    version = client.any_broker(client.deadline()).version_for(DeleteTopicsRequest)
+    response = client.ask_controller(prepare(version), check, highest=version)
+    return {
+        result.name or "": ResponseError(result.error_code, f"topic {result.name}", result.error_message)
+        if result.error_code
+        else None
+        for result in response.responses
+    }
+
+
+def create_partitions(
+    client: Client,
+    name: str,
+    total: int,
+    *,
+    assignment: Sequence[Sequence[int]] | None = None,
+    validate_only: bool = False,
+) -> None:
+    """Give a topic more partitions, ``total`` in all; ``assignment``: the brokers of each new one."""
+    request = CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(
+                name=name,
+                count=total,
+                assignments=None
+                if assignment is None
+                else [CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in assignment],
+            )
+        ],
+        timeout_ms=int(client.timeout * 1000),
+        validate_only=validate_only,
+    )
+
+    def check(response: CreatePartitionsResponse) -> None:
+        for result in response.results:
+            refuse(result.error_code, f"topic {result.name}", result.error_message)
+
+    client.ask_controller(request, check)
+
+
+def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | ResponseError]:
+    """Delete what is before an offset (-1: everything up to the high watermark); partition -> the new start offset."""
+
+    def make(group: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
+        topics: dict[str, list[DeleteRecordsPartition]] = {}
+        for (topic, partition), offset in group.items():
+            topics.setdefault(topic, []).append(DeleteRecordsPartition(partition_index=partition, offset=offset))
+        return DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=name, partitions=entries) for name, entries in topics.items()],
+            timeout_ms=int(client.timeout * 1000),
+        )
+
+    def read(response: DeleteRecordsResponse) -> Iterable[tuple[TopicPartition, int, int]]:
+        for topic in response.topics:
+            for entry in topic.partitions:
+                yield TopicPartition(topic.name, entry.partition_index), entry.error_code, entry.low_watermark
+
+    return client.ask_leaders(before, make, read)
