@@ -20,9 +20,13 @@ class RangeAssignor:
         """See :class:`~kbroker.groups.assignors.spec.Assignor`."""
         members = sorted(group.members.values(), key=_order)
         subscribers: dict[Uuid, list[str]] = {}
-        for member in members:
-            for topic_id in sorted(member.subscribed_topic_ids):
-                subscribers.setdefault(topic_id, []).append(member.member_id)
+        if group.homogeneous and members:
+            member_ids = [member.member_id for member in members]
+            subscribers = dict.fromkeys(members[0].subscribed_topic_ids, member_ids)
+        else:
+            for member in members:
+                for topic_id in member.subscribed_topic_ids:
+                    subscribers.setdefault(topic_id, []).append(member.member_id)
 
         target: dict[str, dict[Uuid, frozenset[int]]] = {member.member_id: {} for member in members}
         # Co-partitioned topics have the same ranges: one set serves them all.
