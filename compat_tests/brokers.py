@@ -40,11 +40,10 @@ class ApacheBroker:
     name = "apache"
     can_restart = True
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="compat-apache-"))
-        self._node = ApacheKafka(
-            directory=self._directory, heap=("-Xmx768M",), properties={"group.initial.rebalance.delay.ms": "0"}
-        )
+        properties = dict(option.split("=", 1) for option in ("group.initial.rebalance.delay.ms=0", *options))
+        self._node = ApacheKafka(directory=self._directory, heap=("-Xmx768M",), properties=properties)
         self._node.start()
         self.bootstrap = self._node.bootstrap
         self.data_dir: Path | None = self._node.data_dir

@@ -1,12 +1,31 @@
-"""The broker of the group tests: no initial rebalance delay, which would cost three seconds for each group."""
+"""The broker of the group tests, topics with records, and members that leave when the test ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
 
+import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
+from compat_tests.groups import hosts
+from compat_tests.groups.hosts import Host, Kind, Member
+
+#: No initial delay, which would cost three seconds for each group, and members of both protocols that hear of a change
+#: within 0.3 s and are missed after 6 s.
+OPTIONS = (
+    "group.initial.rebalance.delay.ms=0",
+    "group.consumer.min.heartbeat.interval.ms=100",
+    "group.consumer.heartbeat.interval.ms=300",
+    "group.consumer.min.session.timeout.ms=1000",
+    "group.consumer.session.timeout.ms=6000",
+)
+
+CONSUMER_GROUP_HEARTBEAT = 68
 
 
 @pytest.fixture(scope="session")
@@ -16,11 +35,111 @@ def broker(request: pytest.FixtureRequest) -> Iterator[ApacheBroker | ExternalBr
     if bootstrap:
         yield ExternalBroker(bootstrap)
         return
-    if request.config.getoption("--broker") == "apache":
-        node: ApacheBroker | KbrokerBroker = ApacheBroker()
-    else:
-        node = KbrokerBroker("group.initial.rebalance.delay.ms=0")
+    is_apache = request.config.getoption("--broker") == "apache"
+    node: ApacheBroker | KbrokerBroker = ApacheBroker(*OPTIONS) if is_apache else KbrokerBroker(*OPTIONS)
     try:
         yield node
     finally:
         node.stop()
+
+
+@pytest.fixture(scope="session")
+def has_modern_groups(bootstrap: str) -> bool:
+    """Whether the broker serves KIP-848's groups."""
+    return CONSUMER_GROUP_HEARTBEAT in served_apis(bootstrap)
+
+
+@pytest.fixture(scope="module")
+def admin(bootstrap: str) -> AdminClient:
+    """librdkafka's admin client."""
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "topic.metadata.refresh.fast.interval.ms": 50})
+
+
+class Topics:
+    """Makes topics and writes records to them."""
+
+    def __init__(self, admin: AdminClient, bootstrap: str) -> None:
+        self._admin = admin
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0})
+        self.end: dict[tuple[str, int], int] = {}
+
+    def make(self, prefix: str = "groups", partitions: int = 4, records: int = 5) -> str:
+        """A new topic with that many records in each partition."""
+        name = f"{prefix}-{uuid.uuid4().hex[:10]}"
+        for future in self._admin.create_topics([NewTopic(name, partitions, 1)]).values():
+            future.result(20)
+        for partition in range(partitions):
+            self.end[name, partition] = 0
+        self.write(name, records)
+        return name
+
+    def write(self, name: str, records: int = 5) -> None:
+        """That many records more in each partition."""
+        for partition in [partition for topic, partition in self.end if topic == name]:
+            for _ in range(records):
+                self._producer.produce(name, b"value", partition=partition)
+            self.end[name, partition] += records
+        assert self._producer.flush(20) == 0
+
+    def records(self, name: str) -> set[tuple[str, int, int]]:
+        """(topic, partition, offset) of all that was written."""
+        return {
+            (topic, partition, offset)
+            for (topic, partition), end in self.end.items() if topic == name for offset in range(end)
+        }
+
+
+@pytest.fixture
+def topics(admin: AdminClient, bootstrap: str) -> Topics:
+    return Topics(admin, bootstrap)
+
+
+@pytest.fixture
+def topic(topics: Topics) -> str:
+    """A topic of four partitions with five records in each."""
+    return topics.make()
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[Callable[..., Host]]:
+    """The process that holds the members of a client."""
+    with hosts.hosts() as get:
+        yield get
+
+
+class Joining:
+    """Adds members to the test's group, and closes them in the end."""
+
+    def __init__(self, bootstrap: str, group: str, host: Callable[..., Host]) -> None:
+        self.bootstrap, self.group, self._host = bootstrap, group, host
+        self.members: list[Member] = []
+        self._own: list[Host] = []
+
+    def __call__(self, kind: Kind, *topics: str, alone: bool = False, **options: object) -> Member:
+        """`alone` puts the member into a process of its own, which may be killed."""
+        host = self._host(kind.client, fresh=alone)
+        if alone:
+            self._own.append(host)
+        name = f"{len(self.members)}-{uuid.uuid4().hex[:8]}"
+        member = host.join(self.bootstrap, self.group, kind, name, topics=list(topics), **options)
+        self.members.append(member)
+        return member
+
+    def close(self) -> None:
+        for member in self.members:
+            with contextlib.suppress(hosts.MemberError):
+                member.close()
+        for host in self._own:
+            host.close()
+
+
+@pytest.fixture
+def join(bootstrap: str, group: str, host: Callable[..., Host]) -> Iterator[Joining]:
+    joining = Joining(bootstrap, group, host)
+    yield joining
+    joining.close()
