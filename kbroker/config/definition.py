@@ -69,10 +69,28 @@ class Password(str):
         return format("[hidden]", spec)
 
 
-class Validator(Protocol):
-    """Judges a parsed value: returns what is wrong with it, or None."""
+def invalid_value(name: str, value: object, problem: str) -> InvalidConfig:
+    """The error for one value of one property, in the words of Kafka's ``ConfigException``."""
+    return InvalidConfig(f"Invalid value {_java_text(value)} for configuration {name}: {problem}")
 
-    def __call__(self, value: Any) -> str | None: ...
+
+def _java_text(value: object) -> str:
+    """A typed value as Java prints it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _java_double(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_java_text, value))}]"
+    return str(value)
+
+
+class Validator(Protocol):
+    """Judges the parsed value of the property ``name``: raises :class:`InvalidConfig` if it cannot be taken."""
+
+    def __call__(self, name: str, value: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +101,18 @@ class Range:
     high: float | None = None
     also: int | None = None
 
-    def __call__(self, value: Any) -> str | None:
+    def __call__(self, name: str, value: Any) -> None:
         if value is None:
-            return "a value is required"
-        if value == self.also and self.also is not None:
-            return None
-        if self.low is not None and value < self.low:
-            return f"Value must be at least {self.low}"
-        if self.high is not None and value > self.high:
-            return f"Value must be no more than {self.high}"
-        return None
+            raise invalid_value(name, None, "Value must be non-null")
+        low, high = self.low, self.high
+        too_low, too_high = low is not None and value < low, high is not None and value > high
+        if self.also is not None:
+            if value != self.also and (too_low or too_high):
+                raise invalid_value(name, value, f"Value must be between {low} and {high} or equal to {self.also}")
+        elif too_low:
+            raise invalid_value(name, value, f"Value must be at least {low}")
+        elif too_high:
+            raise invalid_value(name, value, f"Value must be no more than {high}")
 
     def __str__(self) -> str:
         """Kafka's notation, e.g. ``[1,...,9] or -1``."""
@@ -111,11 +131,10 @@ class OneOf:
     words: tuple[str, ...]
     ignore_case: bool = False
 
-    def __call__(self, value: Any) -> str | None:
-        words = self.words
-        if (value.upper() if self.ignore_case and value else value) in words:
-            return None
-        return f"String must be one of: {', '.join(words)}"
+    def __call__(self, name: str, value: Any) -> None:
+        if (value.upper() if self.ignore_case and value else value) not in self.words:
+            which = " (case insensitive)" if self.ignore_case else ""
+            raise invalid_value(name, value, f"String must be one of{which}: {', '.join(self.words)}")
 
     def __str__(self) -> str:
         return ("(case insensitive) " if self.ignore_case else "") + f"[{', '.join(self.words)}]"
@@ -129,19 +148,22 @@ class ListOf:
     may_be_empty: bool = True
     may_be_null: bool = False
 
-    def __call__(self, value: Any) -> str | None:
+    def __call__(self, name: str, value: Any) -> None:
         if value is None:
-            return None if self.may_be_null else "a value is required"
-        if not value:
-            return None if self.may_be_empty else "the list must not be empty"
+            if self.may_be_null:
+                return
+            raise InvalidConfig(f"Configuration '{name}' values must not be null.")
+        if not value and not self.may_be_empty:
+            raise InvalidConfig(
+                f"Configuration '{name}' must not be empty. Valid values include: {str(self) or 'any non-empty value'}"
+            )
         if len(set(value)) != len(value):
-            return "entries must not be repeated"
+            raise InvalidConfig(f"Configuration '{name}' values must not be duplicated.")
         for entry in value:
             if not entry:
-                return "entries must not be empty"
-            if self.words and entry not in self.words:
-                return f"String must be one of: {', '.join(self.words)}"
-        return None
+                raise InvalidConfig(f"Configuration '{name}' values must not be empty.")
+            if self.words:
+                OneOf(self.words)(name, entry)
 
     def __str__(self) -> str:
         return f"[{', '.join(self.words)}]" if self.words else ""
@@ -149,14 +171,14 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """``*``, ``none`` or a list of ``partition:broker``."""
+    """``*`` or a list of ``partition:broker``, empty entries left aside."""
 
-    def __call__(self, value: Any) -> str | None:
-        if value in ([], ["*"], ["none"]):
-            return None
-        if value and all(re.fullmatch(r"\d+:\d+", entry) for entry in value):
-            return None
-        return "expected *, none, or a list of partition:broker pairs"
+    def __call__(self, name: str, value: Any) -> None:
+        entries = [entry.strip() for entry in value]
+        if "".join(entries) != "*" and not all(re.fullmatch(r"([0-9]+:[0-9]+)?", entry) for entry in entries):
+            raise invalid_value(
+                name, value, f"{name} must be the literal '*' or a list of replicas in the following format: {self}"
+            )
 
     def __str__(self) -> str:
         return "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
@@ -207,9 +229,7 @@ class ConfigKey:
         """The typed value of ``text``, judged; :class:`InvalidConfig` when it cannot be taken."""
         value = None if text is None else self._convert(text)
         if self.validator is not None:
-            problem = self.validator(value)
-            if problem is not None:
-                raise self._invalid(text, problem)
+            self.validator(self.name, value)
         return value
 
     def default_value(self) -> Any:
@@ -240,9 +260,8 @@ class ConfigKey:
             return Password(trimmed)
         return trimmed
 
-    def _invalid(self, text: str | None, problem: str) -> InvalidConfig:
-        shown = "[hidden]" if self.sensitive else text
-        return InvalidConfig(f"Invalid value {shown} for configuration {self.name}: {problem}")
+    def _invalid(self, text: str, problem: str) -> InvalidConfig:
+        return invalid_value(self.name, "[hidden]" if self.sensitive else text, problem)
 
     def format(self, value: Any) -> str | None:
         """The text of a typed value, as DescribeConfigs gives it; secrets too, so mind ``sensitive``."""

@@ -53,10 +53,7 @@ def validate_topic_config(name: str, value: str | None) -> Any:
     """The typed value of one topic property; :class:`InvalidConfig` when name or value cannot be taken."""
     if value is None:
         raise InvalidConfig(f"Null value not supported for topic configs: {name}")
-    parsed = TOPIC_CONFIGS.parse(name, value)
-    if name == "remote.storage.enable" and parsed:
-        raise InvalidConfig("remote.storage.enable: this broker has no tiered storage")
-    return parsed
+    return TOPIC_CONFIGS.parse(name, value)
 
 
 def validate_topic_configs(overrides: Mapping[str, str | None], broker: Mapping[str, Any] | None = None) -> None:
@@ -69,7 +66,14 @@ def validate_topic_configs(overrides: Mapping[str, str | None], broker: Mapping[
     }
     low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if low > high:
-        raise InvalidConfig(f"min.compaction.lag.ms ({low}) is greater than max.compaction.lag.ms ({high})")
+        raise InvalidConfig(
+            f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})"
+        )
+    if values["remote.storage.enable"]:
+        raise InvalidConfig(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
 
 
 def default_topic_values(broker: Mapping[str, Any]) -> dict[str, Any]:
