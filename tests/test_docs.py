@@ -7,7 +7,13 @@ import re
 import pytest
 
 from docs.generate import DOCS, PAGES
-from kbroker.config import BROKER_CONFIGS, TOPIC_CONFIG_SYNONYMS, TOPIC_CONFIGS
+from kbroker.config import (
+    BROKER_CONFIGS,
+    GROUP_CONFIG_BOUNDS,
+    GROUP_CONFIG_SYNONYMS,
+    TOPIC_CONFIG_SYNONYMS,
+    TOPIC_CONFIGS,
+)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -38,11 +44,12 @@ def test_a_property_that_nothing_reads_says_so() -> None:
 
     topics = {name for name in TOPIC_CONFIGS if is_used(name) or not TOPIC_CONFIGS[name].no_effect}
     through_topics = {synonym for name in topics for synonym, _ in TOPIC_CONFIG_SYNONYMS.get(name, ())}
+    through_groups = {*GROUP_CONFIG_SYNONYMS.values()}.union(*GROUP_CONFIG_BOUNDS.values())
     wrong = [
         name
         for name, key in BROKER_CONFIGS.items()
         if name not in ("broker.id", "log.dir", "security.inter.broker.protocol")
-        and bool(key.no_effect) == (is_used(name) or name in through_topics)
+        and bool(key.no_effect) == (is_used(name) or name in through_topics | through_groups)
     ]
     wrong += [name for name, key in TOPIC_CONFIGS.items() if not (key.internal or key.no_effect or is_used(name))]
     assert wrong == []

@@ -13,7 +13,14 @@ from kbroker.config.definition import (
     Password,
     UpdateMode,
 )
-from kbroker.config.group import GROUP_CONFIGS
+from kbroker.config.group import (
+    GROUP_CONFIG_BOUNDS,
+    GROUP_CONFIG_SYNONYMS,
+    GROUP_CONFIGS,
+    GroupConfig,
+    effective_group_config,
+    validate_group_configs,
+)
 from kbroker.config.listeners import Listener, QuorumVoter
 from kbroker.config.properties import parse_properties, read_properties_file
 from kbroker.config.topic import TOPIC_CONFIGS
@@ -26,22 +33,27 @@ from kbroker.config.topic_values import (
 __all__ = [
     "BROKER_CONFIGS",
     "GROUP_CONFIGS",
+    "GROUP_CONFIG_BOUNDS",
+    "GROUP_CONFIG_SYNONYMS",
     "TOPIC_CONFIGS",
     "TOPIC_CONFIG_SYNONYMS",
     "BrokerConfig",
     "ConfigDef",
     "ConfigKey",
     "ConfigType",
+    "GroupConfig",
     "Importance",
     "InvalidConfig",
     "Listener",
     "Password",
     "QuorumVoter",
     "UpdateMode",
+    "effective_group_config",
     "effective_topic_config",
     "parse_properties",
     "read_properties_file",
     "redact",
+    "validate_group_configs",
     "validate_topic_config",
     "validate_topic_configs",
 ]

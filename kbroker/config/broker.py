@@ -300,13 +300,21 @@ BROKER_CONFIGS = ConfigDef(
             no_effect="kbroker removes a waiting request when it finishes",
         ),
         ConfigKey(
+            "group.consumer.assignment.interval.ms",
+            INT,
+            "1000",
+            MEDIUM,
+            "Shortest time between two assignments of a consumer group, in milliseconds.",
+            validator=Range(0),
+            update_mode=CLUSTER_WIDE,
+        ),
+        ConfigKey(
             "group.consumer.assignors",
             LIST,
             "uniform,range",
             MEDIUM,
-            "Server-side assignors offered to consumer groups; the first is the default.",
-            validator=ListOf(),
-            no_effect="the consumer protocol (KIP-848) is not served yet",
+            "Server-side assignors offered to consumer groups, of uniform and range; the first is the default.",
+            validator=ListOf(may_be_empty=False),
         ),
         ConfigKey(
             "group.consumer.heartbeat.interval.ms",
@@ -315,7 +323,14 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Heartbeat interval given to members of consumer groups, in milliseconds.",
             validator=Range(1),
-            no_effect="the consumer protocol (KIP-848) is not served yet",
+        ),
+        ConfigKey(
+            "group.consumer.max.assignment.interval.ms",
+            INT,
+            "15000",
+            MEDIUM,
+            "Upper limit of a group's own assignment interval, in milliseconds.",
+            validator=Range(0),
         ),
         ConfigKey(
             "group.consumer.max.heartbeat.interval.ms",
@@ -324,7 +339,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Upper limit of a group's own heartbeat interval, in milliseconds.",
             validator=Range(1),
-            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.max.session.timeout.ms",
@@ -333,7 +347,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Upper limit of a group's own session timeout, in milliseconds.",
             validator=Range(1),
-            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.max.size",
@@ -342,16 +355,23 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Most members in one consumer group.",
             validator=Range(1),
-            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.migration.policy",
             STRING,
             "bidirectional",
             MEDIUM,
-            "Whether groups may change between the classic and the consumer protocol.",
+            "Which changes of a group with members are allowed: from the classic to the consumer protocol (UPGRADE), "
+            "back (DOWNGRADE), both (BIDIRECTIONAL) or neither (DISABLED). Empty groups may always change.",
             validator=OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), ignore_case=True),
-            no_effect="the consumer protocol (KIP-848) is not served yet",
+        ),
+        ConfigKey(
+            "group.consumer.min.assignment.interval.ms",
+            INT,
+            "0",
+            MEDIUM,
+            "Lower limit of a group's own assignment interval, in milliseconds.",
+            validator=Range(0),
         ),
         ConfigKey(
             "group.consumer.min.heartbeat.interval.ms",
@@ -360,7 +380,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Lower limit of a group's own heartbeat interval, in milliseconds.",
             validator=Range(1),
-            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.consumer.min.session.timeout.ms",
@@ -369,7 +388,15 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Lower limit of a group's own session timeout, in milliseconds.",
             validator=Range(1),
-            no_effect="the consumer protocol (KIP-848) is not served yet",
+        ),
+        ConfigKey(
+            "group.consumer.regex.refresh.interval.ms",
+            INT,
+            "600000",
+            MEDIUM,
+            "How often the topics that match a consumer group's patterns are looked up anew, in milliseconds.",
+            validator=Range(10_000),
+            internal=True,
         ),
         ConfigKey(
             "group.consumer.session.timeout.ms",
@@ -378,7 +405,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Silence after which a member is taken out of its consumer group, in milliseconds.",
             validator=Range(1),
-            no_effect="the consumer protocol (KIP-848) is not served yet",
         ),
         ConfigKey(
             "group.coordinator.append.linger.ms",

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigType, InvalidConfig
+from kbroker.config.group import check_consumer_group_bounds
 from kbroker.config.listeners import (
     Listener,
     QuorumVoter,
@@ -78,14 +79,18 @@ class BrokerConfig:
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
+    group_consumer_assignment_interval_ms: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
     group_consumer_max_heartbeat_interval_ms: int
     group_consumer_max_session_timeout_ms: int
     group_consumer_max_size: int
     group_consumer_migration_policy: str
+    group_consumer_min_assignment_interval_ms: int
     group_consumer_min_heartbeat_interval_ms: int
     group_consumer_min_session_timeout_ms: int
+    group_consumer_regex_refresh_interval_ms: int
     group_consumer_session_timeout_ms: int
     group_coordinator_append_linger_ms: int
     group_coordinator_rebalance_protocols: tuple[str, ...]
@@ -452,8 +457,20 @@ def _check(config: BrokerConfig) -> None:
         "classic" in config.group_coordinator_rebalance_protocols,
         "group.coordinator.rebalance.protocols must contain classic",
     )
+    _check_consumer_groups(config)
     _check_quorum(config)
     _check_listeners(config)
+
+
+def _check_consumer_groups(config: BrokerConfig) -> None:
+    """Assignors that would be Java classes cannot be loaded, so only Kafka's own are there."""
+    for name in config.group_consumer_assignors:
+        if name not in ("uniform", "range"):
+            raise FatalError(f"group.consumer.assignors: there is no assignor {name!r}, only uniform and range")
+    try:
+        check_consumer_group_bounds(config.values)
+    except InvalidConfig as error:
+        raise FatalError(error.message) from None
 
 
 def _check_quorum(config: BrokerConfig) -> None:

@@ -1,12 +1,17 @@
 """The properties of a consumer group (resource type GROUP of DescribeConfigs).
 
 Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's (a test compares them with a table of
-its facts); the descriptions are kbroker's.
+its facts); the descriptions are kbroker's. Kafka's properties of share and streams groups are refused until there are
+such groups: one that is accepted and ignored would be a lie.
 """
 
 from __future__ import annotations
 
-from kbroker.config.definition import ConfigDef, ConfigKey, ConfigType, Importance, Range
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kbroker.config.definition import ConfigDef, ConfigKey, ConfigType, Importance, InvalidConfig, Range
 
 INT = ConfigType.INT
 MEDIUM = Importance.MEDIUM
@@ -41,3 +46,79 @@ GROUP_CONFIGS = ConfigDef(
     ],
 )
 """Properties that may be set for one group."""
+
+_SESSION_TIMEOUT = "consumer.session.timeout.ms"
+_HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+_ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
+
+GROUP_CONFIG_SYNONYMS: Mapping[str, str] = {name: f"group.{name}" for name in GROUP_CONFIGS}
+"""The broker property that stands for a group which has not set its own."""
+
+GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
+    name: (f"group.consumer.min.{rest}", f"group.consumer.max.{rest}")
+    for name in (_HEARTBEAT_INTERVAL, _SESSION_TIMEOUT, _ASSIGNMENT_INTERVAL)
+    for rest in [name.removeprefix("consumer.")]
+}
+"""Names of the broker properties that bound each one, in the order in which Kafka checks them."""
+
+_KINDS_NOT_SERVED = ("share.", "streams.")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """What is in force for one consumer group, in milliseconds."""
+
+    consumer_session_timeout_ms: int
+    consumer_heartbeat_interval_ms: int
+    consumer_assignment_interval_ms: int
+
+
+def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]) -> None:
+    """Judge all that is set for a group; :class:`InvalidConfig` (Kafka's ``GroupConfig.validate``).
+
+    ``broker``: the broker's typed properties by name, which bound the group's and stand for those it has not set.
+    """
+    for name in configs:
+        if name not in GROUP_CONFIGS:
+            if name.startswith(_KINDS_NOT_SERVED):
+                kind = name.partition(".")[0]
+                raise InvalidConfig(f"{name}: this broker has no {kind} groups")
+            raise InvalidConfig(f"Unknown group config name: {name}")
+    values = {name: broker[synonym] for name, synonym in GROUP_CONFIG_SYNONYMS.items()}
+    values.update((name, GROUP_CONFIGS.parse(name, text)) for name, text in configs.items())
+    for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
+        if values[name] < broker[low]:
+            raise InvalidConfig(f"{name} must be greater than or equal to {low}")
+        if values[name] > broker[high]:
+            raise InvalidConfig(f"{name} must be less than or equal to {high}")
+    if values[_SESSION_TIMEOUT] <= values[_HEARTBEAT_INTERVAL]:
+        raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
+
+
+def check_consumer_group_bounds(broker: Mapping[str, Any]) -> None:
+    """Judge the broker's own ``group.consumer.*`` against one another (Kafka's ``GroupCoordinatorConfig``)."""
+    for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
+        value = GROUP_CONFIG_SYNONYMS[name]
+        for lesser, greater in ((low, high), (low, value), (value, high)):
+            if broker[lesser] > broker[greater]:
+                raise InvalidConfig(f"{greater} must be greater than or equal to {lesser}")
+    heartbeat, session = GROUP_CONFIG_SYNONYMS[_HEARTBEAT_INTERVAL], GROUP_CONFIG_SYNONYMS[_SESSION_TIMEOUT]
+    if broker[heartbeat] >= broker[session]:
+        raise InvalidConfig(f"{heartbeat} must be less than {session}")
+
+
+def effective_group_config(configs: Mapping[str, str], broker: Mapping[str, Any]) -> GroupConfig:
+    """What is in force for a group with ``configs``; ``broker`` as for :func:`validate_group_configs`.
+
+    A value that was set under other bounds is moved within today's; one that cannot be read gives way to the broker's.
+    """
+    values: dict[str, int] = {}
+    for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
+        value = broker[GROUP_CONFIG_SYNONYMS[name]]
+        if name in configs:
+            try:
+                value = min(max(GROUP_CONFIGS.parse(name, configs[name]), broker[low]), broker[high])
+            except InvalidConfig:
+                pass  # stored by another release
+        values[name] = value
+    return GroupConfig(values[_SESSION_TIMEOUT], values[_HEARTBEAT_INTERVAL], values[_ASSIGNMENT_INTERVAL])

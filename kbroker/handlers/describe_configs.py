@@ -65,7 +65,7 @@ def _entries(resource: DescribeConfigsResource, services: Services, *, documenta
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         overrides = image.configs.get(ConfigResource(ResourceType.GROUP, name))
-        return schema.group_entries(overrides, documentation=documentation)
+        return schema.group_entries(image.configs, overrides, documentation=documentation)
     if resource.resource_type == ResourceType.BROKER_LOGGER and not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     raise ApiError(

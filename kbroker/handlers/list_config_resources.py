@@ -18,12 +18,13 @@ from kbroker.wire.messages.list_config_resources import (
 VERSIONS = Versions(0, 1)
 
 _KINDS = (
-    ResourceType.TOPIC,
-    ResourceType.BROKER,
-    ResourceType.BROKER_LOGGER,
-    ResourceType.CLIENT_METRICS,
     ResourceType.GROUP,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.BROKER,
+    ResourceType.TOPIC,
 )
+"""In the order in which Kafka lists them, whatever that of the request."""
 
 
 @handler(ListConfigResourcesRequest, versions=VERSIONS)
@@ -35,7 +36,8 @@ async def handle(request: ListConfigResourcesRequest, ctx: RequestContext) -> Li
     image: MetadataImage = ctx.services.metadata.image
     found = [
         ConfigResource(resource_name=name, resource_type=kind)
-        for kind in dict.fromkeys(kinds or _KINDS)
+        for kind in _KINDS
+        if not kinds or kind in kinds
         for name in _names(image, kind)
     ]
     return ListConfigResourcesResponse(config_resources=found)

@@ -492,7 +492,7 @@ def test_quorum_features_and_elections(tmp_path: Path) -> None:
             E.UNKNOWN_TOPIC_OR_PARTITION,
         ]
         listed = await plane.ask(lcr.ListConfigResourcesRequest(resource_types=[2, 4]))
-        assert [(r.resource_type, r.resource_name) for r in listed.config_resources] == [(2, "a"), (4, "1")]
+        assert [(r.resource_type, r.resource_name) for r in listed.config_resources] == [(4, "1"), (2, "a")]
         assert (await plane.ask(lcr.ListConfigResourcesRequest(resource_types=[3]))).error_code == 35
 
     converse(tmp_path, talk)

@@ -145,7 +145,7 @@ class ConfigControl:
         elif resource.type == ResourceType.GROUP:
             if not resource.name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-            self._controller.schema.validate_group(after)
+            self._controller.schema.validate_group(self._controller.image.configs, after)
         else:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,

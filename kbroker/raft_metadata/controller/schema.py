@@ -7,24 +7,29 @@ node's properties file, the default.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kbroker.config import (
     BROKER_CONFIGS,
+    GROUP_CONFIG_SYNONYMS,
     GROUP_CONFIGS,
     TOPIC_CONFIG_SYNONYMS,
     TOPIC_CONFIGS,
     BrokerConfig,
     ConfigKey,
     ConfigType,
+    GroupConfig,
     InvalidConfig,
     UpdateMode,
+    effective_group_config,
     effective_topic_config,
+    validate_group_configs,
     validate_topic_configs,
 )
 from kbroker.config.broker_config import redact
+from kbroker.config.group import check_consumer_group_bounds
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.image import ConfigsImage, ResourceType
+from kbroker.raft_metadata.image import ConfigResource, ConfigsImage, MetadataImage, ResourceType
 
 UNKNOWN_SOURCE = 0
 DYNAMIC_TOPIC_CONFIG = 1
@@ -82,6 +87,29 @@ class ConfigEntry(NamedTuple):
     documentation: str | None
 
 
+def group_config(image: MetadataImage, broker_config: BrokerConfig, group_id: str) -> GroupConfig:
+    """What is in force for a consumer group: its own values over those of the broker, in the broker's bounds."""
+    overrides = image.configs.get(ConfigResource(ResourceType.GROUP, group_id))
+    return effective_group_config(overrides, _broker_values(image.configs, broker_config))
+
+
+def _broker_values(configs: ConfigsImage, broker_config: BrokerConfig) -> Mapping[str, Any]:
+    """The node's typed properties, with those that groups stand on as they were set at run time."""
+    dynamic = _dynamic(configs, broker_config.node_id)
+    changed = {}
+    for name in GROUP_CONFIG_SYNONYMS.values():
+        if name in dynamic:
+            try:
+                changed[name] = BROKER_CONFIGS.parse(name, dynamic[name])
+            except InvalidConfig:
+                pass  # stored by an earlier release: the node's own value stays
+    return {**broker_config.values, **changed} if changed else broker_config.values
+
+
+def _dynamic(configs: ConfigsImage, node_id: int) -> dict[str, str]:
+    return {**configs.for_broker(None), **configs.for_broker(node_id)}
+
+
 class ConfigSchema:
     """The rules for one node's configuration. ``defaults`` (what the node's file and the defaults say) never change."""
 
@@ -103,11 +131,10 @@ class ConfigSchema:
         except InvalidConfig as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, error.message) from None
 
-    def validate_group(self, configs: Mapping[str, str]) -> None:
+    def validate_group(self, image: ConfigsImage, configs: Mapping[str, str]) -> None:
         """``ApiError`` INVALID_CONFIG if a group cannot have these configs."""
         try:
-            for name, value in configs.items():
-                GROUP_CONFIGS.parse(name, value)
+            validate_group_configs(configs, _broker_values(image, self.config))
         except InvalidConfig as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, error.message) from None
 
@@ -130,10 +157,12 @@ class ConfigSchema:
                 "These security configs can be dynamically updated only per-listener using the listener prefix: "
                 f"[{', '.join(unprefixed)}]",
             )
+        values: dict[str, Any] = {}
         try:
             for name, value in configs.items():
                 if name in BROKER_CONFIGS:
-                    BROKER_CONFIGS.parse(name, value)
+                    values[name] = BROKER_CONFIGS.parse(name, value)
+            check_consumer_group_bounds(self.config.values | values)
         except InvalidConfig as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
         if not per_broker:
@@ -217,23 +246,22 @@ class ConfigSchema:
             for name, value in sorted(configs.for_broker(None).items())
         ]
 
-    def group_entries(self, overrides: Mapping[str, str], *, documentation: bool = False) -> list[ConfigEntry]:
+    def group_entries(
+        self, configs: ConfigsImage, overrides: Mapping[str, str], *, documentation: bool = False
+    ) -> list[ConfigEntry]:
         """Every property of a group with these overrides."""
+        dynamic = self._dynamic(configs)
         entries = []
         for name, key in GROUP_CONFIGS.items():
-            of_broker = f"group.{name}"
-            default = self._broker_value(of_broker, {}) if of_broker in BROKER_CONFIGS else key.default
-            value = overrides.get(name, default)
-            synonyms = [Synonym(name, overrides[name], GROUP_CONFIG)] if name in overrides else []
-            if of_broker in BROKER_CONFIGS:
-                synonyms += self._broker_synonyms(ConfigsImage(), of_broker)
-            else:
-                synonyms.append(Synonym(name, key.default, DEFAULT_CONFIG))
+            of_broker = GROUP_CONFIG_SYNONYMS[name]
+            value = overrides.get(name, self._broker_value(of_broker, dynamic))
+            synonyms = [Synonym(name, value, GROUP_CONFIG)] if name in overrides else []
+            synonyms += self._broker_synonyms(configs, of_broker)
             entries.append(
                 ConfigEntry(
                     name,
                     value,
-                    synonyms[0].source if synonyms else DEFAULT_CONFIG,
+                    synonyms[0].source,
                     False,
                     False,
                     tuple(synonyms),
@@ -244,7 +272,7 @@ class ConfigSchema:
         return entries
 
     def _dynamic(self, configs: ConfigsImage) -> dict[str, str]:
-        return {**configs.for_broker(None), **configs.for_broker(self.config.node_id)}
+        return _dynamic(configs, self.config.node_id)
 
     def _broker_value(self, name: str, dynamic: Mapping[str, str]) -> str | None:
         text = dynamic.get(name)
