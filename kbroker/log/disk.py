@@ -105,6 +105,10 @@ class Disk(Protocol):
         """Wall-clock milliseconds of the last change to a file's content."""
         ...
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Give a file that was copied the time of its source (:meth:`modified_ms`)."""
+        ...
+
     def make_dirs(self, path: str) -> None:
         """Create a directory and its parents; fine if it exists."""
         ...
@@ -289,6 +293,9 @@ class OsDisk:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def make_dirs(self, path: str) -> None:
         try:

@@ -335,6 +335,9 @@ class FakeDisk:
     def modified_ms(self, path: str) -> int:
         return self._file(path).modified_ms
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._file(path).modified_ms = modified_ms
+
     def make_dirs(self, path: str) -> None:
         directory = self._root
         for name in path.split("/"):

@@ -10,6 +10,7 @@ import logging
 import os
 import random
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -54,7 +55,18 @@ def parse_log_dir_name(name: str) -> TopicPartition | None:
 class LogDir:
     """One of the directories of ``log.dirs``."""
 
-    __slots__ = ("_disk", "broker_epoch", "directory_id", "lock", "offline", "path", "was_clean", "written")
+    __slots__ = (
+        "_disk",
+        "broker_epoch",
+        "cleaner_offsets",
+        "directory_id",
+        "lock",
+        "offline",
+        "path",
+        "was_clean",
+        "write_lock",
+        "written",
+    )
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -69,6 +81,10 @@ class LogDir:
         """Why the directory is not used any more, or ``None``."""
         self.written: dict[str, Mapping[TopicPartition, int]] = {}
         """What the checkpoint files hold."""
+        self.write_lock = threading.Lock()
+        """Held while a checkpoint file is written."""
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        """Up to where (exclusive) each log that was ever compacted is clean."""
 
     def usage(self) -> DiskUsage:
         """Of the file system; ``OSError`` if that fails too."""
@@ -175,13 +191,13 @@ class LogManager:
         if node_id is not None and properties.node_id != node_id:
             raise FatalError(f"log dir {path} belongs to node {properties.node_id}, not to node {node_id}")
 
-    def _read_offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
+    def _read_offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int] | None:
         try:
             offsets = read_offsets(self.disk, os.path.join(log_dir.path, name))
         except CorruptCheckpoint as error:
             # Nothing is lost: without a recovery point all is verified, without a start all is kept.
             logger.warning("%s; it is left out", error)
-            return {}
+            return None
         log_dir.written[name] = offsets
         return offsets
 
@@ -196,10 +212,11 @@ class LogManager:
             if log_dir.offline is not None:
                 continue
             try:
-                recovery_points = self._read_offsets(log_dir, RECOVERY_POINTS)
-                starts = self._read_offsets(log_dir, LOG_START_OFFSETS)
+                recovery_points = self._read_offsets(log_dir, RECOVERY_POINTS) or {}
+                starts = self._read_offsets(log_dir, LOG_START_OFFSETS) or {}
                 cleaned = self._read_offsets(log_dir, CLEANER_OFFSETS)
-                self.high_watermarks.update(self._read_offsets(log_dir, HIGH_WATERMARKS))
+                log_dir.cleaner_offsets = dict(cleaned or {})
+                self.high_watermarks.update(self._read_offsets(log_dir, HIGH_WATERMARKS) or {})
                 if log_dir.was_clean:
                     remove_clean_shutdown(self.disk, log_dir.path)
                 for name in self.disk.list_dir(log_dir.path):
@@ -217,7 +234,8 @@ class LogManager:
                     if other is not None:
                         raise FatalError(f"the log of {tp} is in both {other.path} and {log_dir.path}")
                     self._dir_of[tp] = log_dir
-                    work.append((log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0), tp in cleaned))
+                    compacted = cleaned is None or tp in cleaned
+                    work.append((log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0), compacted))
             except OSError as error:
                 self.mark_offline(log_dir, error)
         for done, (log_dir, path, tp, recovery_point, start, compacted) in enumerate(work):
@@ -363,6 +381,7 @@ class LogManager:
         log_dir = self._dir_of.pop(tp, None)
         if log is None or log_dir is None:
             return
+        log_dir.cleaner_offsets.pop(tp, None)
         self._rolled.discard(log)
         self._waiting_files.discard(log)
         if not log.is_on_disk:
@@ -412,6 +431,25 @@ class LogManager:
                 self._waiting_files.add(log)
         return total
 
+    # -- compaction
+
+    def cleaner_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Up to where (exclusive) a log is clean; ``None`` if it was never compacted."""
+        log_dir = self._dir_of.get(topic_partition)
+        return log_dir.cleaner_offsets.get(topic_partition) if log_dir is not None else None
+
+    def cleaned(self, log: PartitionLog, offset: int) -> Callable[[], None]:
+        """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``).
+
+        An entry must be durable before the first segment of a log is replaced: offsets may be missing between its
+        segments from then on, which otherwise means damage.
+        """
+        log_dir = self._dir_of[log.topic_partition]
+        log_dir.cleaner_offsets[log.topic_partition] = offset
+        self._waiting_files.add(log)
+        offsets = dict(log_dir.cleaner_offsets)
+        return lambda: self._checkpoint_dir(log_dir, CLEANER_OFFSETS, offsets)
+
     # -- durability
 
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
@@ -445,6 +483,10 @@ class LogManager:
         if log_dir is not None and log_dir.offline is None:
             self._checkpoint_dir(log_dir, RECOVERY_POINTS, self._recovery_points(log_dir))
             self._checkpoint_dir(log_dir, LOG_START_OFFSETS, self._log_starts(log_dir))
+            clean = log_dir.cleaner_offsets.get(log.topic_partition)
+            if clean is not None and clean > log.recovery_point:
+                log_dir.cleaner_offsets[log.topic_partition] = log.recovery_point
+                self._checkpoint_dir(log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets))
 
     def _recovery_points(self, log_dir: LogDir) -> dict[TopicPartition, int]:
         return {log.topic_partition: log.recovery_point for log in self.logs_in(log_dir) if log.is_on_disk}
@@ -458,9 +500,10 @@ class LogManager:
         }
 
     def _checkpoint_dir(self, log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        if log_dir.written.get(name) != offsets:
-            write_offsets(self.disk, os.path.join(log_dir.path, name), offsets)
-            log_dir.written[name] = offsets
+        with log_dir.write_lock:
+            if log_dir.written.get(name) != offsets:
+                write_offsets(self.disk, os.path.join(log_dir.path, name), offsets)
+                log_dir.written[name] = offsets
 
     def checkpoint_task(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None
@@ -474,6 +517,7 @@ class LogManager:
             if log_dir.offline is None:
                 work.append((log_dir, RECOVERY_POINTS, self._recovery_points(log_dir)))
                 work.append((log_dir, LOG_START_OFFSETS, self._log_starts(log_dir)))
+                work.append((log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets)))
                 if high_watermarks is not None:
                     marks = {
                         tp: offset

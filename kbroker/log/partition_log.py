@@ -32,10 +32,13 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import CompletedTxn, ProducerStateManager, VerificationGuard
 from kbroker.log.retention import SegmentFacts, deletable
 from kbroker.log.segment import (
+    CLEANED_SUFFIX,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    CleanedSegment,
     CorruptSegment,
     Segment,
     file_name,
@@ -116,7 +119,7 @@ class FlushTask:
         self._sealed_only = sealed_only
         self._disk = log.disk
         self._directory = log.directory
-        self._generation = log._truncations
+        self._generation = log.generation
         self._files = files
         self._names = names
         self._epochs = epochs
@@ -164,18 +167,20 @@ class PartitionLog:
         "_first_unflushed_ms",
         "_flush_lock",
         "_index_safe_size",
+        "_max_segment_ms",
         "_names_flushed",
         "_on_disk",
         "_pending_deletes",
         "_roll_jitter",
         "_segments",
-        "_truncations",
         "before_truncation",
+        "cleaning",
         "config",
         "cuts",
         "directory",
         "disk",
         "flushes_by_config",
+        "generation",
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
@@ -224,7 +229,10 @@ class PartitionLog:
         self._on_disk = on_disk
         self._names_flushed = False
         self._flush_lock = threading.Lock()
-        self._truncations = 0
+        self.generation = 0
+        """Changes whenever something that the log held becomes something else: a truncation, a rename."""
+        self.cleaning = False
+        """A round of compaction is under way; retention waits for its end."""
         self._cut = False
         """The end was cut, or may have been by an earlier process, and that is not durable yet."""
         self._first_unflushed_ms = -1
@@ -360,6 +368,9 @@ class PartitionLog:
         # Below this size neither index can be full, as it has an entry per interval at most.
         self._index_safe_size = max(0, config.segment_index_bytes // 12 - 2) * (config.index_interval_bytes + 1)
         self._roll_jitter = self._jitter(self._segments[-1].base_offset)
+        # So that a record can be compacted in its time, it must not stay in the active segment for longer.
+        lag = config.max_compaction_lag_ms
+        self._max_segment_ms = min(config.segment_ms, lag) if config.compact and lag > 0 else config.segment_ms
         for segment in self._segments:
             segment.set_index_interval(config.index_interval_bytes)
 
@@ -576,7 +587,7 @@ class PartitionLog:
             return True
         first = segment.first_timestamp()
         waited = validated.max_timestamp - first if first >= 0 else now_ms - segment.created_ms
-        if waited > config.segment_ms - self._roll_jitter:
+        if waited > self._max_segment_ms - self._roll_jitter:
             return True
         return written >= self._index_safe_size and segment.index_full(config.segment_index_bytes)
 
@@ -802,7 +813,7 @@ class PartitionLog:
         self.log_start_offset = self.log_end_offset = offset
 
     def _begin_truncation(self, offset: int) -> None:
-        self._truncations += 1
+        self.generation += 1
         self._names_flushed = False
         self._cut = True
         if self.recovery_point > offset or self.log_start_offset > offset:
@@ -837,7 +848,7 @@ class PartitionLog:
         Their files are renamed at once and removed ``file.delete.delay.ms`` later
         (:meth:`delete_expired_files`); readers that hold a region of them are not disturbed.
         """
-        if not self._on_disk:
+        if not self._on_disk or self.cleaning:
             return 0
         bound = self.log_end_offset if high_watermark is None else min(high_watermark, self.log_end_offset)
         count = deletable(
@@ -861,13 +872,57 @@ class PartitionLog:
             snapshot = self.producers.mark_snapshot_for_deletion(segment.base_offset)
             if snapshot is not None:
                 paths.append(snapshot)
-        if self._pending_deletes is None:
-            self._pending_deletes = []
-        self._pending_deletes.append((now_ms + self.config.file_delete_delay_ms, paths))
+        self._delete_later(paths, now_ms)
         logger.info(
             "%s: %d segments up to offset %d are deleted", self.topic_partition, count, self._bases[0]
         )
         return count
+
+    def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:
+        """Put a segment that compaction wrote in the place of those that it stands for, if they are still there.
+
+        The files change their names in an order that leaves, wherever the power fails, the old segments or the
+        new one (``recovery``); a log with several such segments takes the first one first. Readers that hold a
+        region of the old ones are not disturbed. The caller syncs the directory.
+        """
+        first = bisect_right(self._bases, cleaned.base_offset) - 1
+        old = self._segments[first : first + len(cleaned.replaces)]
+        if [segment.base_offset for segment in old] != cleaned.replaces or old[-1] is self._segments[-1]:
+            return False
+        stem = os.path.join(self.directory, file_name(cleaned.base_offset))
+        present = [
+            stem + suffix for suffix in SEGMENT_SUFFIXES if self.disk.exists(stem + suffix + CLEANED_SUFFIX)
+        ]
+        for path in present:
+            self.disk.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
+        paths: list[str] = []
+        for segment in old:
+            paths += segment.rename_to_deleted()
+            if segment.base_offset != cleaned.base_offset:
+                snapshot = self.producers.mark_snapshot_for_deletion(segment.base_offset)
+                if snapshot is not None:
+                    paths.append(snapshot)
+        for path in present:
+            self.disk.rename(path + SWAP_SUFFIX, path)
+        new = Segment(
+            self.disk,
+            self._files,
+            self.directory,
+            cleaned.base_offset,
+            index_interval=self.config.index_interval_bytes,
+            size=cleaned.size,
+            created_ms=now_ms,
+            exists=True,
+        )
+        self._segments[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [cleaned.base_offset]
+        self._delete_later(paths, now_ms)
+        return True
+
+    def _delete_later(self, paths: list[str], now_ms: int) -> None:
+        if self._pending_deletes is None:
+            self._pending_deletes = []
+        self._pending_deletes.append((now_ms + self.config.file_delete_delay_ms, paths))
 
     def _facts(self, now_ms: int) -> list[SegmentFacts]:
         ends = [*self._bases[1:], self.log_end_offset]
@@ -955,7 +1010,7 @@ class PartitionLog:
         return FlushTask(self, offset, files, names, epochs, sync_dirs, sealed_only)
 
     def _flushed(self, offset: int, generation: int, sealed_only: bool) -> None:
-        if generation != self._truncations:
+        if generation != self.generation:
             return  # what was made durable is in part not the log any more
         self.recovery_point = max(self.recovery_point, min(offset, self.log_end_offset))
         if self._bases[-1] <= offset:
@@ -968,7 +1023,7 @@ class PartitionLog:
     def renamed(self, directory: str) -> None:
         """The partition's directory has another name now; no file is used any more."""
         self.release()
-        self._truncations += 1
+        self.generation += 1
         self.directory = directory
         self._on_disk = False
 

@@ -19,11 +19,13 @@ from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segment import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     CorruptSegment,
     Segment,
@@ -42,8 +44,6 @@ from kbroker.wire.record_batch import (
 
 logger = logging.getLogger(__name__)
 
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
 SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
 """Snapshots of the metadata log that are on their way out; they belong to ``raft_metadata``."""
@@ -231,17 +231,20 @@ def _finish_interrupted_work(disk: Disk, directory: str, names: list[str]) -> li
             remove(name)
     swaps = [name for name in swaps if name not in gone]
     low, high = None, -1
+    replaced: set[int] = set()
     for name in swaps:
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             base = _offset_of(name)
+            replaced.add(base)
             low = base if low is None else min(low, base)
             high = max(high, _end_of_file(disk, os.path.join(directory, name), base))
     if low is not None:
-        # The swapped-in segments replace all that lies in their range.
+        # The swapped-in segments replace all that lies in their range (and, empty, the segment of their name).
         for name in names:
             stem, suffix = os.path.splitext(name)
-            if suffix in SEGMENT_SUFFIXES and is_offset_name(stem) and low <= int(stem) < high:
-                remove(name)
+            if suffix in SEGMENT_SUFFIXES and is_offset_name(stem):
+                if low <= int(stem) < high or int(stem) in replaced:
+                    remove(name)
     for name in swaps:
         disk.rename(os.path.join(directory, name), os.path.join(directory, name[: -len(SWAP_SUFFIX)]))
     disk.sync_dir(directory)

@@ -28,6 +28,10 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+"""Of files that compaction is writing."""
+SWAP_SUFFIX = ".swap"
+"""Of files that compaction has written, from the moment on from which they count."""
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
@@ -54,6 +58,15 @@ class CorruptSegment(Exception):
         self.path = path
         self.position = position
         self.reason = reason
+
+
+class CleanedSegment(NamedTuple):
+    """What compaction wrote: the files of a new segment, durable, with the suffix ``.cleaned``."""
+
+    base_offset: int
+    size: int
+    replaces: list[int]
+    """Base offsets of the segments that it stands for."""
 
 
 class Located(NamedTuple):

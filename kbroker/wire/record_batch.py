@@ -37,6 +37,7 @@ __all__ = [
     "EndTxnMarker",
     "Record",
     "TimestampType",
+    "assemble",
     "build_batch",
     "build_control_batch",
     "build_end_txn_marker",
@@ -541,7 +542,7 @@ def build_batch(
         _write_varint(out, len(body))
         out += body
     payload = compress(compression, out, compression_level) if records else b""
-    return _assemble(
+    return assemble(
         BatchHeader(
             base_offset,
             0,
@@ -561,7 +562,8 @@ def build_batch(
     )
 
 
-def _assemble(header: BatchHeader, payload: Buffer) -> bytes:
+def assemble(header: BatchHeader, payload: Buffer) -> bytes:
+    """A batch of this header, but for its length and checksum, and of records that are compressed already."""
     batch = bytearray(HEADER_SIZE + len(payload))
     _HEADER.pack_into(batch, 0, header[0], len(batch) - LOG_OVERHEAD, *header[2:])
     batch[HEADER_SIZE:] = payload
@@ -581,7 +583,7 @@ def recompress(
     """The same batch with its records in another codec; no record is looked at, everything else stays."""
     payload = compress(compression, records_payload(buf, pos, header, max_decompressed), level)
     attributes = header.attributes & ~_COMPRESSION_MASK | compression
-    return _assemble(header._replace(attributes=attributes), payload)
+    return assemble(header._replace(attributes=attributes), payload)
 
 
 def patch_in_place(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:

@@ -1,0 +1,243 @@
+"""Walks over the records of a batch that look at no more than compaction needs.
+
+A compaction reads each record of a log once or twice, so these loops decide what it costs. They take the records
+uncompressed, as ``bytes`` with a position (so that a chunk of a file need not be copied), and read varints of one
+and two bytes inline. :class:`CorruptRecord` where the bytes are not records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbroker.wire.record_batch import CorruptRecord
+
+Runs = list[tuple[int, int]]
+"""Parts of the records, each of whole records: where it begins and ends."""
+
+
+def index_keys(data: bytes, position: int, count: int, base_offset: int, offsets: dict[bytes, int]) -> bool:
+    """Note in ``offsets`` where each key occurs last: its offset, or ``~offset`` if the value there is null.
+
+    Records without a key are passed over. Answers whether the records' offsets are consecutive.
+    """
+    regular = True
+    try:
+        for index in range(count):
+            length = data[position]
+            position += 1
+            if length >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    length = length & 0x7F | byte << 7
+                else:
+                    length, position = _uvarint(data, position - 2)
+            end = position + (length >> 1)
+
+            position += 1  # attributes
+            while data[position] >= 0x80:  # timestamp
+                position += 1
+            position += 1
+
+            delta = data[position]
+            position += 1
+            if delta >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    delta = delta & 0x7F | byte << 7
+                else:
+                    delta, position = _uvarint(data, position - 2)
+            delta >>= 1
+            if delta != index:
+                regular = False
+
+            size = data[position]
+            position += 1
+            if size >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    size = size & 0x7F | byte << 7
+                else:
+                    size, position = _uvarint(data, position - 2)
+            if not size & 1:
+                key_end = position + (size >> 1)
+                if key_end >= end:
+                    raise CorruptRecord(f"a key of {size >> 1} bytes leaves its record")
+                offset = base_offset + delta
+                offsets[data[position:key_end]] = ~offset if data[key_end] == 1 else offset
+            position = end
+    except IndexError:
+        raise CorruptRecord("records end early") from None
+    return regular
+
+
+def select_by_index(data: bytes, position: int, wanted: Sequence[int]) -> Runs:
+    """The records with these numbers (ascending, from 0 for the one at ``position``)."""
+    runs: Runs = []
+    start = last = -1
+    index = 0
+    try:
+        for target in wanted:
+            while True:
+                begin = position
+                length = data[position]
+                position += 1
+                if length >= 0x80:
+                    byte = data[position]
+                    position += 1
+                    if byte < 0x80:
+                        length = length & 0x7F | byte << 7
+                    else:
+                        length, position = _uvarint(data, position - 2)
+                position += length >> 1
+                index += 1
+                if index > target:
+                    break
+            if begin != last:
+                if start >= 0:
+                    runs.append((start, last))
+                start = begin
+            last = position
+    except IndexError:
+        raise CorruptRecord("records end early") from None
+    if start >= 0:
+        runs.append((start, last))
+    return runs
+
+
+def select_by_key(
+    data: bytes,
+    position: int,
+    count: int,
+    base_offset: int,
+    offsets: dict[bytes, int],
+    keep_tombstones: bool,
+) -> tuple[Runs, int, bool]:
+    """The records that are the last of their key by ``offsets`` (:func:`index_keys`), or whose key is not in there.
+
+    Records without a key are left out, and those without a value unless ``keep_tombstones``. Answers also how many
+    these are, and whether one of them has no value.
+    """
+    runs: Runs = []
+    start = last = -1
+    kept = 0
+    tombstones = False
+    get = offsets.get
+    try:
+        for _ in range(count):
+            begin = position
+            length = data[position]
+            position += 1
+            if length >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    length = length & 0x7F | byte << 7
+                else:
+                    length, position = _uvarint(data, position - 2)
+            end = position + (length >> 1)
+
+            position += 1  # attributes
+            while data[position] >= 0x80:  # timestamp
+                position += 1
+            position += 1
+
+            delta = data[position]
+            position += 1
+            if delta >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    delta = delta & 0x7F | byte << 7
+                else:
+                    delta, position = _uvarint(data, position - 2)
+
+            size = data[position]
+            position += 1
+            if size >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    size = size & 0x7F | byte << 7
+                else:
+                    size, position = _uvarint(data, position - 2)
+            if not size & 1:
+                key_end = position + (size >> 1)
+                if key_end >= end:
+                    raise CorruptRecord(f"a key of {size >> 1} bytes leaves its record")
+                found = get(data[position:key_end])
+                if found is None or base_offset + (delta >> 1) >= (found if found >= 0 else ~found):
+                    is_tombstone = data[key_end] == 1
+                    if not is_tombstone or keep_tombstones:
+                        kept += 1
+                        if is_tombstone:
+                            tombstones = True
+                        if begin != last:
+                            if start >= 0:
+                                runs.append((start, last))
+                            start = begin
+                        last = end
+            position = end
+    except IndexError:
+        raise CorruptRecord("records end early") from None
+    if start >= 0:
+        runs.append((start, last))
+    return runs, kept, tombstones
+
+
+def max_timestamp_delta(data: bytes, runs: Runs) -> int:
+    """The greatest of the records' timestamps, less the batch's base timestamp."""
+    latest: int | None = None
+    for position, stop in runs:
+        while position < stop:
+            length, position = _uvarint(data, position)
+            delta, _ = _uvarint(data, position + 1)
+            delta = (delta >> 1) ^ -(delta & 1)
+            if latest is None or delta > latest:
+                latest = delta
+            position += length >> 1
+    assert latest is not None
+    return latest
+
+
+def shift_timestamps(data: bytes, runs: Runs, difference: int) -> bytes:
+    """The records with ``difference`` added to each timestamp: their batch's base timestamp changes by as much less."""
+    out = bytearray()
+    for position, stop in runs:
+        while position < stop:
+            length, position = _uvarint(data, position)
+            end = position + (length >> 1)
+            delta, rest = _uvarint(data, position + 1)
+            delta = ((delta >> 1) ^ -(delta & 1)) + difference
+            timestamp = _zigzag(delta)
+            out += _zigzag(1 + len(timestamp) + end - rest)
+            out.append(data[position])
+            out += timestamp
+            out += data[rest:end]
+            position = end
+    return bytes(out)
+
+
+def _uvarint(data: bytes, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most ten bytes, and the position after it."""
+    result = shift = 0
+    for _ in range(10):
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result & 0xFFFFFFFFFFFFFFFF, position
+        shift += 7
+    raise CorruptRecord("a varint has more than 10 bytes")
+
+
+def _zigzag(value: int) -> bytes:
+    number = value << 1 if value >= 0 else (-value << 1) - 1
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
