@@ -416,7 +416,10 @@ def _connection_overrides(text: str) -> dict[str, int]:
 
 
 def _check(config: BrokerConfig) -> None:
-    """What must hold between properties (KafkaConfig.validateValues)."""
+    """What must hold between properties (KafkaConfig.validateValues).
+
+    Where a change at run time can break a rule, the sentence is Kafka's, since its tools show it.
+    """
 
     def require(condition: bool, text: str) -> None:
         if not condition:
@@ -430,12 +433,15 @@ def _check(config: BrokerConfig) -> None:
         f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})",
     )
     require(values["broker.id"] == values["node.id"], "node.id and broker.id must be the same when both are set")
-    require(topic["segment.ms"] >= 1, "log.roll.ms must be at least 1")
-    require(topic["segment.jitter.ms"] >= 0, "log.roll.jitter.ms must be at least 0")
-    require(topic["retention.ms"] == -1 or topic["retention.ms"] >= 1, "log.retention.ms must be -1 or at least 1")
+    require(topic["segment.ms"] >= 1, "log.roll.ms must be greater than or equal to 1")
+    require(topic["segment.jitter.ms"] >= 0, "log.roll.jitter.ms must be greater than or equal to 0")
+    require(
+        topic["retention.ms"] == -1 or topic["retention.ms"] >= 1,
+        "log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+    )
     require(
         config.log_cleaner_dedupe_buffer_size > 1024 * 1024 * config.log_cleaner_threads,
-        "log.cleaner.dedupe.buffer.size must be more than 1 MiB for each of log.cleaner.threads",
+        "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
     )
     require(
         config.replica_fetch_wait_max_ms <= config.replica_socket_timeout_ms,
@@ -451,7 +457,7 @@ def _check(config: BrokerConfig) -> None:
     )
     require(
         config.max_connections_per_ip > 0 or bool(config.max_connections_per_ip_overrides),
-        "max.connections.per.ip may be 0 only with max.connections.per.ip.overrides",
+        "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
     )
     require(
         "classic" in config.group_coordinator_rebalance_protocols,
@@ -496,7 +502,10 @@ def _check_listeners(config: BrokerConfig) -> None:
     if config.is_controller:
         missing = [name for name in config.controller_listener_names if name not in names]
         if missing:
-            raise FatalError(f"controller.listener.names: {missing[0]} is not among listeners")
+            raise FatalError(
+                "controller.listener.names must only contain values appearing in the 'listeners' configuration "
+                "when running the KRaft controller role"
+            )
         if not config.is_broker and len(config.controller_listeners) != len(config.listeners):
             raise FatalError("listeners may only name controller.listener.names when process.roles is controller")
     else:

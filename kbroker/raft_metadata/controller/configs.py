@@ -141,7 +141,9 @@ class ConfigControl:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
         elif resource.type == ResourceType.BROKER:
             self._validate_broker_name(resource.name)
-            self._controller.schema.validate_broker(after, per_broker=bool(resource.name))
+            self._controller.schema.validate_broker(
+                self._controller.image.configs, after, per_broker=bool(resource.name)
+            )
         elif resource.type == ResourceType.GROUP:
             if not resource.name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")

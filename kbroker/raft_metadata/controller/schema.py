@@ -28,6 +28,7 @@ from kbroker.config import (
 )
 from kbroker.config.broker_config import redact
 from kbroker.config.group import check_consumer_group_bounds
+from kbroker.config.reconfiguration import BROKER_SYNONYMS, overridden, validate_reconfiguration
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.image import ConfigResource, ConfigsImage, MetadataImage, ResourceType
 
@@ -40,15 +41,6 @@ DEFAULT_CONFIG = 5
 DYNAMIC_BROKER_LOGGER_CONFIG = 6
 CLIENT_METRICS_CONFIG = 7
 GROUP_CONFIG = 8
-
-_BROKER_SYNONYM_GROUPS = (
-    ("log.roll.ms", "log.roll.hours"),
-    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-)
-_BROKER_SYNONYMS = {name: group for group in _BROKER_SYNONYM_GROUPS for name in group}
-
 
 _SECURITY_CONFIGS = frozenset(
     {
@@ -138,10 +130,10 @@ class ConfigSchema:
         except InvalidConfig as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, error.message) from None
 
-    def validate_broker(self, configs: Mapping[str, str], *, per_broker: bool) -> None:
+    def validate_broker(self, image: ConfigsImage, configs: Mapping[str, str], *, per_broker: bool) -> None:
         """``ApiError`` INVALID_REQUEST (Kafka's choice of code) if these cannot be a broker's dynamic configs.
 
-        ``per_broker``: for one broker; otherwise for all of them.
+        ``per_broker``: for this broker; otherwise for all of them, of which this one is judged.
         """
         fixed = sorted(
             name
@@ -177,6 +169,14 @@ class ConfigSchema:
                     "Cannot update these configs at default cluster level, broker id must be specified: "
                     f"[{', '.join(single)}]",
                 )
+        default, own = image.for_broker(None), image.for_broker(self.config.node_id)
+        try:
+            validate_reconfiguration(
+                overridden(self.config.raw, (default, own)),
+                overridden(self.config.raw, (default, configs) if per_broker else (configs, own)),
+            )
+        except InvalidConfig as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
 
     def key(self, resource_type: int, name: str) -> ConfigKey | None:
         """What a property is; None if its kind of resource has no such one."""
@@ -317,7 +317,7 @@ class ConfigSchema:
             (self._static, STATIC_BROKER_CONFIG),
             (self._defaults, DEFAULT_CONFIG),
         ):
-            for synonym in _BROKER_SYNONYMS.get(name, (name,)):
+            for synonym in BROKER_SYNONYMS.get(name, (name,)):
                 value = table.get(synonym)
                 if value is not None:
                     found.append(Synonym(synonym, None if sensitive else value, source))
