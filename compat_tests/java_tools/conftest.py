@@ -16,9 +16,7 @@ from compat_tests.java_tools.driver import ToolDriver
 
 
 @pytest.fixture(scope="session")
-def sides(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Side, Side]]:
+def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     """The broker under test (one of its own: what all topics or groups are depends on what other tests made) and
     Apache Kafka; with ``--broker apache`` two Apache Kafkas, which shows that nothing depends on the run."""
     reason = unavailable("java")

@@ -20,8 +20,20 @@ def test_create(compare: Comparison) -> None:
     describe("create-plain")
     create("--topic", "create-plain", exit=1)
     create("--topic", "create-plain", "--if-not-exists")
-    create("--topic", "create-full", "--partitions", "3", "--replication-factor", "1", "--config", "retention.ms=100000",
-           "--config", "cleanup.policy=compact,delete", "--config", "max.message.bytes=2000000")
+    create(
+        "--topic",
+        "create-full",
+        "--partitions",
+        "3",
+        "--replication-factor",
+        "1",
+        "--config",
+        "retention.ms=100000",
+        "--config",
+        "cleanup.policy=compact,delete",
+        "--config",
+        "max.message.bytes=2000000",
+    )
     describe("create-full")
     create("--topic", "create-assigned", "--replica-assignment", "1,1,1")
     describe("create-assigned")
