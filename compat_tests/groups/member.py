@@ -149,12 +149,16 @@ class KafkaPythonMember(ThreadMember):
             # A fetch sits in front of the position's own requests on the same connection.
             metadata_max_age_ms=500, fetch_max_wait_ms=100, **more,
         )
+        for topic in options["topics"]:
+            # A leader that assigns before its first metadata has to rejoin, and kafka-python 3.0.12 loses the assignment
+            # when a poll() ends within such a rejoin (its README here says why); for the same reason it polls longer.
+            self._consumer.partitions_for_topic(topic)
         self._consumer.subscribe(
             topics=options["topics"] or (), pattern=options.get("pattern"), listener=Listener()
         )
 
     def poll(self) -> None:
-        polled = self._consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
+        polled = self._consumer.poll(timeout_ms=1000)
         self.records([(each.topic, each.partition, each.offset) for records in polled.values() for each in records])
 
     def commit(self, command: dict[str, Any]) -> None:
