@@ -529,7 +529,6 @@ BROKER_CONFIGS = ConfigDef(
             "How long the compactor rests when there is nothing to do, in milliseconds.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.dedupe.buffer.size",
@@ -538,7 +537,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Memory for the compactor's table of keys, in bytes.",
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.delete.retention.ms",
@@ -548,7 +546,6 @@ BROKER_CONFIGS = ConfigDef(
             "Default of the topic property delete.retention.ms.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.enable",
@@ -556,7 +553,6 @@ BROKER_CONFIGS = ConfigDef(
             "true",
             MEDIUM,
             "Run the compactor.",
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.io.buffer.load.factor",
@@ -565,7 +561,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "How full the compactor's table of keys may get.",
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.io.buffer.size",
@@ -575,7 +570,6 @@ BROKER_CONFIGS = ConfigDef(
             "Memory for the compactor's reading and writing, in bytes.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.io.max.bytes.per.second",
@@ -584,7 +578,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Throttle of the compactor's reading and writing, in bytes a second.",
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.max.compaction.lag.ms",
@@ -594,7 +587,6 @@ BROKER_CONFIGS = ConfigDef(
             "Default of the topic property max.compaction.lag.ms.",
             validator=Range(1),
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.min.cleanable.ratio",
@@ -604,7 +596,6 @@ BROKER_CONFIGS = ConfigDef(
             "Default of the topic property min.cleanable.dirty.ratio.",
             validator=Range(0, 1),
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.min.compaction.lag.ms",
@@ -614,7 +605,6 @@ BROKER_CONFIGS = ConfigDef(
             "Default of the topic property min.compaction.lag.ms.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleaner.threads",
@@ -624,7 +614,6 @@ BROKER_CONFIGS = ConfigDef(
             "Number of compactors.",
             validator=Range(0),
             update_mode=CLUSTER_WIDE,
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "log.cleanup.policy",

@@ -76,7 +76,6 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "How long a compacted topic keeps a tombstone after it has been cleaned once, in milliseconds.",
             validator=Range(0),
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "file.delete.delay.ms",
@@ -153,7 +152,6 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Longest time a record may stay uncompacted, in milliseconds.",
             validator=Range(1),
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "min.compaction.lag.ms",
@@ -162,7 +160,6 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Shortest time a record stays uncompacted, in milliseconds.",
             validator=Range(0),
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "max.message.bytes",
@@ -203,7 +200,6 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Uncompacted share of a log at which the compactor takes it up.",
             validator=Range(0, 1),
-            no_effect="logs are not compacted yet",
         ),
         ConfigKey(
             "min.insync.replicas",

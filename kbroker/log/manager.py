@@ -305,6 +305,10 @@ class LogManager:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         return log
 
+    def log_of(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log of a partition if there is one that can be used."""
+        return self._logs.get(topic_partition)
+
     def log_dir_of(self, topic_partition: TopicPartition) -> LogDir | None:
         """The log dir that holds, or held, a partition's log."""
         return self._dir_of.get(topic_partition)

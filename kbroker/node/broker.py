@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 4.5
 """How long the flushes of a clean stop may take."""
 
+CLEANER_DELAY_SECONDS = 1.0
+"""Clients come first after a start, also before the imports of the cleaner."""
+
 DEFAULT_REQUEST_MEMORY = 512 << 20
 """Bytes of incomplete requests that all connections together may hold, when ``queued.max.request.bytes`` is -1."""
 
@@ -151,6 +154,18 @@ class Broker:
         configs = driver.image.configs
         return {**configs.for_broker(None), **configs.for_broker(self.config.node_id)}
 
+    async def _run_cleaner(self) -> None:
+        await trio.sleep(CLEANER_DELAY_SECONDS)
+        from kbroker.node.log_cleaner import CleanerSettings, LogCleaner
+
+        def settings() -> CleanerSettings:
+            changed = {
+                name: value for name, value in self._dynamic_configs().items() if name.startswith("log.cleaner.")
+            }
+            return CleanerSettings.of(self.config.with_properties(changed) if changed else self.config)
+
+        await LogCleaner(self.env, self.log_manager, self.replica_manager, settings).run()
+
     async def _serve(self, bound: Mapping[str, StreamListener], task_status: trio.TaskStatus[Broker]) -> None:
         config = self.config
         load_handlers()
@@ -172,6 +187,8 @@ class Broker:
                 nursery.start_soon(groups.run)
             flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
             nursery.start_soon(flusher.run)
+            if config.log_cleaner_enable:
+                nursery.start_soon(self._run_cleaner)
             self._open_listeners(bound, nursery)
             logger.info(
                 "node %d serves %s",

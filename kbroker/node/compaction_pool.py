@@ -1,0 +1,85 @@
+"""Processes that compact logs, so that a round takes nothing of the event loop's interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import trio
+
+from kbroker.log.compaction import CompactionJob, CompactionResult
+from kbroker.node.compaction_worker import CompactionFailed, decode_answer, encode_job
+
+
+class _Worker:
+    """One process, which does one job at a time."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls) -> _Worker:
+        """The process needs a tenth of a second to be there; it waits in the pipe for that."""
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-m", "kbroker.node.compaction_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        return cls(process)
+
+    async def call(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
+        """Have a job done."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        answer = bytearray()
+        try:
+            await stdin.send_all(encode_job(job, bytes_per_second))
+            while not answer.endswith(b"\n"):
+                data = await stdout.receive_some()
+                if not data:
+                    raise CompactionFailed("the process that compacts logs has ended")
+                answer += data
+        except trio.BrokenResourceError as error:
+            raise CompactionFailed("the process that compacts logs has ended") from error
+        return decode_answer(bytes(answer))
+
+    async def end(self) -> None:
+        """End the process now; a round that it is at can be given up at any point."""
+        self._process.kill()
+        with trio.CancelScope(shield=True):
+            await self._process.wait()
+            if self._process.stdin is not None:
+                await self._process.stdin.aclose()
+            if self._process.stdout is not None:
+                await self._process.stdout.aclose()
+
+
+class CompactionPool:
+    """As many processes as there are jobs at once; none while there is nothing to do."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Worker] = []
+
+    async def compact(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
+        """:func:`kbroker.log.compaction.compact` in another process; raises what it raises there."""
+        worker = self._idle.pop() if self._idle else await _Worker.start()
+        usable = False
+        try:
+            result = await worker.call(job, bytes_per_second)
+            usable = True
+            return result
+        finally:
+            if usable:
+                self._idle.append(worker)
+            else:
+                await worker.end()
+
+    async def close_idle(self) -> None:
+        """End the processes that have nothing to do."""
+        idle, self._idle = self._idle, []
+        for worker in idle:
+            await worker.end()

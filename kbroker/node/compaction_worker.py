@@ -1,0 +1,119 @@
+"""The process in which logs are compacted: it reads jobs from its standard input and answers on its standard output.
+
+Each is one line of JSON. The process ends with its input, and never outlives the broker for longer than a chunk of
+a file: an orphan must not write beside the broker that was started after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from kbroker.log.compaction import CompactionJob, CompactionResult, SegmentToClean, compact
+from kbroker.log.disk import OsDisk
+from kbroker.log.segment import CleanedSegment, CorruptSegment
+
+NICENESS = 10
+"""Requests go first."""
+
+
+class CompactionFailed(Exception):
+    """The process that compacted a log failed in a way that none should."""
+
+
+def encode_job(job: CompactionJob, bytes_per_second: float) -> bytes:
+    """The line that asks for a round."""
+    return json.dumps({"job": dataclasses.asdict(job), "rate": bytes_per_second}).encode() + b"\n"
+
+
+def decode_job(line: bytes) -> tuple[CompactionJob, float]:
+    """What :func:`encode_job` wrote."""
+    content = json.loads(line)
+    fields: dict[str, Any] = content["job"]
+    fields["segments"] = [SegmentToClean(**segment) for segment in fields["segments"]]
+    fields["producers"] = {int(key): (last, epoch) for key, (last, epoch) in fields["producers"].items()}
+    return CompactionJob(**fields), float(content["rate"])
+
+
+def encode_answer(outcome: CompactionResult | BaseException) -> bytes:
+    """The line that tells how a round ended."""
+    content: dict[str, Any]
+    if isinstance(outcome, CompactionResult):
+        content = dataclasses.asdict(outcome)
+        content["segments"] = [list(segment) for segment in outcome.segments]
+    elif isinstance(outcome, CorruptSegment):
+        content = {"corrupt": [outcome.path, outcome.position, outcome.reason]}
+    elif isinstance(outcome, OSError):
+        content = {"errno": outcome.errno, "text": outcome.strerror or str(outcome), "path": str(outcome.filename)}
+    else:
+        content = {"failure": "".join(traceback.format_exception(outcome))}
+    return json.dumps(content).encode() + b"\n"
+
+
+def decode_answer(line: bytes) -> CompactionResult:
+    """What :func:`encode_answer` wrote; raises the error that it tells of."""
+    content = json.loads(line)
+    if "corrupt" in content:
+        raise CorruptSegment(*content["corrupt"])
+    if "errno" in content:
+        raise OSError(content["errno"], content["text"], content["path"])
+    if "failure" in content:
+        raise CompactionFailed(content["failure"])
+    content["segments"] = [CleanedSegment(*segment) for segment in content["segments"]]
+    return CompactionResult(**content)
+
+
+class Pace:
+    """Keeps to a rate of bytes, by sleeping; and to the life of the parent, by leaving."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        parent: Callable[[], int] = os.getppid,
+    ) -> None:
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._parent = parent
+        self._own_parent = parent()
+        self._ready_at = clock()
+
+    def __call__(self, size: int) -> None:
+        if self._parent() != self._own_parent:
+            raise SystemExit("the broker is gone")
+        now = self._clock()
+        self._ready_at = max(self._ready_at, now) + size / self._rate
+        if self._ready_at - now > 0.001:
+            self._sleep(self._ready_at - now)
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, for the broker alone
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    disk = OsDisk()
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    while line := sys.stdin.buffer.readline():
+        job, rate = decode_job(line)
+        outcome: CompactionResult | BaseException
+        try:
+            outcome = compact(job, disk, pace=Pace(rate))
+        except Exception as error:
+            outcome = error
+        answers.write(encode_answer(outcome))
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
