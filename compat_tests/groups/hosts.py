@@ -60,7 +60,6 @@ KINDS = {
                 "static": f"{_KAFKAJS} has no group instance ids",
                 "regex_later": f"{_KAFKAJS} resolves a regular expression once, when it subscribes",
                 "assignors": f"{_KAFKAJS} has one assignor",
-                "freeze": f"{_KAFKAJS} runs its members on one event loop with the test's commands",
             },
         ),
         Kind("java", "java", "classic"),

@@ -86,7 +86,6 @@ def test_rebalance_on_crash(kind: Kind, topic: str, topics: Topics, join: Joinin
 
 
 def test_a_member_that_stood_still_joins_again(kind: Kind, topic: str, topics: Topics, join: Joining) -> None:
-    need(kind, "freeze")
     frozen = join(kind, topic, alone=True)
     stay = join(kind, topic)
     await_that(lambda: share([frozen, stay]), "two partitions for each", [frozen, stay])
