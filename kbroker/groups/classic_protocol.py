@@ -231,6 +231,12 @@ class ClassicProtocol:
         for member in group.members.values():
             self.renew_session(group, member, now_ms)
 
+    def start_rebalance(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[None]:
+        """Ask every member of a stable group to join again."""
+        effects = _Effects()
+        self._prepare_rebalance(group, effects, now_ms)
+        return effects.result()
+
     def fail_all(self, group: ClassicGroup, error: ErrorCode) -> list[tuple[Token, object]]:
         """Answer everybody who waits with the error: this node is no longer the group's coordinator."""
         effects = _Effects()

@@ -9,63 +9,71 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
 
+from kbroker.config import GroupConfig
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups import consumer_group_records
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState, ClassicMember
+from kbroker.groups.classic_members import ClassicMembers
 from kbroker.groups.classic_protocol import ClassicProtocol, ClientContext
-from kbroker.groups.offsets import CommittedOffsets, expired_offsets
-from kbroker.groups.records import (
-    OffsetAndMetadata,
-    group_metadata_tombstone,
-    offset_commit_record,
-    read_group_metadata,
-    read_key,
-    read_offset_commit,
-)
+from kbroker.groups.consumer_group_records import group_removal
+from kbroker.groups.consumer_protocol import ConsumerProtocol
+from kbroker.groups.group_admin import GroupAdmin
+from kbroker.groups.groups import Groups
+from kbroker.groups.offset_requests import OffsetRequests
+from kbroker.groups.records import read_group_metadata, read_key, read_offset_commit, read_offset_record
 from kbroker.groups.settings import GroupSettings
+from kbroker.groups.topics import TopicsImage
 from kbroker.types import Uuid
-from kbroker.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from kbroker.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kbroker.wire.messages.leave_group import MemberIdentity, MemberResponse
-from kbroker.wire.messages.list_groups import ListedGroup
-from kbroker.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from kbroker.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
-from kbroker.wire.messages.offset_fetch import (
-    OffsetFetchRequestGroup,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from kbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kbroker.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kbroker.wire.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
+from kbroker.wire.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 
+R = TypeVar("R")
 _S = ClassicGroupState
-CLASSIC_GROUP_TYPE = "Classic"
+_DEFAULT_GROUP_CONFIG = GroupConfig(45_000, 5_000, 1_000)
 
 
 class GroupCoordinator:
-    """One shard. ``settings`` is asked at each use, so that dynamic configs take effect."""
+    """One shard. ``settings`` and ``group_config`` (by group id) are asked at each use: they may change."""
 
-    def __init__(self, settings: Callable[[], GroupSettings], rng: random.Random) -> None:
+    def __init__(
+        self,
+        settings: Callable[[], GroupSettings],
+        rng: random.Random,
+        group_config: Callable[[str], GroupConfig] = lambda group_id: _DEFAULT_GROUP_CONFIG,
+    ) -> None:
         self._settings = settings
-        self._groups: dict[str, ClassicGroup] = {}
-        self._offsets = CommittedOffsets()
-        self._classic = ClassicProtocol(self._groups, settings, rng)
+        self._groups = Groups()
+        self._classic = ClassicProtocol(self._groups.classic, settings, rng)
+        self._consumer = ConsumerProtocol(self._groups, self._classic, settings, group_config, rng)
+        self._classic_members = ClassicMembers(self._consumer)
+        self._offsets = OffsetRequests(self._groups, self._classic, settings)
+        self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
         self._next_expiry_check_ms: int | None = None
 
-    # -- classic members -----------------------------------------------------------------------
+    def on_topics(self, image: TopicsImage, changed: Collection[str], has_new: bool) -> None:
+        """The next image of the topics: ``changed`` names those that differ, ``has_new`` says that some are new."""
+        self._consumer.on_topics(image, changed, has_new)
+
+    # -- members -------------------------------------------------------------------------------
+
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, now_ms: int
+    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat of a request whose fields are in order. `ApiError` for the whole."""
+        return self._consumer.heartbeat(request, client, now_ms)
 
     def join_group(
         self, request: JoinGroupRequest, client: ClientContext, now_ms: int
@@ -74,30 +82,53 @@ class GroupCoordinator:
         settings = self._settings()
         timeout = request.session_timeout_ms
         if not settings.group_min_session_timeout_ms <= timeout <= settings.group_max_session_timeout_ms:
-            return CoordinatorResult(
-                JoinGroupResponse(
-                    error_code=ErrorCode.INVALID_SESSION_TIMEOUT,
-                    member_id=request.member_id,
-                    protocol_name=None,
-                )
-            )
-        return self._classic.join(request, client, now_ms)
+            return CoordinatorResult(_join_error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+        group = self._groups.consumer.get(request.group_id)
+        if group is None:
+            return self._classic.join(request, client, now_ms)
+        if group.members:
+            try:
+                return self._classic_members.join(group, request, client, now_ms)
+            except ApiError as error:
+                return CoordinatorResult(_join_error(error.code))
+        if request.member_id:
+            return CoordinatorResult(_join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        # An empty consumer group gives way. The classic group is not made from records, so this cannot wait for them.
+        del self._groups.consumer[request.group_id]
+        result = self._classic.join(request, client, now_ms)
+        result.records[:0] = group_removal(group)
+        return result
 
     def sync_group(
         self, request: SyncGroupRequest, now_ms: int
     ) -> CoordinatorResult[SyncGroupResponse] | CoordinatorResult[Token]:
         """SyncGroup."""
-        return self._classic.sync(request, now_ms)
+        group = self._groups.consumer.get(request.group_id)
+        if group is None:
+            return self._classic.sync(request, now_ms)
+        try:
+            return self._classic_members.sync(group, request, now_ms)
+        except ApiError as error:
+            return CoordinatorResult(SyncGroupResponse(error_code=error.code))
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         """Heartbeat; it never has records."""
-        return self._classic.heartbeat(request, now_ms)
+        group = self._groups.consumer.get(request.group_id)
+        if group is None:
+            return self._classic.heartbeat(request, now_ms)
+        try:
+            return self._classic_members.heartbeat(group, request, now_ms)
+        except ApiError as error:
+            return error.code
 
     def leave_group(
         self, group_id: str, members: Iterable[MemberIdentity], now_ms: int
     ) -> CoordinatorResult[list[MemberResponse]]:
         """LeaveGroup. `ApiError` for the whole request."""
-        return self._classic.leave(group_id, members, now_ms)
+        group = self._groups.consumer.get(group_id)
+        if group is None:
+            return self._classic.leave(group_id, members, now_ms)
+        return self._classic_members.leave(group, members, now_ms)
 
     # -- offsets -------------------------------------------------------------------------------
 
@@ -105,275 +136,94 @@ class GroupCoordinator:
         self, request: OffsetCommitRequest, api_version: int, now_ms: int
     ) -> CoordinatorResult[OffsetCommitResponse]:
         """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
-        self._validate_commit(request, api_version, now_ms)
-        limit = self._settings().offset_metadata_max_bytes
-        retention_ms = request.retention_time_ms
-        expires = None if retention_ms == -1 else now_ms + retention_ms
-        records = []
-        topics = []
-        for topic in request.topics:
-            partitions = []
-            for partition in topic.partitions:
-                metadata = partition.committed_metadata or ""
-                error = ErrorCode.NONE
-                if len(metadata) > limit:
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
-                    committed = OffsetAndMetadata(
-                        offset=partition.committed_offset,
-                        leader_epoch=partition.committed_leader_epoch,
-                        metadata=metadata,
-                        commit_timestamp_ms=now_ms,
-                        expire_timestamp_ms=expires,
-                        topic_id=Uuid(topic.topic_id),
-                    )
-                    records.append(
-                        offset_commit_record(
-                            request.group_id, topic.name, partition.partition_index, committed
-                        )
-                    )
-                partitions.append(
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=error
-                    )
-                )
-            topics.append(
-                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-            )
-        return CoordinatorResult(OffsetCommitResponse(topics=topics), records)
-
-    def _validate_commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> None:
-        generation_id = request.generation_id_or_member_epoch
-        group = self._groups.get(request.group_id)
-        if group is None:
-            if generation_id >= 0:
-                missing = ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
-                raise ApiError(missing)
-            return  # A consumer without a group's membership: the first commit makes the group.
-        if group.state is _S.DEAD:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if generation_id < 0 and group.state is _S.EMPTY:
-            return
-        if generation_id >= 0 or request.member_id or request.group_instance_id is not None:
-            member = group.validate_member(request.member_id, request.group_instance_id)
-            if generation_id != group.generation_id:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
-        else:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if group.state is _S.COMPLETING_REBALANCE:
-            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
-        self._classic.renew_session(group, member, now_ms)
+        return self._offsets.commit(request, api_version, now_ms)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, topic_ids: dict[str, Uuid]
     ) -> OffsetFetchResponseGroup:
-        """OffsetFetch of one group: the partitions named, or all for ``topics=None``.
-
-        ``topic_ids`` are the current ids, so that an offset of a deleted topic of the same name is not given.
-        """
-        group = self._groups.get(request.group_id)
-        known = group is not None and group.state is not _S.DEAD
-        topics = []
-        if request.topics is None:
-            by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
-            for partition, committed in self._offsets.of_group(request.group_id) if known else ():
-                entry = _fetched(partition.partition, committed)
-                by_topic.setdefault(partition.topic, []).append(entry)
-            topics = [
-                OffsetFetchResponseTopics(name=name, partitions=partitions)
-                for name, partitions in by_topic.items()
-            ]
-        else:
-            for topic in request.topics:
-                topic_id = topic_ids.get(topic.name, Uuid(topic.topic_id))
-                partitions = [
-                    _fetched(
-                        index,
-                        self._offsets.get(request.group_id, topic.name, index, topic_id) if known else None,
-                    )
-                    for index in topic.partition_indexes
-                ]
-                topics.append(
-                    OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-                )
-        return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+        """OffsetFetch of one group; ``topic_ids`` are the current ids. `ApiError` for the whole group."""
+        return self._offsets.fetch(request, topic_ids)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
-        """OffsetDelete: not for topics that a live member reads. `ApiError` for the whole request."""
-        group = self._group(request.group_id)
-        if group.state is not _S.EMPTY and not group.uses_consumer_protocol:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-        records = []
-        topics = []
-        for topic in request.topics:
-            subscribed = group.is_subscribed_to(topic.name) and group.state is not _S.EMPTY
-            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
-            partitions = []
-            for partition in topic.partitions:
-                index = partition.partition_index
-                partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
-                if not subscribed and self._offsets.get(group.group_id, topic.name, index, Uuid(bytes(16))):
-                    records.append(offset_commit_record(group.group_id, topic.name, index, None))
-            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
-        return CoordinatorResult(OffsetDeleteResponse(topics=topics), records)
+        """OffsetDelete. `ApiError` for the whole request."""
+        return self._offsets.delete(request)
 
     def on_topics_deleted(self, deleted: Collection[tuple[str, Uuid]]) -> CoordinatorResult[None]:
         """Forget the offsets of topics that are gone."""
-        names = dict(deleted)
-        records = []
-        for group_id in self._offsets.groups():
-            for partition, committed in self._offsets.of_group(group_id):
-                topic_id = names.get(partition.topic)
-                if topic_id is not None and committed.topic_id in (bytes(16), topic_id):
-                    records.append(offset_commit_record(group_id, *partition, None))
-        return CoordinatorResult(None, records)
-
-    # -- administration ------------------------------------------------------------------------
-
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        """ListGroups; filters are lower case and match any where empty."""
-        if types and CLASSIC_GROUP_TYPE.lower() not in types:
-            return []
-        return [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type=CLASSIC_GROUP_TYPE,
-            )
-            for group in self._groups.values()
-            if not states or group.state.value.lower() in states
-        ]
-
-    def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
-        """DescribeGroups of one group; one that does not exist is shown as Dead."""
-        group = self._groups.get(group_id)
-        if group is None:
-            missing = api_version >= 6
-            return DescribedGroup(
-                group_id=group_id,
-                group_state=_S.DEAD.value,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
-                error_message=f"Group {group_id} not found." if missing else None,
-            )
-        stable = group.state is _S.STABLE
-        protocol = (group.protocol_name or "") if stable else ""
-        return DescribedGroup(
-            group_id=group_id,
-            group_state=group.state.value,
-            protocol_type=group.protocol_type or "",
-            protocol_data=protocol,
-            members=[
-                DescribedGroupMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=member.metadata(protocol) if stable else b"",
-                    member_assignment=member.assignment if stable else b"",
-                )
-                for member in group.members.values()
-            ],
-        )
-
-    def delete_group(self, group_id: str) -> CoordinatorResult[None]:
-        """DeleteGroups of one group, with its offsets. `ApiError` GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
-        group = self._group(group_id)
-        if group.state is not _S.EMPTY:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-        return CoordinatorResult(None, self._deletion(group))
-
-    def _deletion(self, group: ClassicGroup) -> list[CoordinatorRecord]:
-        records = [
-            offset_commit_record(group.group_id, *partition, None)
-            for partition, _ in self._offsets.of_group(group.group_id)
-        ]
-        records.append(group_metadata_tombstone(group.group_id))
-        return records
-
-    def _group(self, group_id: str) -> ClassicGroup:
-        group = self._groups.get(group_id)
-        if group is None or group.state is _S.DEAD:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return group
+        return self._offsets.on_topics_deleted(deleted)
 
     # -- time ----------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is next due, in ms since the epoch; None if never."""
-        classic = self._classic.next_deadline()
-        if not self._groups:
-            return classic
-        expiry = self._next_expiry_check_ms
-        return classic if expiry is None else expiry if classic is None else min(classic, expiry)
+        due = [self._classic.next_deadline(), self._consumer.next_deadline()]
+        if self._groups:
+            due.append(self._next_expiry_check_ms)
+        return min((deadline for deadline in due if deadline is not None), default=None)
 
     def on_deadline(self, now_ms: int) -> CoordinatorResult[None] | None:
         """Handle one thing whose time has come; None when there is none (left)."""
         result = self._classic.on_deadline(now_ms)
-        if result is not None:
-            return result
-        if self._next_expiry_check_ms is not None and now_ms >= self._next_expiry_check_ms:
+        if result is None:
+            result = self._consumer.on_deadline(now_ms)
+        if result is None and self._next_expiry_check_ms is not None and now_ms >= self._next_expiry_check_ms:
             self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
-            return self._expire_offsets(now_ms)
-        return None
-
-    def _expire_offsets(self, now_ms: int) -> CoordinatorResult[None]:
-        records = []
-        retention_ms = self._settings().offsets_retention_ms
-        for group in self._groups.values():
-            expired = expired_offsets(group, self._offsets, retention_ms, now_ms)
-            records += [offset_commit_record(group.group_id, *partition, None) for partition in expired]
-            remaining = sum(1 for _ in self._offsets.of_group(group.group_id)) - len(expired)
-            # An empty group is kept for its offsets only; one that never held any goes as well.
-            if group.state is _S.EMPTY and not remaining and not group.pending_join_members:
-                records.append(group_metadata_tombstone(group.group_id))
-        return CoordinatorResult(None, records)
+            result = self._offsets.expire(now_ms)
+        return result
 
     # -- loading and leaving -------------------------------------------------------------------
 
     def replay(self, record: CoordinatorRecord, now_ms: int) -> None:
         """Apply one record of the partition, in log order. `WireError` for one that cannot be read."""
+        offset = read_offset_record(record.key)
+        if offset is not None:
+            self._replay_offset(*offset, record.value)
+            return
         key = read_key(record.key)
         if key is None:
             return
         if isinstance(key, GroupMetadataKey):
-            group = self._groups.pop(key.group, None)
-            if group is not None:
-                self._classic.forget(group)
+            self._forget_classic(key.group)
+            self._groups.consumer.pop(key.group, None)
             if record.value is not None:
-                self._groups[key.group] = _restored(key.group, read_group_metadata(record.value))
-            return
-        committed = None if record.value is None else read_offset_commit(record.value)
-        self._offsets.put(key.group, key.topic, key.partition, committed)
-        if committed is not None and key.group not in self._groups:
-            self._groups[key.group] = ClassicGroup(key.group)
+                self._groups.classic[key.group] = _restored(key.group, read_group_metadata(record.value))
+        elif isinstance(key, OffsetCommitKey):
+            self._replay_offset(key.group, key.topic, key.partition, record.value)
+        else:
+            if record.value is not None:
+                # Where a group has but offsets, it is a classic one until its first member's record.
+                self._forget_classic(key.group_id)
+            consumer_group_records.replay(self._groups.consumer, key, record.value)
+
+    def _replay_offset(self, group_id: str, topic: str, partition: int, value: bytes | None) -> None:
+        committed = None if value is None else read_offset_commit(value)
+        self._offsets.committed.put(group_id, topic, partition, committed)
+        if committed is not None and group_id not in self._groups:
+            self._groups.classic[group_id] = ClassicGroup(group_id)
+
+    def _forget_classic(self, group_id: str) -> None:
+        group = self._groups.classic.pop(group_id, None)
+        if group is not None:
+            self._classic.forget(group)
 
     def on_loaded(self, now_ms: int) -> None:
         """All records are replayed; from now on time counts."""
-        for group in self._groups.values():
+        for group in self._groups.classic.values():
             self._classic.on_loaded(group, now_ms)
+        self._consumer.on_loaded(now_ms)
         self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
 
     def on_unloaded(self) -> list[tuple[Token, object]]:
         """This node stops being the coordinator: what everybody who waits is told."""
         completed: list[tuple[Token, object]] = []
-        for group in self._groups.values():
+        for group in self._groups.classic.values():
             completed += self._classic.fail_all(group, ErrorCode.NOT_COORDINATOR)
             self._classic.forget(group)
         return completed
 
 
-def _fetched(index: int, committed: OffsetAndMetadata | None) -> OffsetFetchResponsePartitions:
-    if committed is None:
-        return OffsetFetchResponsePartitions(
-            partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata=""
-        )
-    return OffsetFetchResponsePartitions(
-        partition_index=index,
-        committed_offset=committed.offset,
-        committed_leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
-    )
+def _join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
 def _restored(group_id: str, value: GroupMetadataValue) -> ClassicGroup:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
+from kbroker.groups.consumer_group import ConsumerGroup
 from kbroker.groups.records import OffsetAndMetadata
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 
@@ -45,6 +46,10 @@ class CommittedOffsets:
             for partition, committed in partitions.items():
                 yield TopicPartition(topic, partition), committed
 
+    def count(self, group_id: str) -> int:
+        """How many offsets a group has."""
+        return sum(len(partitions) for partitions in self._by_group.get(group_id, {}).values())
+
     def groups(self) -> list[str]:
         """Ids of the groups that have offsets."""
         return list(self._by_group)
@@ -54,11 +59,11 @@ class CommittedOffsets:
 
 
 def expired_offsets(
-    group: ClassicGroup, offsets: CommittedOffsets, retention_ms: int, now_ms: int
+    group: ClassicGroup | ConsumerGroup, offsets: CommittedOffsets, retention_ms: int, now_ms: int
 ) -> list[TopicPartition]:
     """The group's offsets whose time is over (KIP-211)."""
-    if group.protocol_type is None:
-        # Never had members (a standalone consumer commits): each offset ages on its own.
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
+        # A KIP-848 group, or one that never had members (a standalone consumer commits): each offset ages on its own.
         empty_since_ms = None
     elif group.state is ClassicGroupState.EMPTY:
         empty_since_ms = group.state_timestamp_ms

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.result import CoordinatorRecord
+from kbroker.groups.consumer_group_records import RECORD_TYPES as CONSUMER_GROUP_RECORD_TYPES
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
@@ -21,11 +22,14 @@ from kbroker.wire.records.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kbroker.wire.records.versioned import decode_group_key
 
 if TYPE_CHECKING:
     from kbroker.groups.classic_group import ClassicGroup
 
 _PREFIX = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_OFFSET_COMMIT_PREFIX = b"\0\1"
 _OFFSET_COMMIT_TYPES = (0, 1)
 """Type 0 is what brokers before 0.8.2's second format wrote; same fields."""
 _GROUP_METADATA_TYPE = 2
@@ -105,14 +109,33 @@ def _group_key(group_id: str) -> bytes:
     return _PREFIX.pack(_GROUP_METADATA_TYPE) + encode(GroupMetadataKey(group=group_id), 0)
 
 
-def read_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
+def read_key(key: bytes) -> Any:
     """Decode a key; None for a type that kbroker does not know. `WireError` for a broken one."""
     kind = _prefix(key)
     if kind in _OFFSET_COMMIT_TYPES:
         return decode(OffsetCommitKey, 0, key, _PREFIX.size)[0]
     if kind == _GROUP_METADATA_TYPE:
         return decode(GroupMetadataKey, 0, key, _PREFIX.size)[0]
-    return None
+    return decode_group_key(key) if kind in CONSUMER_GROUP_RECORD_TYPES else None
+
+
+def read_offset_record(key: bytes) -> tuple[str, str, int] | None:
+    """Group, topic and partition of a committed offset's key, by the shortest way; None for any other key.
+
+    Nearly all of a partition's records are committed offsets, and a restart reads them all.
+    """
+    if key[:2] != _OFFSET_COMMIT_PREFIX:
+        return None
+    try:
+        topic_at = 4 + _PREFIX.unpack_from(key, 2)[0]
+        (topic_length,) = _PREFIX.unpack_from(key, topic_at)
+        partition_at = topic_at + 2 + topic_length
+        if topic_at < 4 or topic_length < 0:
+            return None  # Broken; `read_key` says how.
+        (partition,) = _INT.unpack_from(key, partition_at)
+        return key[4:topic_at].decode(), key[topic_at + 2 : partition_at].decode(), partition
+    except (struct.error, UnicodeDecodeError):
+        return None
 
 
 def read_offset_commit(value: bytes) -> OffsetAndMetadata:

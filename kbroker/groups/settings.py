@@ -21,8 +21,29 @@ class GroupSettings:
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
 
+    consumer_max_size: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is taken where no member asks for one."""
+    consumer_migration_policy: str = "bidirectional"
+    consumer_regex_refresh_interval_ms: int = 600_000
+
     new_member_join_timeout_ms: int = 300_000
     """How long a new member may wait in JoinGroup before it counts as lost (fixed in Kafka)."""
+
+    @property
+    def is_migration_enabled(self) -> bool:
+        """Whether a classic member may come into a consumer group."""
+        return self.consumer_migration_policy.lower() != "disabled"
+
+    @property
+    def is_upgrade_enabled(self) -> bool:
+        """Whether a classic group may become a consumer group while it has members."""
+        return self.consumer_migration_policy.lower() in ("upgrade", "bidirectional")
+
+    @property
+    def is_downgrade_enabled(self) -> bool:
+        """Whether a consumer group may become a classic group while it has members."""
+        return self.consumer_migration_policy.lower() in ("downgrade", "bidirectional")
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> GroupSettings:
@@ -35,4 +56,8 @@ class GroupSettings:
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+            consumer_max_size=config.group_consumer_max_size,
+            consumer_assignors=config.group_consumer_assignors,
+            consumer_migration_policy=config.group_consumer_migration_policy,
+            consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         )

@@ -22,7 +22,7 @@ async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGro
         error = ErrorCode.NONE
         try:
             await ctx.services.groups.submit(
-                group_id, lambda shard, now_ms, group_id=group_id: shard.delete_group(group_id)
+                group_id, lambda shard, now_ms, group_id=group_id: shard.admin.delete_group(group_id)
             )
         except ApiError as failure:
             error = failure.code

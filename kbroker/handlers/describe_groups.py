@@ -16,7 +16,7 @@ from kbroker.wire.messages.describe_groups import (
 
 VERSIONS = Versions(0, 6)
 
-_ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: without an authorizer everybody may do all of them."""
 
 
@@ -27,10 +27,10 @@ async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> Describ
     for group_id in request.groups:
         try:
             shard = await ctx.services.groups.loaded_shard(group_id)
-            entry = shard.describe_group(group_id, ctx.api_version)
+            entry = shard.admin.describe_group(group_id, ctx.api_version)
         except ApiError as error:
             entry = DescribedGroup(group_id=group_id, error_code=error.code)
         if request.include_authorized_operations and not entry.error_code:
-            entry.authorized_operations = _ALL_GROUP_OPERATIONS
+            entry.authorized_operations = ALL_GROUP_OPERATIONS
         described.append(entry)
     return DescribeGroupsResponse(groups=described)

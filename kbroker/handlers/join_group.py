@@ -17,7 +17,7 @@ from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 VERSIONS = Versions(0, 9)
 
 
-def _client_host(peer: str) -> str:
+def client_host(peer: str) -> str:
     """The address alone, as Java prints it: a member's host is shown by tools and kept in the group's record."""
     host, _, _port = peer.rpartition(":")
     if ":" in host:
@@ -31,7 +31,7 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
     """Answer when the group's join phase ends, or at once where it is an error."""
     if ctx.api_version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    client = ClientContext(ctx.header.client_id or "", _client_host(ctx.connection.peer), ctx.api_version)
+    client = ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version)
     try:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)

@@ -19,5 +19,5 @@ async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsR
     types = {kind.lower() for kind in request.types_filter}
     groups = []
     for shard in await ctx.services.groups.loaded_shards():
-        groups += shard.list_groups(states, types)
+        groups += shard.admin.list_groups(states, types)
     return ListGroupsResponse(groups=groups)

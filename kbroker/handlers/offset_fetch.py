@@ -64,9 +64,9 @@ async def _fetch(group: OffsetFetchRequestGroup, ctx: RequestContext) -> OffsetF
         if ctx.api_version >= 9 and group.member_id and not group.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard = await ctx.services.groups.loaded_shard(group.group_id)
+        fetched: OffsetFetchResponseGroup = shard.fetch_offsets(group, ids)
     except ApiError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-    fetched: OffsetFetchResponseGroup = shard.fetch_offsets(group, ids)
     if by_id:
         for entry in fetched.topics:
             current = image_topics.by_name.get(entry.name)

@@ -28,6 +28,7 @@ from kbroker.node.log_flusher import LogFlusher
 from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.node.raft_driver import RaftDriver
 from kbroker.node.replica_manager import ReplicaManager
+from kbroker.raft_metadata.controller.schema import group_config
 from kbroker.raft_metadata.image import Endpoint
 from kbroker.replication.fetch_session import FetchSessionCache
 
@@ -224,7 +225,12 @@ class Broker:
         from kbroker.node.coordinator_driver import CoordinatorDriver
 
         settings = GroupSettings.from_config(self.config)
-        return CoordinatorDriver(env=self.env, replica_manager=self.replica_manager, settings=lambda: settings)
+        return CoordinatorDriver(
+            env=self.env,
+            replica_manager=self.replica_manager,
+            settings=lambda: settings,
+            group_config=lambda image, group_id: group_config(image, self.config, group_id),
+        )
 
     def _open_listeners(self, bound: Mapping[str, StreamListener], nursery: trio.Nursery) -> None:
         config = self.config

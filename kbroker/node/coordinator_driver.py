@@ -20,12 +20,14 @@ from kbroker.groups.classic_protocol import append_error_for_client
 from kbroker.groups.group_coordinator import GroupCoordinator
 from kbroker.groups.partitioner import partition_for
 from kbroker.groups.settings import GroupSettings
+from kbroker.node.group_topics import ImageTopics
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
 from kbroker.wire.record_batch import Record, build_batch, iter_records, walk_headers
 
 if TYPE_CHECKING:
+    from kbroker.config import GroupConfig
     from kbroker.env import Env
     from kbroker.node.replica_manager import Partition, ReplicaManager
 
@@ -78,11 +80,21 @@ class CoordinatorDriver:
     TOPIC = CONSUMER_OFFSETS_TOPIC
 
     def __init__(
-        self, *, env: Env, replica_manager: ReplicaManager, settings: Callable[[], GroupSettings]
+        self,
+        *,
+        env: Env,
+        replica_manager: ReplicaManager,
+        settings: Callable[[], GroupSettings],
+        group_config: Callable[[Any, str], GroupConfig],
     ) -> None:
+        """``group_config`` gives what is in force for a group by a metadata image."""
         self._env = env
         self._manager = replica_manager
         self._settings = settings
+        self._compute_group_config = group_config
+        self._group_configs: dict[str, GroupConfig] = {}
+        self._image: Any = None
+        self._topics: ImageTopics | None = None
         self._shards: dict[int, _Shard] = {}
         self._partition_count = 0
         self._waiting: dict[Token, PendingReply] = {}
@@ -111,6 +123,7 @@ class CoordinatorDriver:
             }
         else:
             self._partition_count = 0
+        self._follow_configs_and_topics(delta, image)
         for index in [index for index in self._shards if index not in led]:
             self._unload(index)
         for index, leader_epoch in led.items():
@@ -119,7 +132,10 @@ class CoordinatorDriver:
                 shard.leader_epoch = leader_epoch
                 continue
             partition = self._manager.get_partition(CONSUMER_OFFSETS_TOPIC, index)
-            core = GroupCoordinator(self._settings, random.Random(self._env.rng.getrandbits(64)))
+            rng = random.Random(self._env.rng.getrandbits(64))
+            core = GroupCoordinator(self._settings, rng, self._group_config)
+            if self._topics is not None:
+                core.on_topics(self._topics, (), False)
             shard = self._shards[index] = _Shard(core, partition, leader_epoch)
             self._to_load.append((index, shard))
             self._wake()
@@ -128,6 +144,29 @@ class CoordinatorDriver:
             for shard in self._shards.values():
                 if shard.loaded.is_set():
                     self._process(shard, shard.core.on_topics_deleted(deleted))
+
+    def _follow_configs_and_topics(self, delta: Any, image: Any) -> None:
+        before, self._image = self._image, image
+        if before is None or before.configs is not image.configs:
+            self._group_configs = {}
+        if before is not None and before.topics is image.topics:
+            return
+        self._topics = ImageTopics(image)
+        old = {} if before is None else before.topics.by_id
+        changed = {old[topic_id].name for topic_id in delta.deleted_topics if topic_id in old}
+        new = [topic_id for topic_id in delta.changed_topics if topic_id not in old]
+        for topic_id in delta.changed_topics:
+            topic = image.topics.by_id.get(topic_id)
+            if topic is not None:
+                changed.add(topic.name)
+        for shard in self._shards.values():
+            shard.core.on_topics(self._topics, changed, bool(new))
+
+    def _group_config(self, group_id: str) -> GroupConfig:
+        found = self._group_configs.get(group_id)
+        if found is None:
+            found = self._group_configs[group_id] = self._compute_group_config(self._image, group_id)
+        return found
 
     def _deleted_topics(self, delta: Any, image: Any) -> list[tuple[str, Any]]:
         before = getattr(delta, "image", None)

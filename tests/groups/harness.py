@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from kbroker.config import GroupConfig
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
 from kbroker.errors import ErrorCode
 from kbroker.groups.classic_protocol import ClientContext
@@ -32,9 +33,12 @@ def subscription(*topics: str) -> bytes:
 class Shard:
     """Runs steps at once, as a node without followers does; ``fail_appends`` makes the log refuse."""
 
-    def __init__(self, *, seed: int = 1, **settings: int) -> None:
+    def __init__(self, *, seed: int = 1, **settings: Any) -> None:
         self.settings = GroupSettings(**settings)
-        self.core = GroupCoordinator(lambda: self.settings, random.Random(seed))
+        self.group_config_value = GroupConfig(45_000, 5_000, 1_000)
+        self.core = GroupCoordinator(
+            lambda: self.settings, random.Random(seed), lambda group_id: self.group_config_value
+        )
         self.now_ms = 1_000_000
         self.log: list[CoordinatorRecord] = []
         self.replies: dict[Token, Any] = {}

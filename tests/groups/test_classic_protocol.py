@@ -59,7 +59,7 @@ def stable_group(shard: Shard, count: int = 2, **options: object) -> list[Member
     for member in members:
         member.join()
     settle(shard, members)
-    assert shard.core.describe_group(GROUP, 6).group_state == "Stable"
+    assert shard.core.admin.describe_group(GROUP, 6).group_state == "Stable"
     return members
 
 
@@ -143,7 +143,7 @@ def test_leaving_empties_the_group() -> None:
     shard = Shard()
     (member,) = stable_group(shard, 1)
     assert member.leave() == ErrorCode.NONE
-    described = shard.core.describe_group(GROUP, 6)
+    described = shard.core.admin.describe_group(GROUP, 6)
     assert (described.group_state, described.members) == ("Empty", [])
     assert member.leave() == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -311,7 +311,7 @@ def test_offsets_of_topics_in_use_are_kept_and_others_expire() -> None:
     assert committed(shard) == {("t", 0): 1}  # the hour counts from when the group became empty
     shard.advance(200_000)
     assert committed(shard) == {}
-    assert shard.core.list_groups((), ()) == []
+    assert shard.core.admin.list_groups((), ()) == []
 
 
 def test_offsets_of_a_topic_that_is_read_cannot_be_deleted() -> None:
@@ -327,14 +327,14 @@ def test_offsets_of_a_topic_that_is_read_cannot_be_deleted() -> None:
     response = shard.run(shard.core.delete_offsets(request))
     assert response.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     with pytest.raises(ApiError, match="NON_EMPTY_GROUP"):
-        shard.core.delete_group(GROUP)
+        shard.core.admin.delete_group(GROUP)
     member.leave()
     response = shard.run(shard.core.delete_offsets(request))
     assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
     assert committed(shard) == {}
-    shard.run(shard.core.delete_group(GROUP))
-    assert shard.core.list_groups((), ()) == []
-    assert shard.reloaded().core.list_groups((), ()) == []
+    shard.run(shard.core.admin.delete_group(GROUP))
+    assert shard.core.admin.list_groups((), ()) == []
+    assert shard.reloaded().core.admin.list_groups((), ()) == []
 
 
 @pytest.mark.parametrize("seed", range(3))

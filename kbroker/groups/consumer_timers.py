@@ -1,0 +1,72 @@
+"""Deadlines of a consumer group's members. None of them is stored: a load begins every session anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from kbroker.coordinator.deadlines import DeadlineQueue
+
+TimerKind = Literal["session", "rebalance", "join", "sync"]
+_KINDS: tuple[TimerKind, ...] = ("session", "rebalance", "join", "sync")
+
+
+class ConsumerTimer(NamedTuple):
+    """A member's deadline.
+
+    session: to be heard of again. rebalance: to give up partitions. join, sync: a classic member's, to answer a
+    rebalance with JoinGroup, and a join with SyncGroup.
+    """
+
+    kind: TimerKind
+    group_id: str
+    member_id: str
+
+
+class ConsumerTimers:
+    """At most one deadline of each kind for a member; ms of the caller's clock."""
+
+    def __init__(self) -> None:
+        self._queue: DeadlineQueue[ConsumerTimer] = DeadlineQueue()
+        self._rebalance_epochs: dict[tuple[str, str], int] = {}
+
+    def schedule(self, kind: TimerKind, group_id: str, member_id: str, deadline_ms: int) -> None:
+        """Set the deadline, replacing an earlier one."""
+        self._queue.schedule(ConsumerTimer(kind, group_id, member_id), deadline_ms)
+
+    def schedule_if_absent(self, kind: TimerKind, group_id: str, member_id: str, deadline_ms: int) -> None:
+        """Set the deadline unless there is one."""
+        timer = ConsumerTimer(kind, group_id, member_id)
+        if timer not in self._queue:
+            self._queue.schedule(timer, deadline_ms)
+
+    def schedule_rebalance(self, group_id: str, member_id: str, member_epoch: int, deadline_ms: int) -> None:
+        """The member must have left the epoch by then."""
+        self._rebalance_epochs[group_id, member_id] = member_epoch
+        self.schedule("rebalance", group_id, member_id, deadline_ms)
+
+    def cancel(self, kind: TimerKind, group_id: str, member_id: str) -> None:
+        """Forget the deadline, if there is one."""
+        self._queue.cancel(ConsumerTimer(kind, group_id, member_id))
+        if kind == "rebalance":
+            self._rebalance_epochs.pop((group_id, member_id), None)
+
+    def cancel_members(self, group_id: str, member_ids: Iterable[str]) -> None:
+        """Forget all deadlines of the members."""
+        for member_id in member_ids:
+            for kind in _KINDS:
+                self.cancel(kind, group_id, member_id)
+
+    def next_deadline(self) -> int | None:
+        """The earliest deadline, in ms; None if there is none."""
+        return self._queue.next_deadline()
+
+    def pop_due(self, now_ms: int) -> tuple[ConsumerTimer, int | None] | None:
+        """Remove and give one deadline that has come, with the epoch if it is a rebalance's."""
+        timer = next(self._queue.pop_due(now_ms), None)
+        if timer is None:
+            return None
+        epoch = None
+        if timer.kind == "rebalance":
+            epoch = self._rebalance_epochs.pop((timer.group_id, timer.member_id), None)
+        return timer, epoch

@@ -1,0 +1,149 @@
+"""What administrators ask of groups: list, describe, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Set
+
+from kbroker.coordinator.result import CoordinatorResult
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicGroupState
+from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
+from kbroker.groups.consumer_group_records import group_removal
+from kbroker.groups.groups import Groups
+from kbroker.groups.offset_requests import OffsetRequests
+from kbroker.groups.records import group_metadata_tombstone
+from kbroker.groups.settings import GroupSettings
+from kbroker.groups.topics import MetadataHasher, TopicsImage
+from kbroker.types import Uuid
+from kbroker.wire.messages import consumer_group_describe as describe
+from kbroker.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from kbroker.wire.messages.list_groups import ListedGroup
+
+_S = ClassicGroupState
+CLASSIC_GROUP_TYPE = "Classic"
+CONSUMER_GROUP_TYPE = "Consumer"
+
+
+class GroupAdmin:
+    """Questions about the groups of a shard, and their deletion."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        offsets: OffsetRequests,
+        settings: Callable[[], GroupSettings],
+        hasher: MetadataHasher,
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._settings = settings
+        self._hasher = hasher
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+        """ListGroups; filters are lower case and match any where empty."""
+        listed = []
+        if not types or CLASSIC_GROUP_TYPE.lower() in types:
+            for group in self._groups.classic.values():
+                protocol_type = group.protocol_type or ""
+                listed.append((group.group_id, group.state.value, protocol_type, CLASSIC_GROUP_TYPE))
+        if not types or CONSUMER_GROUP_TYPE.lower() in types:
+            for consumer in self._groups.consumer.values():
+                state = consumer.state.value
+                listed.append((consumer.group_id, state, CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP_TYPE))
+        return [
+            ListedGroup(group_id=group_id, group_state=state, protocol_type=protocol_type, group_type=group_type)
+            for group_id, state, protocol_type, group_type in listed
+            if not states or state.lower() in states
+        ]
+
+    def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
+        """DescribeGroups of one classic group; one that does not exist is shown as Dead."""
+        group = self._groups.classic.get(group_id)
+        if group is None:
+            missing = api_version >= 6
+            message = f"Group {group_id} not found."
+            if group_id in self._groups.consumer:
+                message = f"Group {group_id} is not a classic group."
+            return DescribedGroup(
+                group_id=group_id,
+                group_state=_S.DEAD.value,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
+                error_message=message if missing else None,
+            )
+        stable = group.state is _S.STABLE
+        protocol = (group.protocol_name or "") if stable else ""
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=protocol,
+            members=[
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(protocol) if stable else b"",
+                    member_assignment=member.assignment if stable else b"",
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def describe_consumer_group(self, group_id: str) -> describe.DescribedGroup:
+        """ConsumerGroupDescribe of one group. `ApiError` GROUP_ID_NOT_FOUND."""
+        group = self._groups.consumer_group(group_id)
+        return describe.DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            group_epoch=group.group_epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.preferred_assignor() or self._settings().consumer_assignors[0],
+            members=[_described(group, member, self._hasher.image) for member in group.members.values()],
+        )
+
+    def delete_group(self, group_id: str) -> CoordinatorResult[None]:
+        """DeleteGroups of one group, with its offsets. `ApiError` GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+        group = self._groups.find(group_id)
+        records = self._offsets.removal(group_id)
+        if isinstance(group, ClassicGroup):
+            if group.state is not _S.EMPTY:
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            records.append(group_metadata_tombstone(group_id))
+        else:
+            if group.members:
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            records += group_removal(group)
+        return CoordinatorResult(None, records)
+
+
+def _described(group: ConsumerGroup, member: ConsumerGroupMember, topics: TopicsImage) -> describe.Member:
+    # What a member has still to give up is its own until then.
+    held: dict[Uuid, set[int]] = {}
+    for partitions_by_topic in (member.assigned, member.pending_revocation):
+        for topic_id, epochs in partitions_by_topic.items():
+            held.setdefault(topic_id, set()).update(epochs)
+    return describe.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+        subscribed_topic_regex=member.subscribed_topic_regex,
+        assignment=_assignment(held, topics),
+        target_assignment=_assignment(group.target.get(member.member_id, {}), topics),
+        member_type=1 if member.classic is None else 0,
+    )
+
+
+def _assignment(partitions_by_topic: Mapping[Uuid, Set[int]], topics: TopicsImage) -> describe.Assignment:
+    """With names; a topic that is gone has none and is left out."""
+    return describe.Assignment(
+        topic_partitions=[
+            describe.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions))
+            for topic_id, partitions in partitions_by_topic.items()
+            if (topic := topics.by_id(topic_id)) is not None
+        ]
+    )

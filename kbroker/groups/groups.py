@@ -1,0 +1,37 @@
+"""The groups of a shard, whatever their protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
+from kbroker.groups.consumer_group import ConsumerGroup
+
+
+@dataclass(slots=True)
+class Groups:
+    """The groups by protocol and id; no id is in both."""
+
+    classic: dict[str, ClassicGroup] = field(default_factory=dict)
+    consumer: dict[str, ConsumerGroup] = field(default_factory=dict)
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self.classic or group_id in self.consumer
+
+    def __len__(self) -> int:
+        return len(self.classic) + len(self.consumer)
+
+    def find(self, group_id: str) -> ClassicGroup | ConsumerGroup:
+        """The group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
+        group = self.consumer.get(group_id) or self.classic.get(group_id)
+        if group is None or (isinstance(group, ClassicGroup) and group.state is ClassicGroupState.DEAD):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup:
+        """The consumer group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
+        group = self.find(group_id)
+        if isinstance(group, ClassicGroup):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return group

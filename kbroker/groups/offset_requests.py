@@ -1,0 +1,268 @@
+"""Requests about committed offsets: who may commit, fetch and delete them, and when they expire.
+
+Rules: Kafka's ``OffsetMetadataManager`` and the groups' ``validateOffset...`` (4.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
+from kbroker.groups.classic_protocol import ClassicProtocol
+from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
+from kbroker.groups.consumer_group_records import group_removal
+from kbroker.groups.groups import Groups
+from kbroker.groups.offsets import CommittedOffsets, expired_offsets
+from kbroker.groups.records import OffsetAndMetadata, group_metadata_tombstone, offset_commit_record
+from kbroker.groups.settings import GroupSettings
+from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kbroker.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+_S = ClassicGroupState
+_CONSUMER_MEMBER_VERSION = 9
+"""A member of the consumer protocol commits with this version of OffsetCommit or a later one (KIP-848)."""
+
+
+class OffsetRequests:
+    """The committed offsets of a shard's groups."""
+
+    def __init__(self, groups: Groups, classic: ClassicProtocol, settings: Callable[[], GroupSettings]) -> None:
+        self.committed = CommittedOffsets()
+        self._groups = groups
+        self._classic = classic
+        self._settings = settings
+
+    # -- offsets -------------------------------------------------------------------------------
+
+    def commit(
+        self, request: OffsetCommitRequest, api_version: int, now_ms: int
+    ) -> CoordinatorResult[OffsetCommitResponse]:
+        """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
+        by_partition = self._validate_commit(request, api_version, now_ms)
+        limit = self._settings().offset_metadata_max_bytes
+        retention_ms = request.retention_time_ms
+        expires = None if retention_ms == -1 else now_ms + retention_ms
+        records = []
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                metadata = partition.committed_metadata or ""
+                error = ErrorCode.NONE
+                if len(metadata) > limit:
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    if by_partition is not None:
+                        _validate_partition(*by_partition, Uuid(topic.topic_id), partition.partition_index)
+                    committed = OffsetAndMetadata(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp_ms=now_ms,
+                        expire_timestamp_ms=expires,
+                        topic_id=Uuid(topic.topic_id),
+                    )
+                    records.append(
+                        offset_commit_record(
+                            request.group_id, topic.name, partition.partition_index, committed
+                        )
+                    )
+                partitions.append(
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error
+                    )
+                )
+            topics.append(
+                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+            )
+        return CoordinatorResult(OffsetCommitResponse(topics=topics), records)
+
+    def _validate_commit(
+        self, request: OffsetCommitRequest, api_version: int, now_ms: int
+    ) -> tuple[ConsumerGroupMember, int] | None:
+        """`ApiError` where the request must not commit.
+
+        Returns the member and its epoch where each partition is to be judged by the epoch that it was assigned in.
+        """
+        epoch = request.generation_id_or_member_epoch
+        consumer = self._groups.consumer.get(request.group_id)
+        if consumer is not None:
+            return _validate_member_commit(consumer, request.member_id, epoch, api_version)
+        group = self._groups.classic.get(request.group_id)
+        if group is None:
+            if epoch >= 0:
+                missing = ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
+                raise ApiError(missing)
+            return None  # A consumer without a group's membership: the first commit makes the group.
+        if group.state is _S.DEAD:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if epoch < 0 and group.state is _S.EMPTY:
+            return None
+        if epoch >= 0 or request.member_id or request.group_instance_id is not None:
+            member = group.validate_member(request.member_id, request.group_instance_id)
+            if epoch != group.generation_id:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        else:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if group.state is _S.COMPLETING_REBALANCE:
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._classic.renew_session(group, member, now_ms)
+        return None
+
+    def fetch(self, request: OffsetFetchRequestGroup, topic_ids: dict[str, Uuid]) -> OffsetFetchResponseGroup:
+        """OffsetFetch of one group: the partitions named, or all for ``topics=None``. `ApiError` for the whole.
+
+        ``topic_ids`` are the current ids, so that an offset of a deleted topic of the same name is not given.
+        """
+        group_id = request.group_id
+        consumer = self._groups.consumer.get(group_id)
+        if consumer is not None:
+            _validate_fetch(consumer, request.member_id, request.member_epoch)
+        classic = self._groups.classic.get(group_id)
+        known = consumer is not None or (classic is not None and classic.state is not _S.DEAD)
+        topics = []
+        if request.topics is None:
+            by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
+            for partition, committed in self.committed.of_group(group_id) if known else ():
+                entry = _fetched(partition.partition, committed)
+                by_topic.setdefault(partition.topic, []).append(entry)
+            topics = [
+                OffsetFetchResponseTopics(name=name, partitions=partitions) for name, partitions in by_topic.items()
+            ]
+        else:
+            for topic in request.topics:
+                topic_id = topic_ids.get(topic.name, Uuid(topic.topic_id))
+                partitions = [
+                    _fetched(
+                        index, self.committed.get(group_id, topic.name, index, topic_id) if known else None
+                    )
+                    for index in topic.partition_indexes
+                ]
+                topics.append(
+                    OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+                )
+        return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+    def delete(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
+        """OffsetDelete: not for topics that a live member reads. `ApiError` for the whole request."""
+        group = self._groups.find(request.group_id)
+        if isinstance(group, ClassicGroup):
+            if group.state is not _S.EMPTY and not group.uses_consumer_protocol:
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            has_members = group.state is not _S.EMPTY
+        else:
+            has_members = bool(group.members)
+        records = []
+        topics = []
+        for topic in request.topics:
+            subscribed = has_members and group.is_subscribed_to(topic.name)
+            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            partitions = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+                if not subscribed and self.committed.get(group.group_id, topic.name, index, ZERO_UUID):
+                    records.append(offset_commit_record(group.group_id, topic.name, index, None))
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        return CoordinatorResult(OffsetDeleteResponse(topics=topics), records)
+
+    def removal(self, group_id: str) -> list[CoordinatorRecord]:
+        """Tombstones of all offsets of a group."""
+        return [offset_commit_record(group_id, *partition, None) for partition, _ in self.committed.of_group(group_id)]
+
+    def on_topics_deleted(self, deleted: Collection[tuple[str, Uuid]]) -> CoordinatorResult[None]:
+        """Forget the offsets of topics that are gone."""
+        names = dict(deleted)
+        records = []
+        for group_id in self.committed.groups():
+            for partition, committed in self.committed.of_group(group_id):
+                topic_id = names.get(partition.topic)
+                if topic_id is not None and committed.topic_id in (ZERO_UUID, topic_id):
+                    records.append(offset_commit_record(group_id, *partition, None))
+        return CoordinatorResult(None, records)
+
+    def expire(self, now_ms: int) -> CoordinatorResult[None]:
+        """Delete offsets whose time is over (KIP-211), and groups that have neither members nor offsets."""
+        records = []
+        retention_ms = self._settings().offsets_retention_ms
+        groups: list[ClassicGroup | ConsumerGroup] = [*self._groups.classic.values(), *self._groups.consumer.values()]
+        for group in groups:
+            expired = expired_offsets(group, self.committed, retention_ms, now_ms)
+            records += [offset_commit_record(group.group_id, *partition, None) for partition in expired]
+            if len(expired) < self.committed.count(group.group_id):
+                continue
+            # An empty group is kept for its offsets only; one that never held any goes as well.
+            if isinstance(group, ConsumerGroup):
+                if not group.members:
+                    records += group_removal(group)
+            elif group.state is _S.EMPTY and not group.pending_join_members:
+                records.append(group_metadata_tombstone(group.group_id))
+        return CoordinatorResult(None, records)
+
+
+def _validate_member_commit(
+    group: ConsumerGroup, member_id: str, epoch: int, api_version: int
+) -> tuple[ConsumerGroupMember, int] | None:
+    if epoch < 0 and not group.members:
+        return None
+    member = group.member(member_id)
+    if member.classic is None and api_version < _CONSUMER_MEMBER_VERSION:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+    if epoch == member.member_epoch:
+        return None
+    if epoch > member.member_epoch:
+        raise _wrong_epoch(member)
+    return member, epoch
+
+
+def _validate_partition(
+    member: ConsumerGroupMember, epoch: int, topic_id: Uuid, partition: int
+) -> None:
+    """An older epoch may still commit what the member has had since then (KIP-1251)."""
+    assigned_in = member.partition_epoch(topic_id, partition)
+    if assigned_in is None or epoch < assigned_in:
+        raise _wrong_epoch(member)
+
+
+def _validate_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
+    if member_id is None and epoch < 0:
+        return  # An administrator, or a client that does not say who it is.
+    member = group.member(member_id or "")
+    if epoch != member.member_epoch:
+        raise _wrong_epoch(member)
+
+
+def _wrong_epoch(member: ConsumerGroupMember) -> ApiError:
+    return ApiError(ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
+
+
+def _fetched(index: int, committed: OffsetAndMetadata | None) -> OffsetFetchResponsePartitions:
+    if committed is None:
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata=""
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )

@@ -1,0 +1,81 @@
+"""ConsumerGroupHeartbeat (key 68): join, stay in and leave a KIP-848 group, and learn what to read.
+
+Served: 0 to 1. 1: regular expressions matched by the broker; the client makes its member id (KIP-1082).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.classic_protocol import ClientContext
+from kbroker.groups.consumer_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.join_group import client_host
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+VERSIONS = Versions(0, 1)
+
+_CLIENT_MAKES_MEMBER_ID_VERSION = 1
+
+
+@handler(ConsumerGroupHeartbeatRequest, versions=VERSIONS)
+async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> ConsumerGroupHeartbeatResponse:
+    """Answer with the member's epoch and, where it is new to the member, its assignment."""
+    try:
+        check_enabled(ctx)
+        _validate(request, ctx.api_version, ctx.services.config.group_consumer_assignors)
+        client = ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version)
+        response: ConsumerGroupHeartbeatResponse = await ctx.services.groups.submit(
+            request.group_id, lambda shard, now_ms: shard.consumer_group_heartbeat(request, client, now_ms)
+        )
+        return response
+    except ApiError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+
+def check_enabled(ctx: RequestContext) -> None:
+    """`ApiError` UNSUPPORTED_VERSION unless the cluster and this node serve KIP-848 groups."""
+    levels, _ = ctx.services.metadata.finalized_features()
+    served = "consumer" in ctx.services.config.group_coordinator_rebalance_protocols
+    if not served or levels.get("group.version", 0) < 1:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The version of API is not supported.")
+
+
+def _validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:
+    """`ApiError` INVALID_REQUEST or UNSUPPORTED_ASSIGNOR (Kafka's ``GroupCoordinatorService``)."""
+    epoch = request.member_epoch
+    if api_version >= _CLIENT_MAKES_MEMBER_ID_VERSION or epoch > 0 or epoch == LEAVE_GROUP_MEMBER_EPOCH:
+        _check_not_blank(request.member_id, "MemberId")
+    _check_not_blank(request.group_id, "GroupId")
+    _check_not_blank(request.instance_id, "InstanceId")
+    _check_not_blank(request.rack_id, "RackId")
+    if epoch == 0:
+        if request.rebalance_timeout_ms == -1:
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+    elif epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+        if request.instance_id is None:
+            raise _invalid("InstanceId can't be null.")
+    elif epoch < LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+        raise _invalid("MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(sorted(assignors))}.",
+        )
+
+
+def _check_not_blank(value: str | None, name: str) -> None:
+    if value is not None and not value.strip():
+        raise _invalid(f"{name} can't be empty.")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)
