@@ -86,7 +86,7 @@ def load(
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here."""
     names = _finish_interrupted_work(disk, directory, disk.list_dir(directory))
     flushed = MAX_OFFSET if clean_shutdown else recovery_point
-    segments, without_index = _open_segments(disk, files, directory, names, config, now_ms, flushed)
+    segments, without_index = _open_segments(disk, files, directory, names, config, now_ms, flushed, compacted)
     cuts: list[str] = []
 
     try:
@@ -279,8 +279,10 @@ def _open_segments(
     config: LogConfig,
     now_ms: int,
     flushed: int,
+    compacted: bool,
 ) -> tuple[list[Segment], list[Segment]]:
-    """All segments, and those that lack an index file. Empty ones below offset ``flushed`` are removed."""
+    """All segments, and those that lack an index file. Empty ones below offset ``flushed`` are removed, but for
+    the first of a compacted log: there its name alone says where the log starts."""
     present = set(names)
     stems = sorted(
         name[: -len(LOG_SUFFIX)]
@@ -307,7 +309,8 @@ def _open_segments(
             exists=True,
         )
         if size == 0:
-            if index < len(stems) - 1 and int(stems[index + 1]) <= flushed:
+            keeps_start = compacted and index == 0
+            if not keeps_start and index < len(stems) - 1 and int(stems[index + 1]) <= flushed:
                 _remove(disk, files, segment)
                 continue
             segment.begin_rebuild()

@@ -491,3 +491,18 @@ def test_the_partitions_files_are_those_of_a_log() -> None:
     again = open_log(log.disk, CONFIG, clean=True, recovery_point=200)
     assert read_all(again) == [(offset, value) for offset, _, value in pairs(log)]
     assert again.topic_partition == TP
+
+
+def test_a_segment_that_lost_everything_still_says_where_the_log_starts() -> None:
+    log = open_log(config=replace(CONFIG, segment_bytes=100))
+    put(log, [(b"a", b"1" * 20)])
+    put(log, [(b"a", b"2" * 20)])
+    put(log, [(b"a", b"3" * 20)])
+    clean(log)
+    assert [(segment.base_offset, segment.size > 0) for segment in log.segments] == [(0, False), (1, True), (2, True)]
+    assert pairs(log) == [(1, b"a", b"2" * 20), (2, b"a", b"3" * 20)]
+    expected = pairs(log)
+    log.close()
+    again = open_log(log.disk, CONFIG, clean=True, recovery_point=3)
+    assert again.log_start_offset == 0
+    assert pairs(again) == expected

@@ -1,0 +1,261 @@
+"""Compaction on a running node: in a process of its own, beside requests, and what ends it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+from node_harness import Node, fetch_request, produce_request, run, running_node
+
+from kbroker.log.checkpoints import CLEANER_OFFSETS, read_offsets
+from kbroker.log.compaction import CompactionJob, CompactionResult, SegmentToClean, compact
+from kbroker.log.segment import CleanedSegment, CorruptSegment
+from kbroker.node.compaction_pool import CompactionPool
+from kbroker.node.compaction_worker import (
+    CompactionFailed,
+    Pace,
+    decode_answer,
+    decode_job,
+    encode_answer,
+    encode_job,
+)
+from kbroker.node.log_cleaner import CleanerSettings, Compactor, LogCleaner
+from kbroker.node.log_flusher import LogFlusher
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import Record, build_batch, iter_records, walk_headers
+
+TOPIC = TopicPartition("compacted", 0)
+SETTINGS = CleanerSettings(1, 1 << 20, 1 << 16, 1e300, 10)
+JOB = CompactionJob("/d", [SegmentToClean(0, 5, 100, 1, 1)], [0], 0, 5, 1, 2, 3, 4, 5, {7: (3, 1)})
+RESULT = CompactionResult(5, [CleanedSegment(0, 50, [0])], 100, 50, 5)
+
+
+async def fill(node: Node, *, keys: int = 10, batches: int = 40) -> dict[bytes, tuple[int, bytes]]:
+    """Write a compacted topic of several segments; key -> offset and value of its last record."""
+    await node.create_topic("compacted", cleanup_policy="compact", internal_segment_bytes="2000")
+    client = await node.connect()
+    last: dict[bytes, tuple[int, bytes]] = {}
+    offset = 0
+    for number in range(batches):
+        pairs = [(b"key-%d" % ((number + i) % keys), b"value-%d-%d" % (number, i)) for i in range(3)]
+        data = build_batch([Record(0, 1000 + number, key, value) for key, value in pairs])
+        answer = await client.ask(produce_request("compacted", data), 12)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        for key, value in pairs:
+            last[key] = offset, value
+            offset += 1
+    await client.stream.aclose()
+    await LogFlusher(
+        node.broker.env, node.broker.config, node.broker.log_manager, node.broker.replica_manager
+    ).flush_due()
+    return last
+
+
+async def consume(node: Node) -> dict[int, tuple[bytes, bytes]]:
+    """All records by offset."""
+    client = await node.connect()
+    found: dict[int, tuple[bytes, bytes]] = {}
+    offset = 0
+    while True:
+        answer = await client.ask(fetch_request("compacted", [(0, offset)], partition_max_bytes=700), 12)
+        data = bytes(answer.responses[0].partitions[0].records or b"")
+        if not data:
+            await client.stream.aclose()
+            return found
+        for position, header in walk_headers(data):
+            for record in iter_records(data, position):
+                found[record.offset] = bytes(record.key or b""), bytes(record.value or b"")
+            offset = header.next_offset
+
+
+def cleaner_of(node: Node, compactor: Compactor | None = None) -> LogCleaner:
+    broker = node.broker
+    return LogCleaner(broker.env, broker.log_manager, broker.replica_manager, lambda: SETTINGS, compactor)
+
+
+class During:
+    """Rounds in this process, with something that happens before they end."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+
+    async def compact(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
+        from kbroker.log.disk import OsDisk
+
+        result = compact(job, OsDisk())
+        await trio.lowlevel.checkpoint()
+        self._action()
+        return result
+
+    async def close_idle(self) -> None:
+        pass
+
+
+def scenario(tmp_path: Path, test: Callable[[Node], Awaitable[None]], **properties: str) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path, log_cleaner_enable="false", **properties) as node:
+            await test(node)
+
+    run(main)
+
+
+def test_a_round_in_another_process(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        last = await fill(node)
+        log = node.broker.log_manager.log_of(TOPIC)
+        assert log is not None
+        before = log.size
+        active = log.active_segment.base_offset
+        cleaner = cleaner_of(node)
+        assert await cleaner.clean_filthiest()
+        assert not await cleaner.clean_filthiest(), "nothing is dirty any more"
+        assert log.size < before / 2
+        found = await consume(node)
+        for key, (offset, value) in last.items():
+            assert found[offset] == (key, value)
+        old = [offset for offset in found if offset < active]
+        assert len({found[offset][0] for offset in old}) == len(old), "each key once below the active segment"
+        offsets = read_offsets(node.broker.env.disk, str(tmp_path / "data" / CLEANER_OFFSETS))
+        assert offsets == {TOPIC: active}
+        await cleaner._compactor.close_idle()
+
+    scenario(tmp_path, test)
+
+    async def again() -> None:
+        async with running_node(tmp_path) as node:
+            assert node.broker.log_manager.cleaner_offset(TOPIC)
+            assert len(await consume(node)) >= 10
+
+    run(again)
+
+
+def test_it_runs_by_itself(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path, log_cleaner_backoff_ms="10") as node:
+            await fill(node)
+            log = node.broker.log_manager.log_of(TOPIC)
+            assert log is not None
+            while node.broker.log_manager.cleaner_offset(TOPIC) != log.active_segment.base_offset:
+                await trio.sleep(0.05)
+
+    run(test)
+
+
+def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await fill(node)
+        manager = node.broker.replica_manager
+        cleaner = cleaner_of(node, During(lambda: manager._drop(manager.partitions[TOPIC])))
+        assert await cleaner.clean_filthiest()
+        assert manager.log_manager.log_of(TOPIC) is None
+        assert not cleaner.uncleanable
+        assert all(log_dir.offline is None for log_dir in manager.log_manager.log_dirs)
+
+    scenario(tmp_path, test)
+
+
+def test_a_log_truncated_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await fill(node)
+        log = node.broker.log_manager.log_of(TOPIC)
+        assert log is not None
+        cleaner = cleaner_of(node, During(lambda: bool(log.truncate_to(50))))
+        assert await cleaner.clean_filthiest()
+        assert len(await consume(node)) == log.log_end_offset
+        assert not [name for name in log.disk.list_dir(log.directory) if "cleaned" in name or "swap" in name]
+        assert not log.cleaning
+
+    scenario(tmp_path, test)
+
+
+def test_retention_waits_for_a_round(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await fill(node)
+        log = node.broker.log_manager.log_of(TOPIC)
+        assert log is not None
+        counts: list[int] = []
+        log.log_start_offset = 60
+        cleaner = cleaner_of(node, During(lambda: counts.append(log.delete_old_segments(1 << 50))))
+        assert await cleaner.clean_filthiest()
+        assert counts == [0]
+
+    scenario(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("error", "offline", "uncleanable"),
+    [
+        (CorruptSegment("/x", 1, "bad"), False, True),
+        (OSError(errno.EIO, "io"), True, False),
+        (OSError(errno.ENOSPC, "full"), False, True),
+        (CompactionFailed("ended"), False, True),
+    ],
+)
+def test_failures(tmp_path: Path, error: Exception, offline: bool, uncleanable: bool) -> None:
+    def fail() -> None:
+        raise error
+
+    async def test(node: Node) -> None:
+        await fill(node)
+        cleaner = cleaner_of(node, During(fail))
+        assert await cleaner.clean_filthiest()
+        assert (node.broker.log_manager.log_dirs[0].offline is not None) == offline
+        assert (TOPIC in cleaner.uncleanable) == uncleanable
+        assert not await cleaner.clean_filthiest()
+
+    scenario(tmp_path, test)
+
+
+def test_a_process_that_dies_fails_its_job_alone(tmp_path: Path) -> None:
+    async def test() -> None:
+        pool = CompactionPool()
+        with pytest.raises(OSError) as caught:
+            await pool.compact(JOB, 1e300)
+        assert caught.value.errno == errno.ENOENT
+        empty = CompactionJob(str(tmp_path), [], [], 0, 0, 1, 2, 3, 4, 5)
+        assert (await pool.compact(empty, 1e300)).segments == []
+        pool._idle[0]._process.kill()
+        await pool._idle[0]._process.wait()
+        with pytest.raises(CompactionFailed):
+            await pool.compact(empty, 1e300)
+        assert (await pool.compact(empty, 1e300)).end_offset == 0
+        await pool.close_idle()
+
+    run(test)
+
+
+def test_the_line_protocol() -> None:
+    assert decode_job(encode_job(JOB, 2.5)) == (JOB, 2.5)
+    assert decode_answer(encode_answer(RESULT)) == RESULT
+    with pytest.raises(CorruptSegment, match="/p: at byte 3: why"):
+        decode_answer(encode_answer(CorruptSegment("/p", 3, "why")))
+    with pytest.raises(PermissionError) as caught:
+        decode_answer(encode_answer(PermissionError(errno.EACCES, "no", "/p")))
+    assert caught.value.filename == "/p"
+    with pytest.raises(CompactionFailed, match="ZeroDivisionError"):
+        decode_answer(encode_answer(ZeroDivisionError("x")))
+
+
+def test_pace_keeps_to_the_rate_and_leaves_with_the_parent() -> None:
+    now = 100.0
+    parent = 7
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    pace = Pace(1000.0, clock=lambda: now, sleep=sleep, parent=lambda: parent)
+    for _ in range(5):
+        pace(500)
+    assert sum(slept) == pytest.approx(2.5)
+    now += 100
+    pace(1000)
+    assert slept[-1] == pytest.approx(1.0), "time that passed unused is not saved up"
+    parent = 1
+    with pytest.raises(SystemExit):
+        pace(1)
