@@ -1,0 +1,381 @@
+"""Records into a topic: batches for each partition, one request at a time for each leader, nothing twice.
+
+While a leader works on a request, the next batches are gathered; a second request to it waits for the first. That keeps
+batches in order whatever happens, and lets a failed one be sent again as it is: with a producer id (KIP-98) the broker
+recognises what it has already.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kbroker.client.cluster import Client
+from kbroker.client.connection import Connection
+from kbroker.client.errors import (
+    STALE_METADATA,
+    ApiNotServed,
+    ClientError,
+    ConnectionFailed,
+    RequestTimedOut,
+    ResponseError,
+)
+from kbroker.client.partitioner import partition_for_key
+from kbroker.errors import ErrorCode
+from kbroker.types import TopicPartition
+from kbroker.wire.compression import CompressionType
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kbroker.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kbroker.wire.record_batch import Record, build_batch
+
+DEFAULT_BATCH_BYTES: Final = 512 << 10
+"""Bytes of keys and values in a batch; well below ``max.message.bytes`` of 1 MiB, whatever their headers."""
+
+RECORD_OVERHEAD: Final = 24
+"""Bytes that a record may take besides key, value and headers, at most, roughly."""
+
+_NAMES_UP_TO: Final = 12
+"""Produce names topics up to this version; 13 has ids only."""
+
+_SPLIT: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that was not stored. ``source`` is what was given with it to ``send``."""
+
+    source: int
+    partition: int
+    error: str
+
+
+@dataclass(slots=True)
+class Stored:
+    """What has been stored in a partition. Offsets are -1 with acks=0."""
+
+    count: int = 0
+    bytes: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records on their way, with the number that each has for the caller."""
+
+    partition: int
+    records: list[Record]
+    sources: list[int]
+    size: int
+    data: bytes = b""
+    deadline: float = 0.0
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What waits for a partition: finished batches first, then the one that is being filled."""
+
+    ready: deque[_Batch] = field(default_factory=deque)
+    filling: _Batch | None = None
+    sequence: int = 0
+
+
+class Producer:
+    """Sends records to one topic; a record is a ``Record`` whose ``offset`` does not count.
+
+    ``on_refused`` is called for each record that the broker does not take; the others go on. ``ClientError`` is raised
+    when no answer comes within the client's timeout: what was on its way may or may not have been stored.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        partitions: Sequence[int],
+        *,
+        acks: int = -1,
+        compression: CompressionType = CompressionType.NONE,
+        idempotent: bool = True,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        on_refused: Callable[[Refused], None],
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._partitions = sorted(partitions)
+        self._count = len(self._partitions)
+        self._acks = acks
+        self._compression = compression
+        self._batch_bytes = batch_bytes
+        self._on_refused = on_refused
+        self._queues: dict[int, _Queue] = {partition: _Queue() for partition in self._partitions}
+        self._sticky = random.randrange(self._count)
+        self._in_flight: dict[int, tuple[Connection, list[_Batch]]] = {}
+        self._ready = 0
+        self._producer_id, self._producer_epoch = self._init_producer_id() if idempotent and acks == -1 else (-1, -1)
+        self.stored: dict[int, Stored] = {}
+        """Partition -> what has been stored there."""
+        self.refused = 0
+        """How many records were refused."""
+
+    @property
+    def unfinished(self) -> int:
+        """Records that are neither stored nor refused."""
+        waiting = sum(
+            len(batch.records)
+            for queue in self._queues.values()
+            for batch in (*queue.ready, *([queue.filling] if queue.filling else []))
+        )
+        return waiting + sum(len(batch.records) for _, batches in self._in_flight.values() for batch in batches)
+
+    def _init_producer_id(self) -> tuple[int, int]:
+        def ask() -> InitProducerIdResponse:
+            response: InitProducerIdResponse = self._client.ask_any(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+            )
+            if response.error_code:
+                raise ResponseError(response.error_code, "the broker gives no producer id")
+            return response
+
+        try:
+            response = self._client.retrying(ask, self._client.deadline())
+        except ApiNotServed:
+            return -1, -1
+        return response.producer_id, response.producer_epoch
+
+    def partition_for(self, key: bytes | None) -> int:
+        """Where a record goes: by its key as in every Kafka client; without one, where the others go now."""
+        if key is None:
+            return self._partitions[self._sticky]
+        return self._partitions[partition_for_key(key, self._count)]
+
+    def send(self, record: Record, source: int, partition: int | None = None) -> None:
+        """Add a record. May wait for the broker when much is on its way."""
+        key, value = record.key, record.value
+        size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+        for name, content in record.headers:
+            size += len(name) + (len(content) if content is not None else 0) + 4
+        chosen = self.partition_for(key) if partition is None else partition
+        queue = self._queues[chosen]
+        batch = queue.filling
+        if batch is not None and batch.size + size > self._batch_bytes:
+            self._finish(queue)
+            batch = None
+            if key is None and partition is None:
+                self._sticky = (self._sticky + 1) % self._count
+                queue = self._queues[self._partitions[self._sticky]]
+                chosen = self._partitions[self._sticky]
+                batch = queue.filling
+        if batch is None:
+            batch = queue.filling = _Batch(chosen, [], [], 0)
+        batch.records.append(record)
+        batch.sources.append(source)
+        batch.size += size
+        if self._ready >= self._count or self._ready * self._batch_bytes >= 4 << 20:
+            self._dispatch()
+
+    def _finish(self, queue: _Queue) -> None:
+        if queue.filling is not None:
+            queue.ready.append(queue.filling)
+            queue.filling = None
+            self._ready += 1
+
+    def flush(self) -> None:
+        """Send what there is and wait until everything is stored or refused."""
+        for queue in self._queues.values():
+            self._finish(queue)
+        self._settle()
+        while any(queue.ready for queue in self._queues.values()):
+            self._dispatch()
+            self._settle()
+
+    # --- Requests ---------------------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        """Send the first batch of each partition to its leader, once that has answered the request before."""
+        for leader, batches in self._batches_by_leader().items():
+            moving = {batch.partition for batch in batches}
+            for other, (_, sent) in list(self._in_flight.items()):
+                # A partition that has moved waits for the answer of its old leader.
+                if other == leader or any(batch.partition in moving for batch in sent):
+                    self._receive(other)
+            self._send(leader, [batch for batch in batches if self._is_next(batch)])
+
+    def _is_next(self, batch: _Batch) -> bool:
+        """Whether no other batch of its partition has come back to be sent before it."""
+        ready = self._queues[batch.partition].ready
+        return bool(ready) and ready[0] is batch
+
+    def _batches_by_leader(self) -> dict[int, list[_Batch]]:
+        """The first waiting batch of each partition; waits for a leader where there is none."""
+        deadline = self._client.deadline()
+        pause = 0.05
+        while True:
+            by_leader: dict[int, list[_Batch]] = {}
+            lost: list[int] = []
+            for partition, queue in self._queues.items():
+                if not queue.ready:
+                    continue
+                leader = self._client.leader(TopicPartition(self._topic, partition))
+                if leader is None:
+                    lost.append(partition)
+                else:
+                    by_leader.setdefault(leader, []).append(queue.ready[0])
+            if not lost:
+                return by_leader
+            [topic] = self._client.refresh([self._topic], deadline)
+            if topic.error_code and not ResponseError(topic.error_code).retriable:
+                raise ResponseError(topic.error_code, f"topic {self._topic}")
+            if all(self._client.leader(TopicPartition(self._topic, partition)) is not None for partition in lost):
+                continue
+            if time.monotonic() + pause >= deadline:
+                code = topic.error_code or ErrorCode.LEADER_NOT_AVAILABLE
+                raise ResponseError(code, f"partition {TopicPartition(self._topic, lost[0])}")
+            pause = self._client.back_off(pause)
+
+    def _send(self, leader: int, batches: list[_Batch]) -> None:
+        if not batches:
+            return
+        for batch in batches:
+            self._queues[batch.partition].ready.popleft()
+            self._ready -= 1
+            if not batch.data:
+                batch.deadline = self._client.deadline()
+                batch.data = self._build(batch)
+        request = ProduceRequest(
+            acks=self._acks,
+            timeout_ms=int(self._client.timeout * 1000),
+            topic_data=[
+                TopicProduceData(
+                    name=self._topic,
+                    partition_data=[
+                        PartitionProduceData(index=batch.partition, records=memoryview(batch.data)) for batch in batches
+                    ],
+                )
+            ],
+        )
+        try:
+            connection = self._client.node(leader, batches[0].deadline)
+            version = connection.version_for(ProduceRequest, _NAMES_UP_TO)
+            connection.send(request, version=version, expect_response=self._acks != 0)
+        except (ConnectionFailed, RequestTimedOut) as error:
+            self._try_again(batches, error)
+            return
+        if self._acks == 0:
+            for batch in batches:
+                self._note_stored(batch, -1)
+        else:
+            self._in_flight[leader] = (connection, batches)
+
+    def _build(self, batch: _Batch) -> bytes:
+        idempotent = self._producer_id >= 0
+        return build_batch(
+            batch.records,
+            compression=self._compression,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=self._queues[batch.partition].sequence if idempotent else -1,
+        )
+
+    def _settle(self) -> None:
+        for leader in list(self._in_flight):
+            self._receive(leader)
+
+    def _receive(self, leader: int) -> None:
+        """Take the answer that a leader owes, if it does."""
+        waiting = self._in_flight.pop(leader, None)
+        if waiting is None:
+            return
+        connection, batches = waiting
+        try:
+            response: ProduceResponse = connection.receive(batches[0].deadline)
+        except (ConnectionFailed, RequestTimedOut) as error:
+            self._try_again(batches, error)
+            return
+        answers = {
+            (topic.name, partition.index): partition
+            for topic in response.responses
+            for partition in topic.partition_responses
+        }
+        again: dict[int, ResponseError] = {}
+        for batch in batches:
+            answer = answers.get((self._topic, batch.partition))
+            if answer is None:
+                raise ClientError(f"{connection.address} left partition {batch.partition} out of its answer")
+            passing = self._judge(batch, answer)
+            if passing is not None:
+                again[batch.partition] = passing
+        for batch in batches:
+            if batch.partition in again:
+                self._try_again([batch], again[batch.partition])
+
+    def _judge(self, batch: _Batch, answer: PartitionProduceResponse) -> ResponseError | None:
+        """Note what became of a batch; the error if it is to be tried again as it is."""
+        code = answer.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._note_stored(batch, answer.base_offset if code == ErrorCode.NONE else -1)
+            return None
+        error = ResponseError(code, f"partition {TopicPartition(self._topic, batch.partition)}", answer.error_message)
+        if error.retriable:
+            return error
+        queue = self._queues[batch.partition]
+        if code in _SPLIT and len(batch.records) > 1:
+            middle = len(batch.records) // 2
+            for part in (slice(middle, None), slice(0, middle)):
+                self._requeue(queue, batch, [*range(len(batch.records))[part]])
+            return None
+        wrong = {entry.batch_index: entry.batch_index_error_message for entry in answer.record_errors}
+        if wrong and len(wrong) < len(batch.records):
+            # The broker refuses a batch as a whole, and says which records are to blame.
+            for index, text in sorted(wrong.items()):
+                self._refuse(batch, index, text or str(error))
+            self._requeue(queue, batch, [index for index in range(len(batch.records)) if index not in wrong])
+            return None
+        for index in range(len(batch.records)):
+            self._refuse(batch, index, wrong.get(index) or str(error))
+        return None
+
+    def _requeue(self, queue: _Queue, batch: _Batch, indexes: Sequence[int]) -> None:
+        """Put some records of a batch that was not stored back to the head, as a batch of their own."""
+        records = [batch.records[index] for index in indexes]
+        sources = [batch.sources[index] for index in indexes]
+        size = batch.size * len(records) // len(batch.records)
+        queue.ready.appendleft(_Batch(batch.partition, records, sources, size))
+        self._ready += 1
+
+    def _refuse(self, batch: _Batch, index: int, error: str) -> None:
+        self.refused += 1
+        self._on_refused(Refused(batch.sources[index], batch.partition, error))
+
+    def _note_stored(self, batch: _Batch, base_offset: int) -> None:
+        count = len(batch.records)
+        queue = self._queues[batch.partition]
+        queue.sequence = (queue.sequence + count) & 0x7FFFFFFF
+        stored = self.stored.setdefault(batch.partition, Stored())
+        stored.count += count
+        stored.bytes += batch.size - RECORD_OVERHEAD * count
+        if base_offset >= 0:
+            if stored.first_offset < 0:
+                stored.first_offset = base_offset
+            stored.last_offset = base_offset + count - 1
+
+    def _try_again(self, batches: Sequence[_Batch], error: Any) -> None:
+        """Put batches back, to be sent as they are, until their time is over."""
+        for batch in batches:
+            partition = TopicPartition(self._topic, batch.partition)
+            if time.monotonic() >= batch.deadline:
+                raise error
+            if not isinstance(error, ResponseError) or error.code in STALE_METADATA:
+                self._client.forget_leader(partition)
+            self._queues[batch.partition].ready.appendleft(batch)
+            self._ready += 1
+        self._client.back_off()

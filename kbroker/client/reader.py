@@ -1,0 +1,323 @@
+"""Records out of a topic's partitions: fetches to all leaders at once, batches cut into records, markers left out."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kbroker.client.cluster import Client
+from kbroker.client.connection import Connection
+from kbroker.client.errors import ConnectionFailed, RequestTimedOut, ResponseError
+from kbroker.client.topics import EARLIEST, list_offsets
+from kbroker.errors import ErrorCode
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kbroker.wire.record_batch import (
+    BatchHeader,
+    ControlRecordType,
+    CorruptRecord,
+    Record,
+    TimestampType,
+    check_crc,
+    iter_records,
+    parse_control_record,
+    walk_headers,
+)
+
+DEFAULT_PARTITION_BYTES: Final = 1 << 20
+DEFAULT_MAX_BYTES: Final = 16 << 20
+DEFAULT_WAIT_MS: Final = 500
+
+_NAMES_UP_TO: Final = 12
+"""Fetch names topics up to this version; later ones have ids only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records of one batch that are to be shown, in order."""
+
+    partition: int
+    records: list[Record]
+    timestamp_type: TimestampType
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Offsets that are gone: the log began later than the position."""
+
+    partition: int
+    wanted: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """A partition's answer: its whole batches, by position, of which records from ``start`` to ``end`` are wanted."""
+
+    partition: int
+    data: memoryview
+    batches: list[tuple[int, BatchHeader]]
+    start: int
+    end: int | None
+    aborted: list[tuple[int, int]]
+
+
+class Reader:
+    """Reads partitions of one topic from ``positions`` on.
+
+    ``ends``: partition -> the offset before which to stop; a partition without one has no end. Read with ``poll`` until
+    ``finished``. With ``read_committed`` the records of aborted transactions are left out, and those of open ones not
+    read yet.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        positions: Mapping[int, int],
+        *,
+        ends: Mapping[int, int] | None = None,
+        read_committed: bool = True,
+        check_crcs: bool = True,
+        partition_bytes: int = DEFAULT_PARTITION_BYTES,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        max_wait_ms: int = DEFAULT_WAIT_MS,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._ends = dict(ends or {})
+        self._read_committed = read_committed
+        self._check_crcs = check_crcs
+        self._partition_bytes = partition_bytes
+        self._max_bytes = max_bytes
+        self._max_wait_ms = max_wait_ms
+        self._in_flight: dict[Connection, dict[int, int]] = {}
+        self._failing_since: float | None = None
+        self.positions = dict(positions)
+        """Partition -> the next offset to read."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether every partition is read up to its end."""
+        return not any(self._is_open(partition) for partition in self.positions)
+
+    def _is_open(self, partition: int) -> bool:
+        end = self._ends.get(partition)
+        return end is None or self.positions[partition] < end
+
+    def poll(self, timeout: float) -> list[Chunk | Skipped]:
+        """What comes within ``timeout`` seconds, as soon as something does. Empty if nothing does, or it is finished.
+
+        ``ClientError`` when a partition cannot be read for as long as the client's timeout.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            self._send_fetches()
+            if not self._in_flight:
+                return []
+            for connection in self._readable(max(deadline - time.monotonic(), 0)):
+                chunks = self._receive(connection)
+                if chunks:
+                    return chunks
+            if time.monotonic() >= deadline or self.finished:
+                return []
+
+    # --- Requests ---------------------------------------------------------------------------------------------------
+
+    def _send_fetches(self) -> None:
+        """A fetch to each leader that owes no answer, for its partitions that are not finished."""
+        busy = {partition for offsets in self._in_flight.values() for partition in offsets}
+        wanted = [partition for partition in self.positions if partition not in busy and self._is_open(partition)]
+        deadline = self._client.deadline()
+        if any(self._client.leader(TopicPartition(self._topic, partition)) is None for partition in wanted):
+            [topic] = self._client.refresh([self._topic], deadline)
+            if topic.error_code:
+                self._failed(ResponseError(topic.error_code, f"topic {self._topic}"))
+        by_leader: dict[int, list[int]] = {}
+        for partition in wanted:
+            leader = self._client.leader(TopicPartition(self._topic, partition))
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(partition)
+            elif not by_leader and not self._in_flight:
+                self._failed(
+                    ResponseError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {TopicPartition(self._topic, partition)}")
+                )
+        for leader, partitions in by_leader.items():
+            try:
+                connection = self._client.node(leader, deadline)
+                if connection in self._in_flight:
+                    continue
+                offsets = {partition: self.positions[partition] for partition in sorted(partitions)}
+                version = connection.version_for(FetchRequest, _NAMES_UP_TO)
+                connection.send(self._request(offsets), version=version)
+            except (ConnectionFailed, RequestTimedOut) as error:
+                self._forget(partitions)
+                self._failed(error)
+                continue
+            self._in_flight[connection] = offsets
+
+    def _request(self, offsets: Mapping[int, int]) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=1,
+            max_bytes=self._max_bytes,
+            isolation_level=int(self._read_committed),
+            topics=[
+                FetchTopic(
+                    topic=self._topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition, fetch_offset=offset, partition_max_bytes=self._partition_bytes
+                        )
+                        for partition, offset in offsets.items()
+                    ],
+                )
+            ],
+        )
+
+    def _readable(self, timeout: float) -> list[Connection]:
+        if len(self._in_flight) == 1:
+            return list(self._in_flight)
+        with selectors.DefaultSelector() as selector:
+            for connection in self._in_flight:
+                selector.register(connection, selectors.EVENT_READ, connection)
+            return [key.data for key, _ in selector.select(timeout)]
+
+    def _receive(self, connection: Connection) -> list[Chunk | Skipped]:
+        offsets = self._in_flight.pop(connection)
+        patience = self._max_wait_ms / 1000 + self._client.timeout
+        try:
+            response: FetchResponse = connection.receive(time.monotonic() + patience)
+        except (ConnectionFailed, RequestTimedOut) as error:
+            self._forget(offsets)
+            self._failed(error)
+            return []
+        if response.error_code:
+            self._failed(ResponseError(response.error_code, connection.address))
+            return []
+        chunks: list[Chunk | Skipped] = []
+        fetched: list[_Fetched] = []
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.partition_index not in offsets:
+                    continue
+                if data.error_code:
+                    chunks += self._problem(data.partition_index, data.error_code)
+                    continue
+                self._failing_since = None
+                if data.records:
+                    fetched.append(self._take(data))
+        if fetched:
+            # The leader works on the next fetch while this one is cut into records.
+            self._send_fetches()
+        for entry in fetched:
+            chunks += self._chunks(entry)
+        return chunks
+
+    def _take(self, data: Any) -> _Fetched:
+        """Note the whole batches in a partition's answer, and go on after them."""
+        partition = data.partition_index
+        start, end = self.positions[partition], self._ends.get(partition)
+        batches: list[tuple[int, BatchHeader]] = []
+        for position, header in walk_headers(data.records):
+            if header.next_offset <= self.positions[partition]:
+                continue
+            if end is not None and header.base_offset >= end:
+                self.positions[partition] = end
+                break
+            batches.append((position, header))
+            self.positions[partition] = header.next_offset if end is None else min(header.next_offset, end)
+        aborted = data.aborted_transactions or ()
+        return _Fetched(
+            partition, data.records, batches, start, end, [(e.first_offset, e.producer_id) for e in aborted]
+        )
+
+    def _chunks(self, fetched: _Fetched) -> Iterator[Chunk]:
+        start, end = fetched.start, fetched.end
+        aborted = AbortedTransactions(fetched.aborted) if self._read_committed else None
+        for position, header in fetched.batches:
+            try:
+                shown = self._records(fetched.data, position, header, aborted)
+            except CorruptRecord as error:
+                where = TopicPartition(self._topic, fetched.partition)
+                raise ResponseError(ErrorCode.CORRUPT_MESSAGE, f"partition {where}", str(error)) from None
+            if start > header.base_offset or (end is not None and header.next_offset > end):
+                shown = [record for record in shown if record.offset >= start and (end is None or record.offset < end)]
+            if shown:
+                yield Chunk(fetched.partition, shown, header.timestamp_type)
+
+    def _records(
+        self, data: memoryview, position: int, header: BatchHeader, aborted: AbortedTransactions | None
+    ) -> list[Record]:
+        """The records of a batch that a reader is to see."""
+        if self._check_crcs:
+            check_crc(data, position, header)
+        if header.is_control:
+            if aborted is not None:
+                for record in iter_records(data, position):
+                    if parse_control_record(record) == ControlRecordType.ABORT:
+                        aborted.ended(header.producer_id)
+            return []
+        if aborted is not None and header.is_transactional and aborted.covers(header):
+            return []
+        return list(iter_records(data, position))
+
+    # --- Problems ---------------------------------------------------------------------------------------------------
+
+    def _problem(self, partition: int, code: int) -> list[Chunk | Skipped]:
+        where = TopicPartition(self._topic, partition)
+        error = ResponseError(code, f"partition {where}")
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            wanted = self.positions[partition]
+            start = list_offsets(self._client, {where: EARLIEST})[where]
+            if isinstance(start, ResponseError):
+                raise start
+            if start.offset <= wanted:
+                raise error
+            self.positions[partition] = start.offset
+            return [Skipped(partition, wanted, start.offset)]
+        if not error.retriable:
+            raise error
+        self._forget([partition])
+        self._failed(error)
+        return []
+
+    def _forget(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self._client.forget_leader(TopicPartition(self._topic, partition))
+
+    def _failed(self, error: ResponseError | ConnectionFailed | RequestTimedOut) -> None:
+        """Wait a moment, or raise the error when it has been going on for too long."""
+        if isinstance(error, ResponseError) and not error.retriable:
+            raise error
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        elif now - self._failing_since >= self._client.timeout:
+            raise error
+        self._client.back_off(0.1)
+
+
+class AbortedTransactions:
+    """The aborted transactions of a fetch (KIP-98): which batches of which producers are to be left out.
+
+    A producer's transaction is aborted from the first offset that the broker names until its abort marker comes.
+    """
+
+    def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
+        """``transactions``: (first offset, producer id)."""
+        self._coming = sorted(transactions, reverse=True)
+        self._open: set[int] = set()
+
+    def covers(self, header: BatchHeader) -> bool:
+        """Whether a transactional batch is part of one of them."""
+        while self._coming and self._coming[-1][0] <= header.last_offset:
+            self._open.add(self._coming.pop()[1])
+        return header.producer_id in self._open
+
+    def ended(self, producer_id: int) -> None:
+        """The producer's abort marker has come."""
+        self._open.discard(producer_id)
