@@ -8,7 +8,6 @@ subscriber has seen the image that holds them.
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,20 +18,20 @@ import trio
 from kbroker.config import BrokerConfig
 from kbroker.env import Env
 from kbroker.errors import ApiError, ErrorCode, FatalError
-from kbroker.raft_metadata.batches import MetadataBatch
+from kbroker.node.raft_runner import RaftRunner
 from kbroker.raft_metadata.controller import Controller, ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from kbroker.raft_metadata.controller.schema import ConfigSchema
+from kbroker.raft_metadata.election_state import QuorumStateFile
 from kbroker.raft_metadata.image import ControllerImage, Endpoint, MetadataDelta, MetadataImage
-from kbroker.raft_metadata.loader import ImageLoader
-from kbroker.raft_metadata.quorum_state import QuorumStateFile
-from kbroker.raft_metadata.raft import RaftCore, Ready
+from kbroker.raft_metadata.loader import ImageLoader, Published
+from kbroker.raft_metadata.raft import RaftConfig, RaftCore
 from kbroker.raft_metadata.replicated_log import PartitionStore, RecordStore, ReplicatedLog
 from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot, read_bootstrap
 from kbroker.raft_metadata.storage import METADATA_DIRECTORY, bootstrap_records
 from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
-from kbroker.types import ZERO_UUID, OffsetAndEpoch, Uuid, random_uuid
+from kbroker.types import OffsetAndEpoch, Uuid, random_uuid
 from kbroker.wire.records.metadata import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 T = TypeVar("T")
@@ -51,6 +50,17 @@ class _Pending(NamedTuple):
     delta: MetadataDelta
     image: MetadataImage
     timestamp_ms: int
+
+
+class _Waiter:
+    """Somebody who waits until all below ``offset`` is committed; ``failed``: this node does not lead any more."""
+
+    __slots__ = ("event", "failed", "offset")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.event = trio.Event()
+        self.failed = False
 
 
 class QuorumDescription(NamedTuple):
@@ -93,17 +103,18 @@ class RaftDriver:
         self._subscribers: list[Subscriber] = []
         self._log: ReplicatedLog | None = None
         self._core: RaftCore | None = None
+        self._runner: RaftRunner | None = None
         self._quorum_file = QuorumStateFile(env.disk, self.directory)
         self._snapshots = SnapshotStore(env.disk, self.directory)
         self._bootstrap: list[object] | None = None
         self._read_to = 0
         self._pending: deque[_Pending] = deque()
-        self._waiting: deque[tuple[int, trio.Event]] = deque()
-        self._appended = trio.Event()
+        self._waiting: deque[_Waiter] = deque()
         self._ready = trio.Event()
         self._failure: BaseException | None = None
         self._bytes_at_snapshot = 0
-        self._abort_transaction = False
+        self._leading = False
+        """Whether the controller decides: this node leads, and the image holds all that came before its epoch."""
         self._snapshot_wanted = trio.Event()
 
     # What others see
@@ -116,7 +127,7 @@ class RaftDriver:
     @property
     def is_leader(self) -> bool:
         """Whether this node is the active controller."""
-        return self._core is not None and self._core.is_leader
+        return self._leading
 
     @property
     def voters(self) -> VoterSet:
@@ -126,7 +137,7 @@ class RaftDriver:
     @property
     def kraft_version(self) -> int:
         """The finalized level of ``kraft.version``."""
-        return 0 if self._core is None else self._core.kraft_version
+        return 0 if self._log is None else self._log.kraft_version
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Have ``subscriber(delta, image)`` called with every further image, and now with all there is so far."""
@@ -167,7 +178,7 @@ class RaftDriver:
         records still waits until everything that it may have seen is committed.
         """
         log, core = self._log, self._core
-        if log is None or core is None or not core.is_leader or self._failure is not None:
+        if log is None or core is None or not self._leading or self._failure is not None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "This is not the active controller.")
         now_ms = self.env.wall_clock_ms()
         self.controller.next_offset = log.end_offset
@@ -175,15 +186,15 @@ class RaftDriver:
         if result.records:
             self._append(result.records, now_ms)
         if log.end_offset > core.high_watermark:
-            event = trio.Event()
-            self._waiting.append((log.end_offset, event))
-            await event.wait()
-            if self._failure is not None:
+            waiter = _Waiter(log.end_offset)
+            self._waiting.append(waiter)
+            await waiter.event.wait()
+            if waiter.failed:
                 raise ApiError(ErrorCode.NOT_CONTROLLER, "The controller failed before the change was committed.")
         return result.response
 
     def _append(self, records: Sequence[object], now_ms: int) -> None:
-        assert self._log is not None and self._core is not None
+        assert self._log is not None and self._core is not None and self._runner is not None
         before = self.controller.image
         version = before.features.metadata_version
         # Replayed before it is written: a record that cannot follow must not reach the log.
@@ -205,7 +216,7 @@ class RaftDriver:
         assert last == expected
         first_offset = last.offset - len(records) + 1
         self._pending.append(_Pending(first_offset, last, delta, self.controller.image, now_ms))
-        self._appended.set()
+        self._runner.on_appended()
 
     # Convenience for the node that starts
 
@@ -247,19 +258,13 @@ class RaftDriver:
     async def run(self, *, task_status: trio.TaskStatus[RaftDriver] = trio.TASK_STATUS_IGNORED) -> None:
         """Open, lead, and serve until cancelled; ``started`` when ready. :class:`FatalError` when it cannot go on."""
         try:
-            self._open()
-            assert self._core is not None
-            await self._act(self._core.start())
-            await self._flush()
-            if self._abort_transaction:
-                self._append([AbortTransactionRecord(reason="The writer is gone")], self.env.wall_clock_ms())
-                await self._flush()
-            if self._image.features.metadata_version == 0:
-                await self._write_bootstrap()
-            self._ready.set()
+            runner = self._open()
+            await runner.start()
+            while self._log is not None and self._leading and self._log.end_offset > runner.core.high_watermark:
+                await runner.flush()  # what the new controller begins with
             task_status.started(self)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._flush_loop)
+                nursery.start_soon(runner.run)
                 nursery.start_soon(self._snapshot_loop)
         except (FatalError, CorruptSnapshot, OSError) as error:
             failure = error if isinstance(error, FatalError) else FatalError(_describe(error))
@@ -267,16 +272,14 @@ class RaftDriver:
             raise failure from error
         finally:
             self._fail(trio.ClosedResourceError("the metadata quorum has stopped"))
-            if self._core is not None:
-                self._core.resign()
             if self._log is not None:
                 with trio.CancelScope(shield=True):
                     self._log.close()
 
-    def _open(self) -> None:
+    def _open(self) -> RaftRunner:
         now_ms = self.env.wall_clock_ms()
-        snapshots = self._snapshots.ids()
         if self._store is None:
+            snapshots = self._snapshots.ids()
             self._store = PartitionStore.open(
                 self.directory,
                 self.env.disk,
@@ -284,89 +287,79 @@ class RaftDriver:
                 now_ms=now_ms,
                 snapshot_offset=snapshots[-1].offset if snapshots else 0,
             )
-        self._log = log = ReplicatedLog(self._store)
-        start = 0
-        for snapshot_id in snapshots[-1:]:
-            content = self._snapshots.read(snapshot_id)
-            if content.kraft_version is not None:
-                self.loader.kraft_version = content.kraft_version
-            if content.voters is not None:
-                self.loader.voters = content.voters
-            if snapshot_id.offset > 0:
-                self.loader.load_snapshot(content.records, snapshot_id)
-                self.loader.last_timestamp = content.last_contained_log_timestamp
-                log.snapshot_epoch = snapshot_id.epoch
-            start = snapshot_id.offset
-        if log.start_offset > start:
-            raise FatalError(
-                f"{self.directory}: the log starts at offset {log.start_offset}, and no snapshot holds what was before"
-            )
-        if log.end_offset < start:
-            raise FatalError(
-                f"{self.directory}: the log ends at offset {log.end_offset}, before its snapshot's {start}"
-            )
-        # Voters count from the moment they are in the log, committed or not.
-        self._read_to = start
-        for batch in log.read(start, log.end_offset):
-            self._take(batch)
-        voters = self._voters()
+        try:
+            self._log = log = ReplicatedLog(self._store, self._snapshots, self._static_voters())
+        except FatalError as error:
+            raise FatalError(f"{self.directory}: {error}") from None
+        self._bootstrap = read_bootstrap(self.env.disk, self.log_dir)
+        latest = log.latest_snapshot_id
+        if latest is not None and latest.offset > 0:
+            self._load_snapshot(latest)
+        config = self.config
         self._core = RaftCore(
-            ReplicaKey(self.node_id, self.directory_id if self.loader.kraft_version >= 1 else ZERO_UUID),
-            voters,
+            ReplicaKey(self.node_id, self.directory_id),
             log,
             self.env.rng,
+            config=RaftConfig(
+                election_timeout_ms=config.controller_quorum_election_timeout_ms,
+                fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+                election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+                request_timeout_ms=config.controller_quorum_request_timeout_ms,
+                retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
+                fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
+                fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+                auto_join=config.controller_quorum_auto_join_enable,
+            ),
             election_state=self._quorum_file.read(),
-            kraft_version=self.loader.kraft_version,
-            voters_in_log=self.loader.voters == voters and (start > 0 or self.loader.voters_offset >= 0),
+            local_endpoints=self._own_endpoints(),
+            listener_name=self._controller_listener,
+            can_become_voter=config.is_controller,
         )
-        self._bootstrap = read_bootstrap(self.env.disk, self.log_dir)
+        self._runner = RaftRunner(self._core, log, self._quorum_file, self.env, self)
+        if not log.voters.last.is_only_voter(self._core.local):
+            ids = ", ".join(map(str, log.voters.last.ids))
+            raise FatalError(f"the quorum has the voters {ids or 'none'}, and only node {self.node_id} is supported yet")
+        return self._runner
 
-    def _voters(self) -> VoterSet:
-        voters = self.loader.voters
-        if voters is None:
-            return VoterSet.of(
-                VoterNode(
-                    ReplicaKey(voter.node_id),
-                    {self._controller_listener: VoterEndpoint(voter.host, voter.port)},
-                )
-                for voter in self.config.controller_quorum_voters
+    def _load_snapshot(self, snapshot_id: OffsetAndEpoch) -> Published:
+        assert self._log is not None
+        content = self._log.load_snapshot(snapshot_id)
+        published = self.loader.load_snapshot(content.records, snapshot_id)
+        self.loader.last_timestamp = content.last_contained_log_timestamp
+        self._read_to = snapshot_id.offset
+        return published
+
+    def _static_voters(self) -> VoterSet:
+        return VoterSet.of(
+            VoterNode(
+                ReplicaKey(voter.node_id),
+                {self._controller_listener: VoterEndpoint(voter.host, voter.port)},
             )
-        own = voters.voters.get(self.node_id)
-        endpoints = {
+            for voter in self.config.controller_quorum_voters
+        )
+
+    def _own_endpoints(self) -> dict[str, VoterEndpoint]:
+        return {
             listener.name: VoterEndpoint(listener.host, listener.port)
             for listener in self.config.advertised_controller_listeners
             if listener.port > 0
         }
-        if own is not None and endpoints and own.endpoints != endpoints and len(voters) == 1:
-            # The only voter has moved: its next epoch begins with where it is now (KIP-853 UpdateRaftVoter, to itself).
-            return voters.with_voter(VoterNode(own.key, endpoints))
-        return voters
 
     @property
     def _controller_listener(self) -> str:
         names = self.config.controller_listener_names
         return names[0] if names else "CONTROLLER"
 
-    def _take(self, batch: MetadataBatch) -> None:
-        self.loader.take(batch)
-        self._read_to = batch.last_offset + 1
+    def on_role_changed(self) -> None:
+        """The core leads or does not: a controller that lost its epoch forgets what was not committed."""
+        assert self._core is not None
+        if self._leading and not self._core.is_leader:
+            self._leading = False
+            self._pending.clear()
+            self._fail_waiting()
 
-    async def _act(self, ready: Ready) -> None:
-        """Persist, send, apply: in this order, whatever happens."""
-        core, log = self._core, self._log
-        assert core is not None and log is not None
-        if ready.election_state is not None:
-            await self.env.run_blocking(
-                self._quorum_file.write, ready.election_state, core.kraft_version, core.voters.ids
-            )
-        if ready.append:
-            now_ms = self.env.wall_clock_ms()
-            log.append_control(ready.append, core.epoch, timestamp_ms=now_ms)
-            self._appended.set()
-        if ready.high_watermark is not None:
-            self._apply(ready.high_watermark)
-
-    def _apply(self, high_watermark: int) -> None:
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Take in and publish what is committed."""
         assert self._log is not None and self._core is not None
         limit = min(high_watermark, self._pending[0].first_offset) if self._pending else high_watermark
         if self._read_to < limit:
@@ -376,8 +369,13 @@ class RaftDriver:
             self._read_to = pending.last.offset + 1
             self.loader.adopt(pending.image, pending.timestamp_ms)
             self._publish(pending.delta, pending.image)
-        while self._waiting and self._waiting[0][0] <= high_watermark:
-            self._waiting.popleft()[1].set()
+        while self._waiting and self._waiting[0].offset <= high_watermark:
+            self._waiting.popleft().event.set()
+        leader = self._core.leader
+        if leader is not None and not self._leading and self._read_to > leader.epoch_start_offset:
+            self._begin_leading()
+        if self._image.features.metadata_version and self._core.quorum.has_leader:
+            self._ready.set()
         if (
             self._log.bytes_seen - self._bytes_at_snapshot
             >= self.config.metadata_log_max_record_bytes_between_snapshots
@@ -385,56 +383,43 @@ class RaftDriver:
             self._snapshot_wanted.set()
 
     def _apply_from_log(self, high_watermark: int) -> None:
-        """What was in the log before this node led, and the control records that its epoch begins with."""
+        """What others wrote, and the control records that this node's epoch begins with."""
         assert self._log is not None and self._core is not None
+        if self._read_to < self._log.start_offset:
+            latest = self._log.latest_snapshot_id
+            assert latest is not None
+            self._publish(*self._load_snapshot(latest))
         epoch = self._core.epoch
         for batch in self._log.read(self._read_to, high_watermark):
-            self._take(batch)
+            self.loader.take(batch)
+            self._read_to = batch.last_offset + 1
             epoch = batch.epoch
-        if self._read_to - 1 <= self._image.offset:
-            return
-        published = self.loader.publish(OffsetAndEpoch(self._read_to - 1, epoch))
-        if published is None:
-            # Its writer died within a transaction, which nobody will end: as if it had aborted (KIP-868).
-            self.loader.abandon_transaction()
-            self._abort_transaction = True
+        if self._read_to - 1 > self._image.offset:
             published = self.loader.publish(OffsetAndEpoch(self._read_to - 1, epoch))
-            assert published is not None
-        self.controller.reset(published.image, self._log.end_offset)
-        self._publish(published.delta, published.image)
+            if published is not None:
+                self._publish(*published)
+
+    def _begin_leading(self) -> None:
+        """All that came before this node's epoch is in the image: from now on its controller decides."""
+        assert self._log is not None
+        aborts = self.loader.in_transaction
+        if aborts:
+            # Its writer died within it, and nobody will end it (KIP-868).
+            self.loader.abandon_transaction()
+        self.controller.reset(self.loader.image, self._log.end_offset)
+        self._leading = True
+        if aborts:
+            self._append([AbortTransactionRecord(reason="The writer is gone")], self.env.wall_clock_ms())
+        if self.controller.image.features.metadata_version == 0:
+            # The cluster's history begins with the records of ``bootstrap.checkpoint``.
+            records = self._bootstrap if self._bootstrap is not None else bootstrap_records()
+            whole = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
+            self._append(whole, self.env.wall_clock_ms())
 
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._image = image
         for subscriber in self._subscribers:
             subscriber(delta, image)
-
-    async def _flush(self) -> None:
-        assert self._log is not None and self._core is not None
-        self._appended = trio.Event()
-        end_offset = self._log.end_offset
-        try:
-            work = self._log.begin_flush()
-            if work is not None:
-                await self.env.run_blocking(work.run)
-                work.end()
-        except OSError as error:
-            # Never tried again: the kernel may have dropped the pages and report success the second time.
-            raise FatalError(f"cannot flush the metadata log in {self.directory}: {error.strerror or error}") from error
-        await self._act(self._core.on_flushed(end_offset))
-
-    async def _flush_loop(self) -> None:
-        while True:
-            await self._appended.wait()
-            if self._failure is not None:
-                raise self._failure
-            await self._flush()
-
-    async def _write_bootstrap(self) -> None:
-        """Begin the cluster's history: the records of ``bootstrap.checkpoint``, in one metadata transaction."""
-        records = self._bootstrap if self._bootstrap is not None else bootstrap_records()
-        whole = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
-        self._append(whole, self.env.wall_clock_ms())
-        await self._flush()
 
     async def _snapshot_loop(self) -> None:
         while True:
@@ -450,7 +435,8 @@ class RaftDriver:
         self._bytes_at_snapshot = self._log.bytes_seen
         if snapshot_id in self._snapshots.ids():
             return snapshot_id
-        core, now_ms = self._core, self.env.wall_clock_ms()
+        log, now_ms = self._log, self.env.wall_clock_ms()
+        kraft_version, voters = log.kraft_version, log.voters.at(image.offset)
 
         def write() -> None:
             data = encode_snapshot(
@@ -458,16 +444,14 @@ class RaftDriver:
                 epoch=image.epoch,
                 now_ms=now_ms,
                 last_contained_log_timestamp=timestamp,
-                kraft_version=core.kraft_version,
-                voters=core.voters,
+                kraft_version=kraft_version,
+                voters=voters,
                 metadata_version=image.features.metadata_version,
             )
             self._snapshots.write(snapshot_id, data)
 
         await self.env.run_blocking(write)
-        # The log goes before the older snapshots: whatever the moment of a crash, a snapshot meets the log's start.
-        self._log.delete_before(snapshot_id.offset, now_ms)
-        self._snapshots.delete_before(snapshot_id)
+        log.on_snapshot_written(snapshot_id, now_ms)
         logger.info("wrote metadata snapshot %s", self._snapshots.path(snapshot_id))
         return snapshot_id
 
@@ -475,13 +459,17 @@ class RaftDriver:
         if self._failure is None:
             self._failure = failure
         self._ready.set()
-        self._appended.set()
-        while self._waiting:
-            self._waiting.popleft()[1].set()
+        if self._runner is not None:
+            self._runner.failure = self._failure
+            self._runner.on_appended()
+        self._leading = False
+        self._fail_waiting()
 
-    def next_deadline(self) -> float:
-        """When the core wants to be called, in the clock of ``env.now``."""
-        return math.inf if self._core is None else self._core.next_deadline()
+    def _fail_waiting(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            waiter.failed = True
+            waiter.event.set()
 
     def finalized_features(self) -> tuple[dict[str, int], int]:
         """Finalized levels with ``kraft.version``, and the epoch that ApiVersions gives them (an image's offset)."""

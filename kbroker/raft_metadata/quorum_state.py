@@ -1,92 +1,364 @@
-"""The ``quorum-state`` file: what a node must remember of elections, so that it never votes twice in an epoch.
+"""The roles of a replica in the metadata quorum, and every change from one to another (KIP-595, KIP-853, KIP-996).
 
-The file is Kafka's JSON (``QuorumStateData`` version 0 for static quorums, 1 with directory ids).
+All that moves a replica between epochs and roles is in :class:`QuorumState`; what it then does is in ``raft``.
+Times are milliseconds of a monotonic clock.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import enum
+import math
+import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kbroker.errors import FatalError
-from kbroker.log.disk import Disk, write_atomically
-from kbroker.raft_metadata.voters import ReplicaKey
-from kbroker.types import ZERO_UUID, uuid_from_str, uuid_to_str
-
-FILE_NAME = "quorum-state"
+from kbroker.raft_metadata.election_state import ElectionState
+from kbroker.raft_metadata.raft_messages import NO_ENDPOINTS, NO_LEADER, SnapshotChunk
+from kbroker.raft_metadata.voters import Endpoints, ReplicaKey, VoterSet
+from kbroker.types import OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionState:
-    """An epoch, and what this node did in it. ``leader_id`` -1: unknown; ``voted`` None: for nobody (or for the
-    leader that then won, which no longer matters)."""
+class QuorumRole(enum.Enum):
+    """A node's part in the quorum, and what takes it to the next.
 
-    epoch: int = 0
-    leader_id: int = -1
-    voted: ReplicaKey | None = None
+    UNATTACHED: knows the epoch but nobody to fetch from. Hears of a leader: FOLLOWER; its election timeout: PROSPECTIVE.
+    FOLLOWER: fetches from the leader. Its fetch timeout: PROSPECTIVE; a higher epoch: UNATTACHED or FOLLOWER.
+    PROSPECTIVE: asks for pre-votes, in the old epoch (KIP-996). A majority: CANDIDATE; refused: UNATTACHED or FOLLOWER.
+    CANDIDATE: asks for votes in a new epoch. A majority: LEADER; its election timeout: PROSPECTIVE.
+    LEADER: appends. No majority that fetches from it, or told to: RESIGNED; a higher epoch: UNATTACHED or FOLLOWER.
+    RESIGNED: was leader, tells the others to elect (EndQuorumEpoch). A newer epoch: UNATTACHED or FOLLOWER.
+    """
 
-
-def encode_election_state(state: ElectionState, kraft_version: int, voters: list[int]) -> bytes:
-    """The file's content."""
-    voted_id = -1 if state.voted is None else state.voted.id
-    fields: dict[str, object]
-    if kraft_version >= 1:
-        directory = ZERO_UUID if state.voted is None else state.voted.directory_id
-        fields = {
-            "leaderId": state.leader_id,
-            "leaderEpoch": state.epoch,
-            "votedId": voted_id,
-            "votedDirectoryId": uuid_to_str(directory),
-            "data_version": 1,
-        }
-    else:
-        fields = {
-            "clusterId": "",
-            "leaderId": state.leader_id,
-            "leaderEpoch": state.epoch,
-            "votedId": voted_id,
-            "appliedOffset": 0,
-            "currentVoters": [{"voterId": voter} for voter in voters],
-            "data_version": 0,
-        }
-    return json.dumps(fields, separators=(",", ":")).encode("ascii")
+    UNATTACHED = "Unattached"
+    FOLLOWER = "Follower"
+    PROSPECTIVE = "Prospective"
+    CANDIDATE = "Candidate"
+    LEADER = "Leader"
+    RESIGNED = "Resigned"
 
 
-def decode_election_state(data: bytes) -> ElectionState:
-    """The content of a file; ``ValueError`` if it is not one."""
-    try:
-        fields = json.loads(data)
-        version = int(fields["data_version"])
-        if version not in (0, 1):
-            raise ValueError(f"data_version {version} is unknown")
-        voted_id = int(fields["votedId"])
-        voted = None
-        if voted_id >= 0:
-            directory = uuid_from_str(fields["votedDirectoryId"]) if version >= 1 else ZERO_UUID
-            voted = ReplicaKey(voted_id, directory)
-        return ElectionState(int(fields["leaderEpoch"]), int(fields["leaderId"]), voted)
-    except (KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+_UNATTACHED, _FOLLOWER, _PROSPECTIVE, _CANDIDATE, _LEADER, _RESIGNED = QuorumRole
 
 
-class QuorumStateFile:
-    """The file in the metadata log's directory."""
+class EpochChange(enum.Flag):
+    """What may become of the epoch in a change of role."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
-        self._disk = disk
-        self.path = os.path.join(directory, FILE_NAME)
+    SAME = enum.auto()
+    NEXT = enum.auto()
+    HIGHER = enum.auto()
+    ANY = SAME | NEXT | HIGHER
 
-    def read(self) -> ElectionState | None:
-        """The state, None before the first election; :class:`FatalError` if the file is damaged: a node that does
-        not know whether it voted must not vote."""
-        if not self._disk.exists(self.path):
-            return None
-        try:
-            return decode_election_state(self._disk.read_bytes(self.path))
-        except ValueError as error:
-            raise FatalError(f"{self.path} is damaged: {error}") from error
 
-    def write(self, state: ElectionState, kraft_version: int, voters: list[int]) -> None:
-        """Replace the file; on return it is on disk. Blocks."""
-        write_atomically(self._disk, self.path, encode_election_state(state, kraft_version, voters))
+_SAME, _NEXT, _HIGHER = EpochChange.SAME, EpochChange.NEXT, EpochChange.NEXT | EpochChange.HIGHER
+
+TRANSITIONS: Mapping[tuple[QuorumRole, QuorumRole], EpochChange] = {
+    # An unattached voter that votes stays what it is, with a new election timeout.
+    (_UNATTACHED, _UNATTACHED): _SAME | _HIGHER,
+    (_UNATTACHED, _FOLLOWER): _SAME | _HIGHER,
+    (_UNATTACHED, _PROSPECTIVE): _SAME,
+    (_FOLLOWER, _UNATTACHED): _HIGHER,
+    # In the same epoch a follower may learn more of its leader's addresses, never of another leader.
+    (_FOLLOWER, _FOLLOWER): _SAME | _HIGHER,
+    (_FOLLOWER, _PROSPECTIVE): _SAME,
+    (_PROSPECTIVE, _PROSPECTIVE): _SAME,
+    (_PROSPECTIVE, _UNATTACHED): _SAME | _HIGHER,
+    (_PROSPECTIVE, _FOLLOWER): _SAME | _HIGHER,
+    (_PROSPECTIVE, _CANDIDATE): _NEXT,
+    (_CANDIDATE, _UNATTACHED): _HIGHER,
+    (_CANDIDATE, _FOLLOWER): _SAME | _HIGHER,
+    (_CANDIDATE, _PROSPECTIVE): _SAME,
+    (_CANDIDATE, _LEADER): _SAME,
+    (_LEADER, _UNATTACHED): _HIGHER,
+    (_LEADER, _FOLLOWER): _HIGHER,
+    (_LEADER, _RESIGNED): _SAME,
+    (_RESIGNED, _UNATTACHED): _HIGHER,
+    (_RESIGNED, _FOLLOWER): _HIGHER,
+    # The only voter, started anew in the epoch that it led.
+    (_RESIGNED, _PROSPECTIVE): _SAME,
+}
+"""Which role may follow which, and in which epoch; everything else is a bug."""
+
+
+class Votes:
+    """The votes of one election. A voter's first answer counts; those that became voters since do not."""
+
+    __slots__ = ("granted", "rejected", "voters")
+
+    def __init__(self, voters: VoterSet, local_id: int) -> None:
+        self.voters = voters
+        self.granted = {local_id} if local_id in voters.voters else set()
+        self.rejected: set[int] = set()
+
+    def record(self, voter_id: int, granted: bool) -> None:
+        """Count an answer."""
+        if voter_id in self.voters.voters and voter_id not in self.granted and voter_id not in self.rejected:
+            (self.granted if granted else self.rejected).add(voter_id)
+
+    @property
+    def is_won(self) -> bool:
+        """Whether a majority is for it."""
+        return len(self.granted) >= self.voters.majority
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no majority can be for it any more."""
+        return len(self.voters) - len(self.rejected) < self.voters.majority
+
+    @property
+    def unanswered(self) -> list[int]:
+        """Who has not answered, in order."""
+        return [voter for voter in self.voters.ids if voter not in self.granted and voter not in self.rejected]
+
+
+@dataclass(slots=True)
+class SnapshotFetch:
+    """A snapshot that a follower is fetching, and how far it is."""
+
+    snapshot_id: OffsetAndEpoch
+    position: int = 0
+
+    def take(self, chunk: SnapshotChunk) -> None:
+        """Count the bytes of a chunk."""
+        self.position += len(chunk.data)
+
+
+class QuorumState:
+    """Epoch, role, leader and vote of one replica.
+
+    Invariants: ``epoch`` never goes back; within an epoch ``voted`` and ``leader_id`` never change once they are set
+    (a leader's own vote for itself is forgotten once it leads); only a voter becomes PROSPECTIVE, CANDIDATE or LEADER.
+    """
+
+    def __init__(
+        self,
+        local: ReplicaKey,
+        local_endpoints: Endpoints,
+        rng: random.Random,
+        *,
+        election_timeout_ms: int,
+        fetch_timeout_ms: int,
+    ) -> None:
+        self.local = local
+        self.local_endpoints = local_endpoints
+        self.role = QuorumRole.UNATTACHED
+        self.epoch = 0
+        self.leader_id = NO_LEADER
+        self.leader_endpoints: Endpoints = NO_ENDPOINTS
+        self.voted: ReplicaKey | None = None
+        self.deadline_ms = math.inf
+        """The election timeout; a follower's fetch timeout. Infinite for observers and leaders."""
+        self.votes: Votes | None = None
+        """Of a PROSPECTIVE or CANDIDATE."""
+        self.has_fetched = False
+        """Whether a FOLLOWER has had an answer from its leader, which proves that leader alive."""
+        self.fetching: SnapshotFetch | None = None
+        """What a FOLLOWER fetches before it goes on with the log."""
+        self.update_voter_ms = math.inf
+        """When a FOLLOWER is next to look whether the voter set knows it as it is (KIP-853)."""
+        self.has_updated_leader = False
+        """Whether a FOLLOWER has told its leader of itself; only asked for with static voters."""
+        self.resignation_unacknowledged: set[int] = set()
+        """Voters that a RESIGNED leader is still telling."""
+        self.successors: tuple[ReplicaKey, ...] = ()
+        self.is_voter = False
+        """Whether this replica votes; the owner sets it as the voter set changes."""
+        self._rng = rng
+        self._election_timeout_ms = election_timeout_ms
+        self._fetch_timeout_ms = fetch_timeout_ms
+
+    @property
+    def election(self) -> ElectionState:
+        """What must be on disk before anybody hears of it."""
+        return ElectionState(self.epoch, self.leader_id, None if self.role is QuorumRole.LEADER else self.voted)
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether the epoch's leader is known."""
+        return self.leader_id != NO_LEADER
+
+    def random_election_timeout_ms(self) -> int:
+        """Between one and two election timeouts."""
+        if self._election_timeout_ms == 0:
+            return 0
+        return self._election_timeout_ms + self._rng.randrange(self._election_timeout_ms)
+
+    # Start
+
+    def initialize(self, stored: ElectionState | None, log_epoch: int, voters: VoterSet, now_ms: int) -> None:
+        """Go on where the node stopped. ``log_epoch``: the epoch of the last record on disk."""
+        stored = stored or ElectionState()
+        self.is_voter = voters.is_voter(self.local)
+        self.epoch = stored.epoch
+        self.voted = stored.voted
+        self._reset_election_timeout(now_ms)
+        if stored.epoch < log_epoch:
+            # quorum-state was lost or is older than the log, which proves that the log's epoch was reached.
+            self.epoch, self.voted = log_epoch, None
+        elif stored.leader_id == self.local.id:
+            # Not UNATTACHED in this epoch, or the node might vote in it again; and not LEADER, or offsets whose
+            # records were not flushed before the stop would be given to other records of the same epoch.
+            self.role = QuorumRole.RESIGNED
+            self.leader_id, self.leader_endpoints = self.local.id, self.local_endpoints
+            self.resignation_unacknowledged = {voter for voter in voters.ids if voter != self.local.id}
+        elif stored.voted is not None and stored.voted.matches(self.local) and self.is_voter:
+            self.role = QuorumRole.CANDIDATE
+            self.votes = Votes(voters, self.local.id)
+        elif stored.leader_id >= 0:
+            self.leader_id = stored.leader_id
+            endpoints = voters.endpoints(stored.leader_id)
+            if endpoints:
+                self.leader_endpoints = endpoints
+                self._enter_follower(now_ms)
+
+    # Changes of role
+
+    def become_unattached(self, epoch: int, now_ms: int, *, leader_id: int = NO_LEADER) -> None:
+        """A higher epoch whose leader cannot be fetched from yet; or a PROSPECTIVE gives up, in its own epoch.
+
+        The election timeout goes on where one was running, so that a stream of candidates that cannot win does not
+        keep this node from standing.
+        """
+        running = self.deadline_ms
+        keeps = self.role in (QuorumRole.CANDIDATE, QuorumRole.UNATTACHED, QuorumRole.RESIGNED) or (
+            self.role is QuorumRole.PROSPECTIVE and self.votes is not None and not self.votes.is_lost
+        )
+        self._enter(QuorumRole.UNATTACHED, epoch)
+        self.leader_id, self.leader_endpoints = leader_id, NO_ENDPOINTS
+        if keeps and self.is_voter and math.isfinite(running):
+            self.deadline_ms = running
+        else:
+            self._reset_election_timeout(now_ms)
+
+    def become_follower(self, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int) -> None:
+        """``leader_id`` leads ``epoch``."""
+        if leader_id == self.local.id:
+            raise ValueError(f"node {leader_id} cannot follow itself")
+        if not endpoints:
+            raise ValueError(f"the address of leader {leader_id} is not known")
+        if epoch == self.epoch and self.leader_id not in (NO_LEADER, leader_id):
+            raise ValueError(f"epoch {epoch} has leader {self.leader_id}, not {leader_id}")
+        self._enter(QuorumRole.FOLLOWER, epoch)
+        self.leader_id, self.leader_endpoints = leader_id, endpoints
+        self._enter_follower(now_ms)
+
+    def _enter_follower(self, now_ms: int) -> None:
+        self.role = QuorumRole.FOLLOWER
+        self.has_fetched = False
+        self.has_updated_leader = False
+        self.fetching = None
+        self.update_voter_ms = now_ms + self._fetch_timeout_ms
+        self.reset_fetch_timeout(now_ms)
+
+    def become_prospective(self, voters: VoterSet, now_ms: int) -> None:
+        """Ask for pre-votes. What is known of leader and vote stays: the epoch is the same."""
+        self._only_as_voter(QuorumRole.PROSPECTIVE)
+        self._enter(QuorumRole.PROSPECTIVE, self.epoch)
+        self.votes = Votes(voters, self.local.id)
+        self._reset_election_timeout(now_ms)
+
+    def become_candidate(self, voters: VoterSet, now_ms: int) -> None:
+        """Stand in the next epoch, with this node's own vote."""
+        self._only_as_voter(QuorumRole.CANDIDATE)
+        self._enter(QuorumRole.CANDIDATE, self.epoch + 1)
+        self.leader_id, self.leader_endpoints = NO_LEADER, NO_ENDPOINTS
+        self.voted = self.local
+        self.votes = Votes(voters, self.local.id)
+        self._reset_election_timeout(now_ms)
+
+    def become_leader(self) -> set[int]:
+        """Lead the epoch; who voted for it."""
+        self._only_as_voter(QuorumRole.LEADER)
+        votes = self.votes
+        if votes is None or not votes.is_won:
+            raise ValueError("a candidate without a majority cannot lead")
+        self._enter(QuorumRole.LEADER, self.epoch)
+        self.leader_id, self.leader_endpoints = self.local.id, self.local_endpoints
+        self.deadline_ms = math.inf
+        return votes.granted
+
+    def become_resigned(self, voters: VoterSet, successors: tuple[ReplicaKey, ...], now_ms: int) -> None:
+        """Lead no longer; ``successors`` as EndQuorumEpoch will name them. Not on disk: a leader always starts so."""
+        self._enter(QuorumRole.RESIGNED, self.epoch)
+        self.successors = successors
+        self.resignation_unacknowledged = {voter for voter in voters.ids if voter != self.local.id}
+        self.deadline_ms = now_ms + self.random_election_timeout_ms()
+
+    def _enter(self, role: QuorumRole, epoch: int) -> None:
+        allowed = TRANSITIONS.get((self.role, role))
+        change = (
+            EpochChange.SAME
+            if epoch == self.epoch
+            else EpochChange.NEXT
+            if epoch == self.epoch + 1
+            else EpochChange.HIGHER
+            if epoch > self.epoch
+            else None
+        )
+        if allowed is None or change is None or change not in allowed:
+            raise ValueError(f"{self.role.value} in epoch {self.epoch} cannot become {role.value} in epoch {epoch}")
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.voted = None
+        self.role = role
+        self.votes = None
+        self.fetching = None
+        self.has_fetched = False
+        self.update_voter_ms = math.inf
+        self.successors = ()
+        self.resignation_unacknowledged = set()
+
+    def _only_as_voter(self, role: QuorumRole) -> None:
+        if not self.is_voter:
+            raise ValueError(f"node {self.local.id} is not a voter, so it cannot become {role.value}")
+
+    # Votes
+
+    def can_grant_vote(self, candidate: ReplicaKey, *, is_log_up_to_date: bool, pre_vote: bool) -> bool:
+        """Whether ``candidate``'s log and this node's role, vote and leader allow a vote in the present epoch."""
+        if self.role in (QuorumRole.UNATTACHED, QuorumRole.PROSPECTIVE):
+            if pre_vote:
+                return is_log_up_to_date
+            if self.voted is not None:
+                return self.voted.matches(candidate)
+            return not self.has_leader and is_log_up_to_date
+        if not pre_vote:
+            return False
+        if self.role is QuorumRole.FOLLOWER:
+            # A follower that its leader has answered knows that no election is needed.
+            return is_log_up_to_date and not self.has_fetched
+        return self.role in (QuorumRole.CANDIDATE, QuorumRole.RESIGNED) and is_log_up_to_date
+
+    def add_vote(self, candidate: ReplicaKey, now_ms: int) -> None:
+        """Vote. Whoever is voted for has as good a chance as this node, which therefore waits for longer."""
+        if self.role not in (QuorumRole.UNATTACHED, QuorumRole.PROSPECTIVE) or candidate.id == self.local.id:
+            raise ValueError(f"{self.role.value} cannot vote for node {candidate.id}")
+        if self.voted is not None:
+            return
+        self.voted = candidate
+        self._reset_election_timeout(now_ms)
+        if self.role is QuorumRole.PROSPECTIVE:
+            self.votes = Votes(self.votes.voters if self.votes is not None else VoterSet(), self.local.id)
+
+    # Timeouts
+
+    def reset_fetch_timeout(self, now_ms: int) -> None:
+        """The leader has shown that it lives."""
+        self.deadline_ms = now_ms + self._fetch_timeout_ms if self.is_voter else math.inf
+
+    def shorten_fetch_timeout(self, deadline_ms: float) -> None:
+        """There is evidence that the leader is gone: stand at ``deadline_ms``, unless that is due before."""
+        if self.is_voter:
+            self.deadline_ms = min(self.deadline_ms, deadline_ms)
+
+    def _reset_election_timeout(self, now_ms: int) -> None:
+        self.deadline_ms = now_ms + self.random_election_timeout_ms() if self.is_voter else math.inf
+
+    def on_voters_changed(self, is_voter: bool, now_ms: int) -> None:
+        """The voter set in the log is another: an observer that became a voter has timeouts from now on."""
+        if is_voter == self.is_voter:
+            return
+        self.is_voter = is_voter
+        if self.role is QuorumRole.FOLLOWER:
+            self.reset_fetch_timeout(now_ms)
+        elif self.role is QuorumRole.UNATTACHED:
+            self._reset_election_timeout(now_ms)

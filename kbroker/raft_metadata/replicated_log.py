@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import Disk
+from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.raft_metadata.batches import (
@@ -15,8 +17,12 @@ from kbroker.raft_metadata.batches import (
     encode_control_records,
     encode_records,
 )
+from kbroker.raft_metadata.snapshot import SnapshotContent
+from kbroker.raft_metadata.voters import VoterSet, VoterSetHistory
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
 from kbroker.wire.errors import WireError
+from kbroker.wire.record_batch import check_crc, walk_headers
+from kbroker.wire.records import control
 
 _READ_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 8 * 1024 * 1024
@@ -51,12 +57,20 @@ class RecordStore(Protocol):
         """Whole batches from the one that holds ``offset``; at least one if there is any."""
         ...
 
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
+        """Where the largest epoch not above ``epoch`` ends; (-1, -1) for an epoch above all, or an empty log."""
+        ...
+
     def begin_flush(self) -> FlushWork | None:
         """What makes all durable that is appended so far: None if it is. ``run`` may be called from another thread
         while appends go on, then ``end`` from the owner's."""
         ...
 
     def truncate_to(self, offset: int) -> None: ...
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything; a snapshot holds what was below ``offset``."""
+        ...
 
     def delete_before(self, offset: int, now_ms: int) -> None:
         """Forget what a snapshot holds."""
@@ -120,11 +134,17 @@ class PartitionStore:
     def read(self, offset: int, max_bytes: int) -> bytes:
         return bytes(self._log.read_bytes(offset, max_bytes, max_offset=self._log.log_end_offset))
 
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
+        return self._log.leader_epochs.end_offset_for(epoch, self._log.log_end_offset)
+
     def begin_flush(self) -> FlushWork | None:
         return self._log.begin_flush()
 
     def truncate_to(self, offset: int) -> None:
         self._log.truncate_to(offset)
+
+    def restart_at(self, offset: int) -> None:
+        self._log.truncate_fully_and_start_at(offset)
 
     def delete_before(self, offset: int, now_ms: int) -> None:
         log = self._log
@@ -139,83 +159,146 @@ class PartitionStore:
 
 
 class MemoryStore:
-    """A :class:`RecordStore` without a disk, for tests. ``crash`` forgets what is not flushed."""
+    """A :class:`RecordStore` without a disk, for tests and simulations. ``crash`` forgets what is not flushed."""
 
     def __init__(self) -> None:
-        self.batches: list[tuple[int, int, int, bytes]] = []
         self.log_start_offset = 0
-        self.flushed = 0
+        self.flushed_offset = 0
+        self._bases: list[int] = []
+        self._ends: list[int] = []
+        self._raw: list[bytes] = []
+        self._epochs = LeaderEpochs()
+        self._generation = 0
 
     @property
     def log_end_offset(self) -> int:
-        return self.batches[-1][1] + 1 if self.batches else self.log_start_offset
+        return self._ends[-1] if self._ends else self.log_start_offset
 
     @property
     def last_epoch(self) -> int:
-        return self.batches[-1][2] if self.batches else 0
+        return max(self._epochs.latest, 0)
 
     def append(self, data: bytearray) -> None:
         whole = bytes(data)
-        position = 0
-        for batch in decode_batches(whole):
-            if batch.base_offset != self.log_end_offset:
-                raise ValueError(f"batch at {batch.base_offset} appended at {self.log_end_offset}")
-            raw = whole[position : position + batch.size]
-            self.batches.append((batch.base_offset, batch.last_offset, batch.epoch, raw))
-            position += batch.size
+        for position, header in walk_headers(whole):
+            if header.base_offset != self.log_end_offset:
+                raise ValueError(f"batch at {header.base_offset} appended at {self.log_end_offset}")
+            self._epochs.maybe_assign(header.partition_leader_epoch, header.base_offset)
+            self._bases.append(header.base_offset)
+            self._ends.append(header.last_offset + 1)
+            self._raw.append(whole[position : position + header.size])
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        out = b""
-        for _, last, _, raw in self.batches:
-            if last < offset:
-                continue
-            if out and len(out) + len(raw) > max_bytes:
-                break
-            out += raw
-        return out
+        first = bisect_right(self._ends, offset)
+        size, last = 0, first
+        while last < len(self._raw) and (last == first or size + len(self._raw[last]) <= max_bytes):
+            size += len(self._raw[last])
+            last += 1
+        return b"".join(self._raw[first:last])
+
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
+        return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def begin_flush(self) -> FlushWork | None:
-        return _MemoryFlush(self, len(self.batches))
+        return _MemoryFlush(self, self.log_end_offset, self._generation)
+
+    def on_flushed(self, offset: int, generation: int) -> None:
+        """All below ``offset`` survives a crash, if nothing was cut since."""
+        if generation == self._generation:
+            self.flushed_offset = max(self.flushed_offset, offset)
 
     def crash(self) -> None:
         """Lose what was not flushed."""
-        del self.batches[self.flushed :]
+        self.truncate_to(self.flushed_offset)
 
     def truncate_to(self, offset: int) -> None:
-        self.batches = [batch for batch in self.batches if batch[1] < offset]
-        self.flushed = min(self.flushed, len(self.batches))
+        if offset >= self.log_end_offset:
+            return
+        kept = bisect_right(self._ends, offset)
+        del self._bases[kept:], self._ends[kept:], self._raw[kept:]
+        self._epochs.truncate_from_end(self.log_end_offset)
+        self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
+        self._generation += 1
+
+    def restart_at(self, offset: int) -> None:
+        self._bases.clear()
+        self._ends.clear()
+        self._raw.clear()
+        self._epochs.clear()
+        self.log_start_offset = self.flushed_offset = offset
+        self._generation += 1
 
     def delete_before(self, offset: int, now_ms: int) -> None:
-        kept = [batch for batch in self.batches if batch[1] >= offset]
-        self.flushed -= len(self.batches) - len(kept)
-        self.batches = kept
-        self.log_start_offset = max(self.log_start_offset, offset)
+        gone = bisect_right(self._ends, offset)
+        del self._bases[:gone], self._ends[:gone], self._raw[:gone]
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._epochs.truncate_from_start(offset)
 
     def close(self) -> None:
         """Nothing to give back."""
 
 
 class _MemoryFlush:
-    def __init__(self, store: MemoryStore, count: int) -> None:
+    def __init__(self, store: MemoryStore, offset: int, generation: int) -> None:
         self._store = store
-        self._count = count
+        self._offset = offset
+        self._generation = generation
 
     def run(self) -> None:
         """Memory is durable enough."""
 
     def end(self) -> None:
-        self._store.flushed = max(self._store.flushed, self._count)
+        self._store.on_flushed(self._offset, self._generation)
+
+
+class SnapshotFiles(Protocol):
+    """The part of a snapshot store that the metadata log needs."""
+
+    def ids(self) -> list[OffsetAndEpoch]:
+        """Which there are, oldest first."""
+        ...
+
+    def read(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent: ...
+
+    def read_range(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """Size of a snapshot and bytes of it; None if there is no such snapshot."""
+        ...
+
+    def write_chunk(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """Keep a part of a snapshot that is being fetched; position 0 begins anew."""
+        ...
+
+    def finish(self, snapshot_id: OffsetAndEpoch) -> None:
+        """All of it is there: make it durable under its name."""
+        ...
+
+    def write(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None: ...
+
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> list[OffsetAndEpoch]: ...
 
 
 class ReplicatedLog:
-    """The metadata log: records in, batches out."""
+    """The metadata log with its snapshots: records in, batches out, and the voters that it names.
 
-    def __init__(self, store: RecordStore) -> None:
+    Invariant: a snapshot lies at the log's start, unless the log starts at offset 0.
+    """
+
+    def __init__(
+        self, store: RecordStore, snapshots: SnapshotFiles | None = None, static_voters: VoterSet | None = None
+    ) -> None:
         self._store = store
-        self.snapshot_epoch = 0
-        """Epoch of the snapshot that the log follows on, for an empty log."""
+        self._snapshots = snapshots
+        self._ids: list[OffsetAndEpoch] = snapshots.ids() if snapshots is not None else []
         self.bytes_seen = 0
         """Bytes appended or read since this object was made: how much a snapshot would save."""
+        self.truncations = 0
+        """How often something was cut off: a flush that began before says nothing about what follows."""
+        self.voters = VoterSetHistory(static_voters)
+        self._kraft_versions: list[tuple[int, int]] = []
+        self._load()
+
+    # What it is
 
     @property
     def start_offset(self) -> int:
@@ -230,12 +313,84 @@ class ReplicatedLog:
     @property
     def last_epoch(self) -> int:
         """The epoch of the last record, or of the snapshot before it."""
-        return self._store.last_epoch or self.snapshot_epoch
+        return self._store.last_epoch or (self._ids[-1].epoch if self._ids else 0)
+
+    @property
+    def kraft_version(self) -> int:
+        """The level of ``kraft.version`` that the log names, committed or not."""
+        return self._kraft_versions[-1][1] if self._kraft_versions else 0
+
+    @property
+    def earliest_snapshot_id(self) -> OffsetAndEpoch | None:
+        """The oldest snapshot."""
+        return self._ids[0] if self._ids else None
+
+    @property
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None:
+        """The newest snapshot."""
+        return self._ids[-1] if self._ids else None
+
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
+        """Where the largest epoch not above ``epoch`` ends; the log's end for an epoch above all."""
+        end = self._store.end_offset_for(epoch)
+        return end if end.offset >= 0 else OffsetAndEpoch(self.end_offset, self.last_epoch)
+
+    # Opening
+
+    def _load(self) -> None:
+        """Bring log and snapshots in line, and find the voters. :class:`FatalError` if something is missing."""
+        latest = self.latest_snapshot_id
+        if latest is not None and latest.offset > 0:
+            diverges = self.end_offset > latest.offset and self._store.last_epoch < latest.epoch
+            if diverges or self.end_offset < latest.offset:
+                # The node stopped between the last byte of a fetched snapshot and the cut.
+                self._store.restart_at(latest.offset)
+        snapshot_offset = latest.offset if latest is not None else 0
+        if self.start_offset > snapshot_offset:
+            raise FatalError(
+                f"the metadata log starts at offset {self.start_offset}, and no snapshot holds what was before"
+            )
+        self._load_control_state()
+
+    def _load_control_state(self) -> None:
+        self.voters.clear()
+        self._kraft_versions.clear()
+        latest = self.latest_snapshot_id
+        start = self.start_offset
+        if latest is not None and self._snapshots is not None:
+            content = self._snapshots.read(latest)
+            start = latest.offset
+            if content.kraft_version is not None:
+                self._kraft_versions.append((latest.offset - 1, content.kraft_version))
+            if content.voters is not None:
+                self.voters.add(latest.offset - 1, content.voters)
+        while start < self.end_offset:
+            data = self._store.read(start, _READ_BYTES)
+            if not data:
+                break
+            start = self._note_control(data, start)
+
+    def _note_control(self, data: bytes, start: int) -> int:
+        """Remember the voters that batches name; the offset after the last batch."""
+        for position, header in walk_headers(data):
+            if header.last_offset < start:
+                continue
+            if header.is_control:
+                for batch in decode_batches(data[position : position + header.size]):
+                    for offset, record in enumerate(batch.records, batch.base_offset):
+                        if isinstance(record, control.KRaftVersionRecord):
+                            self._kraft_versions.append((offset, record.kraft_version))
+                        elif isinstance(record, control.VotersRecord):
+                            self.voters.add(offset, VoterSet.from_record(record))
+            start = header.last_offset + 1
+        return start
+
+    # Writing
 
     def append_records(
         self, records: Sequence[Any], epoch: int, *, timestamp_ms: int, metadata_version: int
     ) -> OffsetAndEpoch:
-        """Append one batch and say where its last record is. Not durable before ``flush``.
+        """Append one batch and say where its last record is. Not durable before a flush.
 
         ``ValueError`` if the batch is too big for the log.
         """
@@ -259,7 +414,53 @@ class ReplicatedLog:
         data = encode_control_records(records, base_offset=base_offset, epoch=epoch, timestamp_ms=timestamp_ms)
         self._store.append(bytearray(data))
         self.bytes_seen += len(data)
+        self._note_control(data, base_offset)
         return OffsetAndEpoch(base_offset + len(records) - 1, epoch)
+
+    def append_fetched(self, data: bytes, epoch: int) -> str | None:
+        """Append what the leader of ``epoch`` sent, up to the first batch that is damaged, of a later epoch, or does
+        not continue the log; what is wrong with that one, None if nothing is. A cut last batch is no fault."""
+        end, last_epoch, fault = self.end_offset, self.last_epoch, None
+        taken = 0
+        try:
+            for position, header in walk_headers(data):
+                check_crc(data, position, header)
+                if header.base_offset != end:
+                    fault = f"a batch at offset {header.base_offset} where {end} is next"
+                elif not last_epoch <= header.partition_leader_epoch <= epoch:
+                    fault = f"a batch of epoch {header.partition_leader_epoch} between {last_epoch} and {epoch}"
+                if fault is not None:
+                    break
+                end, last_epoch = header.last_offset + 1, header.partition_leader_epoch
+                taken = position + header.size
+        except WireError as error:
+            fault = str(error)
+        if taken:
+            kept = data[:taken]
+            start = self.end_offset
+            self._store.append(bytearray(kept))
+            self.bytes_seen += taken
+            self._note_control(kept, start)
+        return fault
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log: what is there from ``offset`` on is not the leader's."""
+        self._store.truncate_to(offset)
+        self.truncations += 1
+        end = self.end_offset
+        self.voters.truncate_to(end)
+        while self._kraft_versions and self._kraft_versions[-1][0] >= end:
+            self._kraft_versions.pop()
+
+    def begin_flush(self) -> FlushWork | None:
+        """The work that makes durable what is appended so far."""
+        return self._store.begin_flush()
+
+    # Reading
+
+    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds ``offset``; at least one if there is any."""
+        return self._store.read(offset, max_bytes)
 
     def read(self, start: int, end: int) -> Iterator[MetadataBatch]:
         """The batches from offset ``start`` to ``end`` (excluded); :class:`FatalError` if one cannot be decoded."""
@@ -274,19 +475,55 @@ class ReplicatedLog:
                         continue
                     if batch.base_offset >= end:
                         return
-                    self.bytes_seen += batch.size
                     yield batch
                     offset = batch.last_offset + 1
             except WireError as error:
                 raise FatalError(f"the metadata log is damaged at or after offset {offset}: {error}") from error
 
-    def begin_flush(self) -> FlushWork | None:
-        """The work that makes durable what is appended so far."""
-        return self._store.begin_flush()
+    # Snapshots
 
-    def delete_before(self, offset: int, now_ms: int) -> None:
-        """Drop what a snapshot holds."""
-        self._store.delete_before(offset, now_ms)
+    def load_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
+        """What a snapshot says."""
+        assert self._snapshots is not None
+        return self._snapshots.read(snapshot_id)
+
+    def read_snapshot(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """A snapshot's size and some of its bytes; None if there is no such snapshot."""
+        if self._snapshots is None or snapshot_id not in self._ids:
+            return None
+        return self._snapshots.read_range(snapshot_id, position, max_bytes)
+
+    def write_snapshot_chunk(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """Keep a part of a snapshot that is being fetched."""
+        assert self._snapshots is not None
+        self._snapshots.write_chunk(snapshot_id, position, data)
+
+    def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        """A snapshot was fetched whole: it takes the place of the log. :class:`CorruptSnapshot` if it is damaged."""
+        assert self._snapshots is not None
+        self._snapshots.finish(snapshot_id)
+        self._ids = self._snapshots.ids()
+        # The snapshot is durable under its name before the log goes: whatever the moment of a crash, one is there.
+        self._store.restart_at(snapshot_id.offset)
+        self.truncations += 1
+        self._forget_snapshots_before(snapshot_id)
+        self._load_control_state()
+
+    def on_snapshot_written(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
+        """The owner has written a snapshot of all below ``snapshot_id.offset``: forget what it stands for."""
+        assert self._snapshots is not None
+        self._ids = self._snapshots.ids()
+        if snapshot_id not in self._ids or snapshot_id.offset < self.start_offset:
+            return  # a fetched one has overtaken it
+        # The log goes before the older snapshots: whatever the moment of a crash, a snapshot meets the log's start.
+        self._store.delete_before(snapshot_id.offset, now_ms)
+        self._forget_snapshots_before(snapshot_id)
+        self.voters.forget_before(snapshot_id.offset)
+
+    def _forget_snapshots_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        assert self._snapshots is not None
+        self._snapshots.delete_before(snapshot_id)
+        self._ids = self._snapshots.ids()
 
     def close(self) -> None:
         """Give the files back."""

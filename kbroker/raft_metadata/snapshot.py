@@ -19,6 +19,8 @@ from kbroker.wire.records import control
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 _FILE_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
+PART_SUFFIX = ".part"
+"""Ends the name of a snapshot that is being fetched."""
 _RECORDS_PER_BATCH = 1000
 
 
@@ -149,6 +151,41 @@ class SnapshotStore:
     def write(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         """Put a snapshot in place; on return it is on disk. Blocks."""
         write_atomically(self._disk, self.path(snapshot_id), data)
+
+    def read_range(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """A snapshot's size and up to ``max_bytes`` of it; None if there is no such file."""
+        try:
+            file = self._disk.open(self.path(snapshot_id))
+        except FileNotFoundError:
+            return None
+        try:
+            return file.size(), file.pread(max_bytes, position)
+        finally:
+            file.close()
+
+    def write_chunk(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """Keep a part of a snapshot that is being fetched, in a file beside; position 0 begins it anew."""
+        path = self.path(snapshot_id) + PART_SUFFIX
+        if position == 0:
+            self._disk.remove(path)
+        file = self._disk.open(path, create=True)
+        try:
+            file.write_at(position, [data])
+        finally:
+            file.close()
+
+    def finish(self, snapshot_id: OffsetAndEpoch) -> None:
+        """All parts are there: check the whole and put it in place durably. :class:`CorruptSnapshot` if it is bad."""
+        path = self.path(snapshot_id)
+        part = path + PART_SUFFIX
+        data = self._disk.read_bytes(part)
+        try:
+            decode_snapshot(data)
+        except WireError as error:
+            self._disk.remove(part)
+            raise CorruptSnapshot(f"the snapshot fetched into {path} is damaged: {error}") from error
+        write_atomically(self._disk, path, data)
+        self._disk.remove(part)
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> list[OffsetAndEpoch]:
         """Remove the snapshots older than ``snapshot_id``; which they were."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,6 +25,10 @@ class ReplicaKey(NamedTuple):
         """Whether the disk is known."""
         return self.directory_id != ZERO_UUID
 
+    def matches(self, other: ReplicaKey) -> bool:
+        """Whether ``other`` is this replica; a disk that is not known here matches any."""
+        return self.id == other.id and (not self.has_directory or self.directory_id == other.directory_id)
+
 
 class VoterEndpoint(NamedTuple):
     """Where a voter's controller listener is."""
@@ -32,12 +37,16 @@ class VoterEndpoint(NamedTuple):
     port: int
 
 
+Endpoints = Mapping[str, VoterEndpoint]
+"""A node's controller listeners by name; empty where they are not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class VoterNode:
-    """One voter. ``endpoints`` by listener name."""
+    """One voter."""
 
     key: ReplicaKey
-    endpoints: Mapping[str, VoterEndpoint] = field(default_factory=dict)
+    endpoints: Endpoints = field(default_factory=dict)
     min_kraft_version: int = 0
     max_kraft_version: int = 1
 
@@ -77,11 +86,7 @@ class VoterSet:
     def is_voter(self, key: ReplicaKey) -> bool:
         """Whether this replica votes. A disk that one side does not know matches any."""
         voter = self.voters.get(key.id)
-        if voter is None:
-            return False
-        if not voter.key.has_directory:
-            return True
-        return voter.key.directory_id == key.directory_id
+        return voter is not None and voter.key.matches(key)
 
     def is_only_voter(self, key: ReplicaKey) -> bool:
         """Whether this replica needs nobody's vote but its own."""
@@ -94,6 +99,11 @@ class VoterSet:
     def without(self, voter_id: int) -> VoterSet:
         """The set without that voter."""
         return VoterSet.of(voter for voter in self if voter.id != voter_id)
+
+    def endpoints(self, voter_id: int) -> Endpoints:
+        """A voter's listeners; empty for a node that is none."""
+        voter = self.voters.get(voter_id)
+        return {} if voter is None else voter.endpoints
 
     def to_record(self) -> control.VotersRecord:
         """The control record that announces the set."""
@@ -128,3 +138,59 @@ class VoterSet:
             )
             for voter in record.voters
         )
+
+
+class VoterSetHistory:
+    """The voter sets that the log holds, committed or not, by the offset of their record.
+
+    The latest one counts, from the moment it is in the log (KIP-853). ``static`` is what counts where the log has none
+    (``controller.quorum.voters``).
+    """
+
+    SNAPSHOT_OFFSET = -1
+    """Offset of a set that comes from a freshly formatted node's snapshot 0-0."""
+
+    def __init__(self, static: VoterSet | None = None) -> None:
+        self.static = static if static is not None else VoterSet()
+        self._offsets: list[int] = []
+        self._sets: list[VoterSet] = []
+        self.last = self.static
+        """The set that counts now."""
+
+    @property
+    def last_offset(self) -> int | None:
+        """Where the set that counts is written; None for the static one."""
+        return self._offsets[-1] if self._offsets else None
+
+    def add(self, offset: int, voters: VoterSet) -> None:
+        """Note the set in a record at ``offset``, which is later than all others."""
+        if self._offsets and offset <= self._offsets[-1]:
+            raise ValueError(f"voters at offset {offset} come after those at {self._offsets[-1]}")
+        self._offsets.append(offset)
+        self._sets.append(voters)
+        self.last = voters
+
+    def at(self, offset: int) -> VoterSet:
+        """The set that counts for a snapshot of all below ``offset + 1``."""
+        index = bisect_right(self._offsets, offset)
+        return self._sets[index - 1] if index else self.static
+
+    def truncate_to(self, end_offset: int) -> None:
+        """The log now ends at ``end_offset``."""
+        while self._offsets and self._offsets[-1] >= end_offset:
+            self._offsets.pop()
+            self._sets.pop()
+        self.last = self._sets[-1] if self._sets else self.static
+
+    def forget_before(self, start_offset: int) -> None:
+        """The log now starts at ``start_offset``: keep the set that counted there, and all later ones."""
+        index = bisect_right(self._offsets, start_offset)
+        if index > 1:
+            del self._offsets[: index - 1]
+            del self._sets[: index - 1]
+
+    def clear(self) -> None:
+        """The log is gone, a snapshot takes its place."""
+        self._offsets.clear()
+        self._sets.clear()
+        self.last = self.static

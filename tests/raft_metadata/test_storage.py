@@ -14,7 +14,7 @@ from kbroker.log.disk import OsDisk
 from kbroker.raft_metadata.batches import decode_batches, encode_records, record_version
 from kbroker.raft_metadata.image import EMPTY_IMAGE
 from kbroker.raft_metadata.loader import ImageLoader
-from kbroker.raft_metadata.quorum_state import (
+from kbroker.raft_metadata.election_state import (
     ElectionState,
     QuorumStateFile,
     decode_election_state,

@@ -1,0 +1,255 @@
+"""Acts on what the Raft core says: persists, sends, applies, and calls it when time has passed.
+
+The core is called from one task at a time, and not again before all of its last :class:`Ready` is done. Flushes of
+what the leader appends run beside that: while ``fdatasync`` is in a thread, further records are appended, and the next
+flush takes them all (group commit).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import trio
+
+from kbroker.env import Env
+from kbroker.errors import FatalError
+from kbroker.raft_metadata.election_state import QuorumStateFile
+from kbroker.raft_metadata.raft import RaftCore, Ready
+from kbroker.raft_metadata.raft_messages import (
+    InboundRequest,
+    OutboundRequest,
+    RaftRequest,
+    RaftResponse,
+    Reply,
+    SnapshotChunk,
+)
+from kbroker.raft_metadata.replicated_log import ReplicatedLog
+from kbroker.raft_metadata.snapshot import CorruptSnapshot
+
+logger = logging.getLogger(__name__)
+
+Send = Callable[[OutboundRequest], Awaitable[Reply]]
+"""Sends a request to another replica and waits for what becomes of it; never raises but for cancellation."""
+
+
+class RaftOwner(Protocol):
+    """Who follows the core: applies what is committed."""
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """All below is committed. Must not wait."""
+        ...
+
+    def on_role_changed(self) -> None:
+        """Role, epoch or leader are other than before. Must not wait."""
+        ...
+
+
+class _Slot:
+    """The place of a response that the core will give."""
+
+    __slots__ = ("event", "response")
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+        self.response: RaftResponse | None = None
+
+
+class RaftRunner:
+    """The core with its clock, its log and its peers. ``run`` it in a nursery after ``start``."""
+
+    def __init__(
+        self,
+        core: RaftCore,
+        log: ReplicatedLog,
+        quorum_file: QuorumStateFile,
+        env: Env,
+        owner: RaftOwner,
+        send: Send | None = None,
+    ) -> None:
+        self.core = core
+        self.log = log
+        self._quorum_file = quorum_file
+        self._env = env
+        self._owner = owner
+        self._send = send
+        self._lock = trio.Lock()
+        self._disk_lock = trio.Lock()
+        """Held while the log is cut or flushed: what is flushed must not change under it."""
+        self._appended = trio.Event()
+        self._timer = trio.Event()
+        self._timer_at = math.inf
+        self._nursery: trio.Nursery | None = None
+        self._unsent: list[OutboundRequest] = []
+        self._slots: dict[int, _Slot] = {}
+        self._next_token = 0
+        self.failure: BaseException | None = None
+
+    # Calling the core
+
+    def now_ms(self) -> int:
+        """The core's clock."""
+        return int(self._env.now() * 1000)
+
+    async def start(self) -> None:
+        """Let the core begin, and make durable what it appends at once."""
+        await self.step(self.core.start)
+        if self.core.is_leader:
+            await self.flush()
+
+    async def step(self, call: Callable[[int], Ready]) -> None:
+        """Call the core and act on its answer. :class:`FatalError` if the disk fails."""
+        async with self._lock:
+            ready: Ready | None = call(self.now_ms())
+            while ready is not None:
+                ready = await self._act(ready)
+        if self.core.next_deadline() < self._timer_at:
+            self._timer.set()
+
+    async def _act(self, ready: Ready) -> Ready | None:
+        """Persist, send, apply: in this order, whatever happens. Gives back what the core says next."""
+        core, log = self.core, self.log
+        if ready.append:
+            # Before anything waits: nobody else's records may come between.
+            election = ready.election_state
+            if election is not None:
+                await self._write_election_state(ready)
+                ready.election_state = None
+            log.append_control(ready.append, core.epoch, timestamp_ms=self._env.wall_clock_ms())
+            self._appended.set()
+        if ready.election_state is not None:
+            await self._write_election_state(ready)
+        if ready.truncate_to is not None:
+            async with self._disk_lock:
+                log.truncate_to(ready.truncate_to)
+            logger.info("cut the metadata log at offset %d, where leader %d's is another", log.end_offset, core.leader_id)
+        if ready.snapshot is not None:
+            await self._take_snapshot(ready.snapshot)
+        if ready.records:
+            fault = log.append_fetched(ready.records, core.epoch)
+            if fault is not None:
+                logger.warning("refused records from leader %d for the metadata log: %s", core.leader_id, fault)
+        if ready.flush:
+            await self._flush_now()
+        for request in ready.send:
+            self._start_sending(request)
+        for response in ready.respond:
+            slot = self._slots.pop(response.token, None)
+            if slot is not None:
+                slot.response = response.response
+                slot.event.set()
+        if ready.role_changed:
+            self._owner.on_role_changed()
+        if ready.high_watermark is not None:
+            self._owner.on_high_watermark(ready.high_watermark)
+        if ready.flush:
+            return core.on_flushed(log.end_offset, self.now_ms())
+        if ready.append:
+            return core.on_appended(self.now_ms())
+        return None
+
+    async def _write_election_state(self, ready: Ready) -> None:
+        assert ready.election_state is not None
+        try:
+            await self._env.run_blocking(
+                self._quorum_file.write, ready.election_state, self.log.kraft_version, self.core.voters.ids
+            )
+        except OSError as error:
+            raise FatalError(f"cannot write {self._quorum_file.path}: {error.strerror or error}") from error
+
+    async def _take_snapshot(self, chunk: SnapshotChunk) -> None:
+        log = self.log
+        await self._env.run_blocking(log.write_snapshot_chunk, chunk.snapshot_id, chunk.position, chunk.data)
+        if not chunk.is_last:
+            return
+        try:
+            async with self._disk_lock:
+                log.install_snapshot(chunk.snapshot_id)
+            logger.info("the metadata log goes on from snapshot %s of leader %d", chunk.snapshot_id, self.core.leader_id)
+        except CorruptSnapshot as error:
+            logger.warning("%s", error)
+
+    # The disk
+
+    def on_appended(self) -> None:
+        """The owner has appended to the leader's log."""
+        self._appended.set()
+
+    async def _flush_now(self) -> None:
+        try:
+            async with self._disk_lock:
+                work = self.log.begin_flush()
+                if work is not None:
+                    await self._env.run_blocking(work.run)
+                    work.end()
+        except OSError as error:
+            # Never tried again: the kernel may have dropped the pages and report success the second time.
+            raise FatalError(f"cannot flush the metadata log: {error.strerror or error}") from error
+
+    async def flush(self) -> None:
+        """Make durable what is appended, and tell the core."""
+        self._appended = trio.Event()
+        end_offset, truncations = self.log.end_offset, self.log.truncations
+        await self._flush_now()
+        if self.log.truncations == truncations:
+            await self.step(lambda now_ms: self.core.on_flushed(end_offset, now_ms))
+
+    # Tasks
+
+    async def run(self) -> None:
+        """Flush, keep time, talk to the others: until cancelled. Raises what went wrong."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            unsent, self._unsent = self._unsent, []
+            for request in unsent:
+                self._start_sending(request)
+            nursery.start_soon(self._flush_loop)
+            nursery.start_soon(self._keep_time)
+
+    async def _flush_loop(self) -> None:
+        while True:
+            await self._appended.wait()
+            if self.failure is not None:
+                raise self.failure
+            if len(self.core.voters) > 1 and self.core.is_leader:
+                await self.step(self.core.on_appended)
+            await self.flush()
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._timer = trio.Event()
+            self._timer_at = deadline = self.core.next_deadline()
+            # Half a millisecond more, or rounding would make it a moment too early.
+            with trio.move_on_at((deadline + 0.5) / 1000):
+                await self._timer.wait()
+            if self.now_ms() >= deadline:
+                await self.step(self.core.tick)
+
+    # The others
+
+    def _start_sending(self, request: OutboundRequest) -> None:
+        if self._nursery is None:
+            self._unsent.append(request)
+        else:
+            self._nursery.start_soon(self._exchange, request)
+
+    async def _exchange(self, request: OutboundRequest) -> None:
+        if self._send is None:
+            return
+        reply = await self._send(request)
+        await self.step(lambda now_ms: self.core.receive(reply, now_ms))
+
+    async def ask(self, request: RaftRequest) -> RaftResponse:
+        """Another replica's request: the core's response, perhaps after a while."""
+        self._next_token += 1
+        token = self._next_token
+        slot = self._slots[token] = _Slot()
+        try:
+            await self.step(lambda now_ms: self.core.receive(InboundRequest(token, request), now_ms))
+            await slot.event.wait()
+        finally:
+            self._slots.pop(token, None)
+        assert slot.response is not None
+        return slot.response

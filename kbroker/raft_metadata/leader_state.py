@@ -1,0 +1,230 @@
+"""What the leader of the metadata quorum knows of the other replicas, and how it commits (KIP-595).
+
+Times are milliseconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kbroker.raft_metadata.raft_messages import PendingFetch
+from kbroker.raft_metadata.voters import ReplicaKey, VoterSet
+
+CHECK_QUORUM_FACTOR = 1.5
+"""A leader without a majority that fetches resigns after this many fetch timeouts, when the others have long given
+it up."""
+
+OBSERVER_SESSION_MS = 300_000
+"""How long an observer that does not fetch is remembered."""
+
+CAUGHT_UP_MS = 3_600_000
+"""An observer that was caught up and has fetched within this time may become a voter."""
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """One replica as the leader sees it.
+
+    ``end_offset`` is where it fetches from, which it does only when all below is on its disk; -1 if it has not
+    fetched in this epoch. It may go back if the replica has lost its disk.
+    """
+
+    key: ReplicaKey
+    end_offset: int = -1
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+    _leader_end_at_last_fetch: int = -1
+
+    def on_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """It has fetched from ``offset``. It is caught up if it reached what was the end at its fetch before."""
+        if offset >= leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif 0 < self._leader_end_at_last_fetch <= offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self._leader_end_at_last_fetch = leader_end_offset
+        self.last_fetch_ms = max(self.last_fetch_ms, now_ms)
+        self.end_offset = offset
+
+
+@dataclass(slots=True)
+class PendingVoterChange:
+    """A change of the voter set that somebody waits for; there is at most one.
+
+    ``offset``: of its VotersRecord, -1 before it is written (the new voter is being asked what it can do).
+    """
+
+    token: int
+    is_addition: bool
+    deadline_ms: int
+    offset: int = -1
+    ack_when_committed: bool = True
+    answered: bool = False
+    correlation_id: int = -1
+    """Of the request that asks the new voter."""
+
+
+class LeaderState:
+    """The leader's part of one epoch.
+
+    Invariants: ``high_watermark`` never goes back, and is -1 until a record of this epoch is on a majority, because
+    older records may yet be replaced by another leader's (Raft, section 5.4.2); the leader counts for a majority
+    only with what is on its own disk, and only while it is a voter.
+    """
+
+    def __init__(
+        self,
+        local: ReplicaKey,
+        epoch: int,
+        epoch_start_offset: int,
+        voters: VoterSet,
+        *,
+        fetch_timeout_ms: int,
+        now_ms: int,
+    ) -> None:
+        self.epoch = epoch
+        self.epoch_start_offset = epoch_start_offset
+        self.high_watermark = -1
+        self.voters: dict[int, ReplicaProgress] = {voter.id: ReplicaProgress(voter.key) for voter in voters}
+        self.observers: dict[ReplicaKey, ReplicaProgress] = {}
+        self.pending_fetches: list[PendingFetch] = []
+        self.voter_change: PendingVoterChange | None = None
+        self.volatile_voters = voters
+        """With static voters: what they have said of themselves (KIP-853's upgrade needs it)."""
+        self.resign_requested = False
+        self._local = local
+        self._local_progress = self.voters.get(local.id) or ReplicaProgress(local)
+        self._fetched: set[int] = set()
+        self._check_quorum_ms = int(fetch_timeout_ms * CHECK_QUORUM_FACTOR)
+        self._check_quorum_at = now_ms + self._check_quorum_ms
+        self.begin_interval_ms = fetch_timeout_ms // 2
+        self.begin_at_ms = now_ms
+        """When BeginQuorumEpoch is next due."""
+
+    # Membership
+
+    def update_voters(self, voters: VoterSet, now_ms: int) -> None:
+        """The voter set in the log is another. Progress stays with the replica, whichever side it is on."""
+        before = self.voters
+        self.voters = {}
+        for voter in voters:
+            progress = before.get(voter.id)
+            if progress is not None and progress.key.matches(voter.key):
+                del before[voter.id]
+            else:
+                progress = self.observers.pop(voter.key, None) or ReplicaProgress(voter.key)
+            progress.key = voter.key
+            self.voters[voter.id] = progress
+            if voter.id == self._local.id:
+                progress.end_offset = max(progress.end_offset, self._local_progress.end_offset)
+                self._local_progress = progress
+        for progress in before.values():
+            self.observers.setdefault(progress.key, progress)
+        self._fetched &= self.voters.keys()
+        self.begin_at_ms = min(self.begin_at_ms, now_ms)
+
+    def progress(self, key: ReplicaKey) -> ReplicaProgress | None:
+        """What is known of a replica."""
+        voter = self.voters.get(key.id)
+        if voter is not None and voter.key.matches(key):
+            return voter
+        return self.observers.get(key)
+
+    def is_caught_up(self, key: ReplicaKey, now_ms: int) -> bool:
+        """Whether an observer may become a voter without holding the high watermark up for long."""
+        progress = self.observers.get(key)
+        return (
+            progress is not None
+            and progress.last_caught_up_ms >= 0
+            and progress.last_fetch_ms > now_ms - CAUGHT_UP_MS
+        )
+
+    def live_observers(self, now_ms: int) -> list[ReplicaProgress]:
+        """Observers that have fetched lately; the others are forgotten."""
+        for key, progress in list(self.observers.items()):
+            if now_ms - progress.last_fetch_ms >= OBSERVER_SESSION_MS and key != self._local:
+                del self.observers[key]
+        return [self.observers[key] for key in sorted(self.observers)]
+
+    # Progress
+
+    def on_local_flush(self, end_offset: int) -> bool:
+        """All below is on the leader's disk; whether that moved the high watermark."""
+        self._local_progress.end_offset = max(self._local_progress.end_offset, end_offset)
+        return self.maybe_advance_high_watermark()
+
+    def on_fetch(self, key: ReplicaKey, offset: int, leader_end_offset: int, now_ms: int) -> bool:
+        """A replica holds all below ``offset``; whether that moved the high watermark."""
+        if key.id < 0:
+            return False
+        progress = self.progress(key)
+        if progress is None:
+            progress = self.observers.setdefault(key, ReplicaProgress(key))
+        progress.on_fetch(offset, leader_end_offset, now_ms)
+        self.on_contact(key, now_ms)
+        return self.maybe_advance_high_watermark()
+
+    def maybe_advance_high_watermark(self) -> bool:
+        """Commit what a majority of the voters has, once that includes a record of this epoch."""
+        if not self.voters:
+            return False
+        ends = sorted((progress.end_offset for progress in self.voters.values()), reverse=True)
+        on_majority = ends[len(ends) // 2]
+        # It may be below the present one: a new voter lags behind, or one has lost its disk.
+        if on_majority <= self.epoch_start_offset or on_majority <= self.high_watermark:
+            return False
+        self.high_watermark = on_majority
+        return True
+
+    def successors(self) -> tuple[ReplicaKey, ...]:
+        """The other voters, the most complete first."""
+        others = [progress for progress in self.voters.values() if not progress.key.matches(self._local)]
+        others.sort(key=lambda progress: (-progress.end_offset, progress.key))
+        return tuple(progress.key for progress in others)
+
+    # Check quorum
+
+    def on_contact(self, key: ReplicaKey, now_ms: int) -> None:
+        """A replica has fetched, log or snapshot. Once a majority has, the leader may lead for another while."""
+        voter = self.voters.get(key.id)
+        if voter is None or not voter.key.matches(key):
+            return
+        self._fetched.add(key.id)
+        needed = len(self.voters) // 2 + 1 - (1 if self._local.id in self.voters else 0)
+        if len(self._fetched) >= needed:
+            self._fetched.clear()
+            self._check_quorum_at = now_ms + self._check_quorum_ms
+
+    @property
+    def check_quorum_at(self) -> float:
+        """When the leader resigns if no majority fetches before; never if it needs nobody."""
+        if not self.voters.keys() - {self._local.id}:
+            return math.inf
+        return self._check_quorum_at
+
+    def silent_voters(self, now_ms: int) -> list[int]:
+        """Voters to whom the leader has to make itself known."""
+        return [
+            voter_id
+            for voter_id, progress in self.voters.items()
+            if voter_id != self._local.id
+            and (progress.last_fetch_ms < 0 or now_ms - progress.last_fetch_ms >= self.begin_interval_ms)
+        ]
+
+    # Fetches that wait
+
+    def take_completed_fetches(self, log_end_offset: int, *, everything: bool, now_ms: int) -> list[PendingFetch]:
+        """Those that have something to get, and those whose time is out."""
+        if not self.pending_fetches:
+            return []
+        done: list[PendingFetch] = []
+        waiting: list[PendingFetch] = []
+        for pending in self.pending_fetches:
+            due = everything or pending.request.offset < log_end_offset or pending.deadline_ms <= now_ms
+            (done if due else waiting).append(pending)
+        self.pending_fetches = waiting
+        return done
+
+    def next_fetch_deadline(self) -> float:
+        """When the first of the waiting fetches runs out of time."""
+        return min((pending.deadline_ms for pending in self.pending_fetches), default=math.inf)
