@@ -99,9 +99,12 @@ def check_consumer_group_bounds(broker: Mapping[str, Any]) -> None:
     """Judge the broker's own ``group.consumer.*`` against one another (Kafka's ``GroupCoordinatorConfig``)."""
     for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
         value = GROUP_CONFIG_SYNONYMS[name]
-        for lesser, greater in ((low, high), (low, value), (value, high)):
-            if broker[lesser] > broker[greater]:
-                raise InvalidConfig(f"{greater} must be greater than or equal to {lesser}")
+        if broker[high] < broker[low]:
+            raise InvalidConfig(f"{high} must be greater than or equal to {low}")
+        if broker[value] < broker[low]:
+            raise InvalidConfig(f"{value} must be greater than or equal to {low}")
+        if broker[value] > broker[high]:
+            raise InvalidConfig(f"{value} must be less than or equal to {high}")
     heartbeat, session = GROUP_CONFIG_SYNONYMS[_HEARTBEAT_INTERVAL], GROUP_CONFIG_SYNONYMS[_SESSION_TIMEOUT]
     if broker[heartbeat] >= broker[session]:
         raise InvalidConfig(f"{heartbeat} must be less than {session}")

@@ -5,11 +5,10 @@ Served: 0 to 2. 1: upgrade type and validate only; 2: all or none, told by the t
 
 from __future__ import annotations
 
-from kbroker.errors import ApiError, ErrorCode
+from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import duplicates
 from kbroker.handlers.registration import BOTH, Versions, handler
-from kbroker.raft_metadata.controller.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
+from kbroker.raft_metadata.controller.features import KRAFT_VERSION, FeatureUpdate
 from kbroker.wire.messages.update_features import (
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
@@ -21,34 +20,25 @@ VERSIONS = Versions(0, 2)
 
 @handler(UpdateFeaturesRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
 async def handle(request: UpdateFeaturesRequest, ctx: RequestContext) -> UpdateFeaturesResponse:
-    """Update all of the features or none."""
+    """Update all of the features or none. Of two updates of one feature the later counts."""
+    updates = {
+        # In version 0 `allow_downgrade` stands for the type; Kafka has not looked at it since 3.3.
+        update.feature: FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)
+        for update in request.feature_updates
+    }
+    kraft_version = ctx.services.metadata.finalized_features()[0].get(KRAFT_VERSION, 0)
     try:
-        updates = _updates(request, ctx.api_version)
         await ctx.services.metadata.submit(
-            lambda controller, now_ms: controller.features.update(updates, validate_only=request.validate_only)
+            lambda controller, now_ms: controller.features.update(
+                list(updates.values()), kraft_version=kraft_version, validate_only=request.validate_only
+            )
         )
     except ApiError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     return UpdateFeaturesResponse(
         error_message=None,
         results=[
-            UpdatableFeatureResult(feature=update.feature, error_message=None)
-            for update in (request.feature_updates if ctx.api_version < 2 else ())
+            UpdatableFeatureResult(feature=name, error_message="NONE")
+            for name in (updates if ctx.api_version < 2 else ())
         ],
     )
-
-
-def _updates(request: UpdateFeaturesRequest, version: int) -> list[FeatureUpdate]:
-    twice = duplicates(update.feature for update in request.feature_updates)
-    if twice:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Feature {twice[0]} is updated more than once.")
-    updates = []
-    for update in request.feature_updates:
-        if version == 0:
-            upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
-        else:
-            upgrade_type = update.upgrade_type
-            if upgrade_type not in (1, 2, 3):
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown upgrade type {upgrade_type}.")
-        updates.append(FeatureUpdate(update.feature, update.max_version_level, upgrade_type))
-    return updates

@@ -29,10 +29,10 @@ from kbroker.raft_metadata.loader import ImageLoader, Published
 from kbroker.raft_metadata.raft import RaftConfig, RaftCore
 from kbroker.raft_metadata.replicated_log import PartitionStore, RecordStore, ReplicatedLog
 from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot, read_bootstrap
-from kbroker.raft_metadata.storage import METADATA_DIRECTORY, bootstrap_records
+from kbroker.raft_metadata.storage import METADATA_DIRECTORY, activation_records, bootstrap_records
 from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.types import OffsetAndEpoch, Uuid, random_uuid
-from kbroker.wire.records.metadata import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+from kbroker.wire.records.metadata import AbortTransactionRecord
 
 T = TypeVar("T")
 
@@ -413,7 +413,7 @@ class RaftDriver:
         if self.controller.image.features.metadata_version == 0:
             # The cluster's history begins with the records of ``bootstrap.checkpoint``.
             records = self._bootstrap if self._bootstrap is not None else bootstrap_records()
-            whole = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
+            whole = activation_records(records, self.schema.static_min_insync_replicas)
             self._append(whole, self.env.wall_clock_ms())
 
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -24,6 +24,7 @@ NO_LEADER = -1
 _NO_LEADER_CHANGE = -2
 
 METADATA_VERSION = "metadata.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 
 class ConfigResource(NamedTuple):
@@ -199,6 +200,11 @@ class FeaturesImage:
     def metadata_version(self) -> int:
         """The level of ``metadata.version``; 0 before the bootstrap records."""
         return self.levels.get(METADATA_VERSION, 0)
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Whether the controller keeps eligible leader replicas (KIP-966)."""
+        return self.levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]

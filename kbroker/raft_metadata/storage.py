@@ -9,17 +9,21 @@ from typing import Any
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import Disk, write_atomically
+from kbroker.raft_metadata.controller.configs import min_insync_replicas_record
 from kbroker.raft_metadata.controller.features import (
-    DEFAULT_FEATURE_LEVELS,
     KRAFT_VERSION,
+    LATEST_METADATA_VERSION,
+    METADATA_TRANSACTIONS,
     METADATA_VERSION_NAMES,
     SUPPORTED_FEATURES,
+    default_feature_levels,
+    unmet_dependency,
 )
-from kbroker.raft_metadata.image import METADATA_VERSION
+from kbroker.raft_metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION
 from kbroker.raft_metadata.snapshot import BOOTSTRAP_FILE, encode_snapshot, snapshot_file_name
 from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.types import METADATA_TOPIC, OffsetAndEpoch, Uuid, random_uuid, uuid_to_str
-from kbroker.wire.records.metadata import FeatureLevelRecord
+from kbroker.wire.records.metadata import BeginTransactionRecord, EndTransactionRecord, FeatureLevelRecord
 
 META_PROPERTIES = "meta.properties"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
@@ -28,9 +32,11 @@ METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 def bootstrap_records(levels: Mapping[str, int] | None = None) -> list[Any]:
     """The records that a fresh cluster's log begins with: ``metadata.version`` first, level 0 left out.
 
-    ``levels`` overrides the defaults. :class:`FatalError` for a feature or level that is not supported.
+    ``levels`` overrides the defaults, which are those of its ``metadata.version``. :class:`FatalError` for a feature
+    or level that is not supported.
     """
-    chosen = {**DEFAULT_FEATURE_LEVELS, **(levels or {})}
+    given = levels or {}
+    chosen = {**default_feature_levels(given.get(METADATA_VERSION, LATEST_METADATA_VERSION)), **given}
     chosen.pop(KRAFT_VERSION, None)
     for name, level in chosen.items():
         supported = SUPPORTED_FEATURES.get(name)
@@ -39,8 +45,26 @@ def bootstrap_records(levels: Mapping[str, int] | None = None) -> list[Any]:
             raise FatalError(f"unsupported feature {name}: supported features are {known}")
         if not supported.min <= level <= supported.max:
             raise FatalError(f"{name} must be between {supported.min} and {supported.max}, not {level}")
+        unmet = unmet_dependency(name, level, chosen)
+        if unmet is not None:
+            raise FatalError(unmet)
     names = [METADATA_VERSION, *sorted(name for name in chosen if name != METADATA_VERSION)]
     return [FeatureLevelRecord(name=name, feature_level=chosen[name]) for name in names if chosen[name]]
+
+
+def activation_records(bootstrap: Sequence[Any], min_insync_replicas: int) -> list[Any]:
+    """The first records of a cluster's log: those of ``bootstrap.checkpoint``, and what the features among them need.
+
+    ``min_insync_replicas``: that of the node's configuration, which becomes the default of all brokers when eligible
+    leader replicas are on (Kafka's ``ActivationRecordsGenerator``).
+    """
+    levels = {record.name: record.feature_level for record in bootstrap if isinstance(record, FeatureLevelRecord)}
+    records = list(bootstrap)
+    if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0):
+        records.append(min_insync_replicas_record(min_insync_replicas))
+    if levels.get(METADATA_VERSION, 0) >= METADATA_TRANSACTIONS:
+        records = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
+    return records
 
 
 def metadata_version_level(text: str) -> int:

@@ -132,7 +132,7 @@ def test_bad_group_configs(tmp_path: Path, name: str, value: str, code: E, text:
     async def talk(plane: Plane) -> None:
         response = (await plane.ask(change("g", (name, value)))).responses[0]
         assert response.error_code == code and text in response.error_message
-        assert not plane.driver.image.configs.by_resource
+        assert (GROUP, "g") not in plane.driver.image.configs.by_resource
 
     converse(tmp_path, talk)
 

@@ -13,6 +13,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller import Controller, ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.configs import APPEND, ConfigChange
+from kbroker.raft_metadata.controller.features import SUPPORTED_FEATURES
 from kbroker.raft_metadata.controller.placement import UsableBroker, place_replicas
 from kbroker.raft_metadata.controller.schema import ConfigSchema
 from kbroker.raft_metadata.controller.topics import CreatedTopic, NewTopic
@@ -21,7 +22,7 @@ from kbroker.raft_metadata.storage import bootstrap_records
 from kbroker.types import OffsetAndEpoch, TopicPartition, Uuid
 from tests.handlers.metadata_plane import properties
 
-FEATURES = {"metadata.version": (7, 30), "kraft.version": (0, 1)}
+FEATURES = {name: (levels.min, levels.max) for name, levels in SUPPORTED_FEATURES.items()}
 
 
 class Harness:

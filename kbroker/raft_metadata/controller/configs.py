@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.topic_names import validate_topic_name
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
-from kbroker.wire.records.metadata import ConfigRecord
+from kbroker.wire.records.metadata import ClearElrRecord, ConfigRecord
 
 if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
@@ -21,6 +21,8 @@ SUBTRACT = 3
 _OPERATION_NAMES = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 MAX_CONFIG_VALUE_LENGTH = 2**15 - 1
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 class ConfigChange(NamedTuple):
@@ -53,7 +55,7 @@ class ConfigControl:
                 errors[resource] = None
             except ApiError as error:
                 errors[resource] = error
-        return ControllerResult(errors, [] if validate_only else list(records))
+        return self._result(errors, records, validate_only=validate_only)
 
     def incremental_records(
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, new_resource: bool = False
@@ -91,7 +93,33 @@ class ConfigControl:
                 continue
             records += own
             errors[resource] = None
-        return ControllerResult(errors, [] if validate_only else list(records))
+        return self._result(errors, records, validate_only=validate_only)
+
+    def _result(
+        self, errors: ConfigErrors, changes: Sequence[ConfigRecord], *, validate_only: bool
+    ) -> ControllerResult[ConfigErrors]:
+        """``min.insync.replicas`` says which replicas are eligible leaders: with another value they are found anew."""
+        records: list[Any] = [] if validate_only else list(changes)
+        if self._controller.image.features.elr_enabled:
+            records += [
+                ClearElrRecord(topic_name=change.resource_name if change.resource_type == ResourceType.TOPIC else "")
+                for change in tuple(records)
+                if change.name == MIN_INSYNC_REPLICAS
+            ]
+        return ControllerResult(errors, records)
+
+    def records_for_elr(self) -> list[ConfigRecord]:
+        """What makes it safe to enable eligible leader replicas: one ``min.insync.replicas`` for all brokers, in the
+        metadata (Kafka's ``maybeGenerateElrSafetyRecords``)."""
+        configs = self._controller.image.configs
+        records = []
+        if MIN_INSYNC_REPLICAS not in configs.for_broker(None):
+            records.append(min_insync_replicas_record(self._controller.schema.static_min_insync_replicas))
+        return records + [
+            _record(resource, MIN_INSYNC_REPLICAS, None)
+            for resource, own in configs.by_resource.items()
+            if resource.type == ResourceType.BROKER and resource.name and MIN_INSYNC_REPLICAS in own
+        ]
 
     def _new_value(self, resource: ConfigResource, change: ConfigChange, old: str | None) -> str | None:
         if change.operation == SET:
@@ -144,6 +172,8 @@ class ConfigControl:
             self._controller.schema.validate_broker(
                 self._controller.image.configs, after, per_broker=bool(resource.name)
             )
+            if self._controller.image.features.elr_enabled:
+                _check_elr(resource, records)
         elif resource.type == ResourceType.GROUP:
             if not resource.name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -165,6 +195,24 @@ class ConfigControl:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
         if broker_id not in self._controller.image.brokers and broker_id != self._controller.node_id:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "No broker with id " + name + " found.")
+
+
+def min_insync_replicas_record(value: int) -> ConfigRecord:
+    """The default of all brokers, which eligible leader replicas need in the metadata."""
+    return _record(ConfigResource(ResourceType.BROKER, ""), MIN_INSYNC_REPLICAS, str(value))
+
+
+def _check_elr(resource: ConfigResource, records: Sequence[ConfigRecord]) -> None:
+    """All brokers must have one ``min.insync.replicas`` while the controller finds eligible leaders by it."""
+    for record in records:
+        if record.name == MIN_INSYNC_REPLICAS and resource.name:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
+            )
+        if record.name == MIN_INSYNC_REPLICAS and record.value is None:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
+            )
 
 
 def _record(resource: ConfigResource, name: str, value: str | None) -> ConfigRecord:

@@ -10,6 +10,7 @@ from kbroker.raft_metadata.controller.brokers import BrokerControl
 from kbroker.raft_metadata.controller.configs import ConfigControl
 from kbroker.raft_metadata.controller.features import FeatureControl
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdControl
+from kbroker.raft_metadata.controller.reassignments import ReassignmentControl
 from kbroker.raft_metadata.controller.schema import ConfigSchema
 from kbroker.raft_metadata.controller.topics import TopicControl
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
@@ -35,6 +36,7 @@ class Controller:
         self.configs = ConfigControl(self)
         self.brokers = BrokerControl(self)
         self.features = FeatureControl(self)
+        self.reassignments = ReassignmentControl(self)
         self.producer_ids = ProducerIdControl(self)
 
     def reset(self, image: MetadataImage, next_offset: int) -> None:

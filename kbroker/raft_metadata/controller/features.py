@@ -1,20 +1,26 @@
-"""Feature levels: what the whole cluster has agreed to speak (KIP-584, KIP-1022)."""
+"""Feature levels: what the whole cluster has agreed to speak (KIP-584, KIP-1022).
+
+A feature is supported when, and only when, its code is here: transaction.version, share.version and streams.version
+come with theirs. kraft.version is finalized in the metadata log's control records, not by the controller.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.image import METADATA_VERSION
+from kbroker.raft_metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION
 from kbroker.wire.records.metadata import FeatureLevelRecord
 
 if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
 
 KRAFT_VERSION = "kraft.version"
+GROUP_VERSION = "group.version"
+"""1: consumer groups of KIP-848."""
 
 
 class FeatureRange(NamedTuple):
@@ -59,18 +65,48 @@ METADATA_VERSION_NAMES: Mapping[int, str] = MappingProxyType(
     }
 )
 
+METADATA_CHANGES = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
+"""Levels of ``metadata.version`` that brought records or fields: below one of them they would be lost."""
+
+METADATA_TRANSACTIONS = 14
+"""The level of ``metadata.version`` from which several batches of records can be one change (KIP-868)."""
+
 SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
     {
+        ELIGIBLE_LEADER_REPLICAS_VERSION: FeatureRange(0, 1),
+        GROUP_VERSION: FeatureRange(0, 1),
         KRAFT_VERSION: FeatureRange(0, 1),
         METADATA_VERSION: FeatureRange(MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
     }
 )
-"""What this software can do, as nodes register it and ApiVersions tells it. A feature is here when, and only when, its
-code is: transaction.version, group.version, share.version, streams.version and eligible.leader.replicas.version
-come with theirs."""
+"""What this software can do, as nodes register it and ApiVersions tells it."""
 
-DEFAULT_FEATURE_LEVELS: Mapping[str, int] = MappingProxyType({METADATA_VERSION: LATEST_METADATA_VERSION})
-"""What a fresh cluster finalizes in its bootstrap records. kraft.version is finalized in the log's control records."""
+_DEFAULT_SINCE: Mapping[tuple[str, int], int] = MappingProxyType(
+    {(GROUP_VERSION, 1): 22, (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): 26}
+)
+"""The level of ``metadata.version`` from which a fresh cluster has this level of a feature."""
+
+_DEPENDENCIES: Mapping[tuple[str, int], Mapping[str, int]] = MappingProxyType(
+    {(ELIGIBLE_LEADER_REPLICAS_VERSION, 1): {METADATA_VERSION: 23}}
+)
+"""The least levels of other features that a level needs."""
+
+
+def default_feature_levels(metadata_version: int = LATEST_METADATA_VERSION) -> dict[str, int]:
+    """What a fresh cluster at this ``metadata.version`` finalizes; features of level 0 are left out."""
+    levels = {METADATA_VERSION: metadata_version}
+    for (name, level), since in _DEFAULT_SINCE.items():
+        if metadata_version >= since:
+            levels[name] = max(level, levels.get(name, 0))
+    return levels
+
+
+def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> str | None:
+    """Why a feature cannot have this level among these ``levels`` of the others; None if it can."""
+    for other, least in _DEPENDENCIES.get((name, level), {}).items():
+        if levels.get(other, 0) < least:
+            return f"{name} could not be set to {level} because it depends on {other} level {least}"
+    return None
 
 
 UPGRADE = 1
@@ -87,51 +123,97 @@ class FeatureUpdate(NamedTuple):
 
 
 class FeatureControl:
-    """Decides on levels."""
+    """Decides on levels (Kafka's ``FeatureControlManager``)."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
-    def update(self, updates: list[FeatureUpdate], *, validate_only: bool = False) -> ControllerResult[None]:
-        """Set levels, all or none. ``ApiError``: INVALID_UPDATE_VERSION, INVALID_REQUEST, FEATURE_UPDATE_FAILED."""
-        records: list[FeatureLevelRecord] = []
-        levels = self._controller.image.features.levels
+    def update(
+        self, updates: Sequence[FeatureUpdate], *, kraft_version: int = 1, validate_only: bool = False
+    ) -> ControllerResult[None]:
+        """Set levels, all or none; ``ApiError`` INVALID_UPDATE_VERSION. Names must differ.
+
+        ``kraft_version`` is what the quorum works at.
+        """
+        current = {**self._controller.image.features.levels, KRAFT_VERSION: kraft_version}
+        proposed = current | {update.name: update.level for update in updates}
+        records: list[Any] = []
         for update in updates:
-            current = levels.get(update.name, 0)
-            supported = SUPPORTED_FEATURES.get(update.name)
-            problem = self._problem(update, current, supported)
+            problem = self._problem(update, current.get(update.name, 0), proposed)
             if problem is not None:
                 raise ApiError(
                     ErrorCode.INVALID_UPDATE_VERSION,
-                    "The update failed for all features since the following feature had an error: "
-                    f"Invalid update version {update.level} for feature {update.name}. {problem}",
+                    f"The update failed for all features since the following feature had an error: {problem}",
                 )
-            if update.level != current:
+            if update.level != current.get(update.name, 0):
                 records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
-        return ControllerResult(None, [] if validate_only else list(records))
+        if proposed.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) and ELIGIBLE_LEADER_REPLICAS_VERSION not in current:
+            records = [*self._controller.configs.records_for_elr(), *records]
+        return ControllerResult(None, [] if validate_only else records)
 
-    def _problem(self, update: FeatureUpdate, current: int, supported: FeatureRange | None) -> str | None:
+    def _problem(self, update: FeatureUpdate, current: int, proposed: Mapping[str, int]) -> str | None:
+        name, level = update.name, update.level
+        reason = self._general_problem(update, current)
+        if reason is None and name == METADATA_VERSION:
+            return _metadata_downgrade_problem(current, level, unsafe=update.upgrade_type == UNSAFE_DOWNGRADE)
+        if reason is None and name == KRAFT_VERSION and level != current:
+            if level < current:
+                reason = "Can't downgrade the version of this feature."
+            else:
+                reason = "A quorum of fixed voters cannot become a dynamic one on this node."
+        if reason is None and name not in SUPPORTED_FEATURES:
+            reason = f"Feature {name} not found."
+        if reason is None:
+            reason = unmet_dependency(name, level, proposed)
+        return None if reason is None else f"Invalid update version {level} for feature {name}. {reason}"
+
+    def _general_problem(self, update: FeatureUpdate, current: int) -> str | None:
         level = update.level
-        node = f"Local controller {self._controller.node_id}"
+        if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+            return "The controller does not support the given upgrade type."
         if level < 0:
             return "A feature version cannot be less than 0."
-        if supported is None:
-            return None if level == 0 and current == 0 else f"{node} does not support this feature."
-        if update.name == KRAFT_VERSION:
-            return "kraft.version cannot be changed after the cluster has been formatted."
-        if update.name == METADATA_VERSION and level == 0:
-            return "metadata.version cannot be removed."
-        if level and not supported.min <= level <= supported.max:
-            return f"{node} only supports versions {supported.min}-{supported.max}"
-        for broker in self._controller.image.brokers.values():
-            low, high = broker.features.get(update.name, (0, 0))
-            if level and not low <= level <= high:
-                return f"Broker {broker.id} only supports versions {low}-{high}"
+        unsupported = self._unsupported(update.name, level)
+        if unsupported is not None:
+            return unsupported
         if level < current and update.upgrade_type == UPGRADE:
             return (
                 "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
                 "unsafe downgrade."
             )
-        if level < current and update.name == METADATA_VERSION:
-            return f"Refusing to downgrade from {current} to {level}: records of the newer version would be lost."
+        if level > current and update.upgrade_type != UPGRADE:
+            return "Can't downgrade to a newer version."
         return None
+
+    def _unsupported(self, name: str, level: int) -> str | None:
+        """Which node cannot work at this level, if any."""
+        image = self._controller.image
+        nodes: list[tuple[str, tuple[int, int]]] = [
+            (f"Local controller {self._controller.node_id}", SUPPORTED_FEATURES.get(name, _ABSENT))
+        ]
+        nodes += [(f"Broker {node.id}", node.features.get(name, _ABSENT)) for node in image.brokers.values()]
+        nodes += [
+            (f"Controller {node.id}", node.features.get(name, _ABSENT))
+            for node in image.controllers.values()
+            if node.id != self._controller.node_id
+        ]
+        for node, (low, high) in nodes:
+            if not low <= level <= high:
+                return (
+                    f"{node} only supports versions {low}-{high}" if high else f"{node} does not support this feature."
+                )
+        return None
+
+
+_ABSENT = FeatureRange(0, 0)
+
+
+def _metadata_downgrade_problem(current: int, level: int, *, unsafe: bool) -> str | None:
+    if not any(level < changed <= current for changed in METADATA_CHANGES):
+        return None
+    reason = (
+        "Unsafe metadata downgrade is not supported in this version."
+        if unsafe
+        else "Refusing to perform the requested downgrade because it might delete metadata information."
+    )
+    return f"Unsupported metadata.version downgrade from {current} to {level}. {reason}"

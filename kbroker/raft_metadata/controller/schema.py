@@ -114,6 +114,11 @@ class ConfigSchema:
             name: key.format(key.default_value()) for name, key in BROKER_CONFIGS.items() if key.has_default
         }
 
+    @property
+    def static_min_insync_replicas(self) -> int:
+        """``min.insync.replicas`` by the node's file, or its default."""
+        return int(self.config.values["min.insync.replicas"])
+
     # Validation
 
     def validate_topic(self, configs: Mapping[str, str]) -> None:

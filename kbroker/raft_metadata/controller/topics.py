@@ -165,7 +165,7 @@ class TopicControl:
         return [found[partition_id] for partition_id in range(len(found))]
 
     def _manual(self, partition_id: int, brokers: Sequence[int], factor: int | None) -> PartitionImage:
-        self._validate_assignment(brokers, factor)
+        self.validate_assignment(brokers, factor)
         isr = [broker for broker in brokers if self._controller.brokers.is_active(broker)]
         if not isr:
             raise ApiError(
@@ -175,7 +175,8 @@ class TopicControl:
             )
         return self._partition(brokers, isr)
 
-    def _validate_assignment(self, brokers: Sequence[int], factor: int | None) -> None:
+    def validate_assignment(self, brokers: Sequence[int], factor: int | None = None) -> None:
+        """``ApiError`` INVALID_REPLICA_ASSIGNMENT unless these are distinct registered brokers, ``factor`` of them."""
         if not brokers:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -245,10 +246,10 @@ class TopicControl:
             replicas=tuple(replicas),
             isr=tuple(isr),
             leader=isr[0],
-            directories=tuple(self._directory(broker) for broker in replicas),
+            directories=tuple(self.directory(broker) for broker in replicas),
         )
 
-    def _directory(self, broker_id: int) -> Uuid:
+    def directory(self, broker_id: int) -> Uuid:
         """Where the broker will put a new replica, as far as the controller can tell: with one directory, there
         (KIP-858)."""
         broker = self._controller.image.brokers.get(broker_id)

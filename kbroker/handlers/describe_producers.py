@@ -1,0 +1,59 @@
+"""DescribeProducers: who writes to a partition with a producer id, and since where a transaction is open (KIP-664).
+
+Served: 0.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.raft_metadata.controller.topic_names import validate_topic_name
+from kbroker.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+VERSIONS = Versions(0, 0)
+
+
+@handler(DescribeProducersRequest, versions=VERSIONS)
+async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:
+    """Answer from the state of each partition's log, for those that are led here."""
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        result = TopicResponse(name=topic.name)
+        for index in topic.partition_indexes:
+            partition = PartitionResponse(partition_index=index)
+            try:
+                validate_topic_name(topic.name)
+                partition.active_producers = _producers(ctx, topic.name, index)
+            except ApiError as error:
+                partition.error_code = error.code
+                if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                    partition.error_message = error.message
+                elif ctx.services.replica_manager.topic_id(topic.name) is None:
+                    partition.error_message = "This server does not host this topic-partition."
+            result.partitions.append(partition)
+        response.topics.append(result)
+    return response
+
+
+def _producers(ctx: RequestContext, topic: str, index: int) -> list[ProducerState]:
+    partition = ctx.services.replica_manager.get_leader(topic, index)
+    if not partition.has_log:
+        return []
+    return [
+        ProducerState(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=-1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
+        )
+        for entry in partition.log.producers.active_producers.values()
+    ]
