@@ -33,6 +33,7 @@ from kbroker.log.checkpoints import (
 from kbroker.log.disk import Disk, DiskLock, DiskUsage, OpenFiles, OsDisk, raise_file_limit
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import FlushTask, PartitionLog
+from kbroker.log.recovery import MAX_OFFSET
 from kbroker.types import METADATA_TOPIC, TopicPartition, Uuid, random_uuid
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class LogDir:
         "path",
         "was_clean",
         "write_lock",
+        "write_numbers",
         "written",
     )
 
@@ -83,6 +85,8 @@ class LogDir:
         """What the checkpoint files hold."""
         self.write_lock = threading.Lock()
         """Held while a checkpoint file is written."""
+        self.write_numbers: dict[str, int] = {}
+        """By checkpoint file, which of the manager's tasks wrote it last."""
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         """Up to where (exclusive) each log that was ever compacted is clean."""
 
@@ -117,6 +121,7 @@ class LogManager:
         self._doomed: list[tuple[int | None, str, int]] = []
         """Directories to be removed: when (``None``: not decided yet), path, delay."""
         self._waiting_files: set[PartitionLog] = set()
+        self._write_number = 0
 
     # -- opening
 
@@ -207,7 +212,7 @@ class LogManager:
         log_config: Callable[[TopicPartition], LogConfig],
         on_progress: Callable[[int, int], None] | None,
     ) -> None:
-        work: list[tuple[LogDir, str, TopicPartition, int, int, bool]] = []
+        work: list[tuple[LogDir, str, TopicPartition, int, int, int | None]] = []
         for log_dir in self.log_dirs:
             if log_dir.offline is not None:
                 continue
@@ -234,13 +239,13 @@ class LogManager:
                     if other is not None:
                         raise FatalError(f"the log of {tp} is in both {other.path} and {log_dir.path}")
                     self._dir_of[tp] = log_dir
-                    compacted = cleaned is None or tp in cleaned
-                    work.append((log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0), compacted))
+                    clean = cleaned.get(tp) if cleaned is not None else MAX_OFFSET
+                    work.append((log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0), clean))
             except OSError as error:
                 self.mark_offline(log_dir, error)
-        for done, (log_dir, path, tp, recovery_point, start, compacted) in enumerate(work):
+        for done, (log_dir, path, tp, recovery_point, start, clean) in enumerate(work):
             if log_dir.offline is None:
-                self._load(log_dir, path, tp, log_config(tp), recovery_point, start, now_ms, compacted)
+                self._load(log_dir, path, tp, log_config(tp), recovery_point, start, now_ms, clean)
             if on_progress is not None:
                 on_progress(done + 1, len(work))
 
@@ -253,7 +258,7 @@ class LogManager:
         recovery_point: int,
         log_start_offset: int,
         now_ms: int,
-        compacted: bool,
+        clean_offset: int | None,
     ) -> None:
         try:
             log = PartitionLog.open(
@@ -268,7 +273,7 @@ class LogManager:
                 log_start_offset=log_start_offset,
                 files=self._files,
                 producer_id_expiration_ms=self._producer_id_expiration_ms,
-                compacted=compacted,
+                clean_offset=clean_offset,
             )
         except CorruptCheckpoint as error:
             logger.error("the log of %s cannot be opened: %s", tp, error)
@@ -442,17 +447,28 @@ class LogManager:
         log_dir = self._dir_of.get(topic_partition)
         return log_dir.cleaner_offsets.get(topic_partition) if log_dir is not None else None
 
-    def cleaned(self, log: PartitionLog, offset: int) -> Callable[[], None]:
-        """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``).
+    def cleaning(self, log: PartitionLog, first_dirty_offset: int) -> Callable[[], None]:
+        """Before segments of a log are replaced. The result makes two things durable, in any thread (``OSError``).
 
-        An entry must be durable before the first segment of a log is replaced: offsets may be missing between its
-        segments from then on, which otherwise means damage.
+        From then on offsets may be missing between the log's segments, which otherwise means damage. So it must be
+        known that the log was compacted; and all of what is compacted must lie below the recovery point, so that a
+        recovery can tell the one from the other.
         """
+        log_dir = self._dir_of[log.topic_partition]
+        log_dir.cleaner_offsets.setdefault(log.topic_partition, first_dirty_offset)
+        return self._write_task(
+            [
+                (log_dir, RECOVERY_POINTS, self._recovery_points(log_dir)),
+                (log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets)),
+            ]
+        )
+
+    def cleaned(self, log: PartitionLog, offset: int) -> Callable[[], None]:
+        """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``)."""
         log_dir = self._dir_of[log.topic_partition]
         log_dir.cleaner_offsets[log.topic_partition] = offset
         self._waiting_files.add(log)
-        offsets = dict(log_dir.cleaner_offsets)
-        return lambda: self._checkpoint_dir(log_dir, CLEANER_OFFSETS, offsets)
+        return self._write_task([(log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets))])
 
     # -- durability
 
@@ -485,12 +501,16 @@ class LogManager:
     def _before_truncation(self, log: PartitionLog) -> None:
         log_dir = self._dir_of.get(log.topic_partition)
         if log_dir is not None and log_dir.offline is None:
-            self._checkpoint_dir(log_dir, RECOVERY_POINTS, self._recovery_points(log_dir))
-            self._checkpoint_dir(log_dir, LOG_START_OFFSETS, self._log_starts(log_dir))
             clean = log_dir.cleaner_offsets.get(log.topic_partition)
-            if clean is not None and clean > log.recovery_point:
-                log_dir.cleaner_offsets[log.topic_partition] = log.recovery_point
-                self._checkpoint_dir(log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets))
+            if clean is not None:
+                log_dir.cleaner_offsets[log.topic_partition] = min(clean, log.recovery_point)
+            self._write_task(
+                [
+                    (log_dir, RECOVERY_POINTS, self._recovery_points(log_dir)),
+                    (log_dir, LOG_START_OFFSETS, self._log_starts(log_dir)),
+                    (log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets)),
+                ]
+            )()
 
     def _recovery_points(self, log_dir: LogDir) -> dict[TopicPartition, int]:
         return {log.topic_partition: log.recovery_point for log in self.logs_in(log_dir) if log.is_on_disk}
@@ -503,25 +523,38 @@ class LogManager:
             if log.is_on_disk and log.log_start_offset > log.segments[0].base_offset
         }
 
-    def _checkpoint_dir(self, log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        with log_dir.write_lock:
-            if log_dir.written.get(name) != offsets:
-                write_offsets(self.disk, os.path.join(log_dir.path, name), offsets)
-                log_dir.written[name] = offsets
+    def _write_task(self, work: list[tuple[LogDir, str, dict[TopicPartition, int]]]) -> Callable[[], None]:
+        """Writes these checkpoint files, unless a later task was quicker."""
+        self._write_number += 1
+        number = self._write_number
+
+        def run() -> None:
+            for log_dir, name, offsets in work:
+                if log_dir.offline is None:
+                    with log_dir.write_lock:
+                        if number > log_dir.write_numbers.get(name, 0):
+                            log_dir.write_numbers[name] = number
+                            if log_dir.written.get(name) != offsets:
+                                write_offsets(self.disk, os.path.join(log_dir.path, name), offsets)
+                                log_dir.written[name] = offsets
+
+        return run
 
     def checkpoint_task(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None
     ) -> Callable[[], None]:
         """Collect what the checkpoint files are to say; the result writes those that changed, in any thread.
 
-        Do not have two of them at work at once. An ``OSError`` in there takes the log dir offline.
+        An ``OSError`` in there takes the log dir offline.
         """
-        work: list[tuple[LogDir, str, dict[TopicPartition, int]]] = []
+        tasks: list[tuple[LogDir, Callable[[], None]]] = []
         for log_dir in self.log_dirs:
             if log_dir.offline is None:
-                work.append((log_dir, RECOVERY_POINTS, self._recovery_points(log_dir)))
-                work.append((log_dir, LOG_START_OFFSETS, self._log_starts(log_dir)))
-                work.append((log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets)))
+                work = [
+                    (log_dir, RECOVERY_POINTS, self._recovery_points(log_dir)),
+                    (log_dir, LOG_START_OFFSETS, self._log_starts(log_dir)),
+                    (log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets)),
+                ]
                 if high_watermarks is not None:
                     marks = {
                         tp: offset
@@ -529,14 +562,14 @@ class LogManager:
                         if self._dir_of.get(tp) is log_dir and (log := self._logs.get(tp)) and log.is_on_disk
                     }
                     work.append((log_dir, HIGH_WATERMARKS, marks))
+                tasks.append((log_dir, self._write_task(work)))
 
         def run() -> None:
-            for log_dir, name, offsets in work:
-                if log_dir.offline is None:
-                    try:
-                        self._checkpoint_dir(log_dir, name, offsets)
-                    except OSError as error:
-                        self.mark_offline(log_dir, error)
+            for log_dir, task in tasks:
+                try:
+                    task()
+                except OSError as error:
+                    self.mark_offline(log_dir, error)
 
         return run
 

@@ -257,13 +257,13 @@ class PartitionLog:
         log_start_offset: int = 0,
         files: OpenFiles | None = None,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
-        compacted: bool = False,
+        clean_offset: int | None = None,
     ) -> PartitionLog:
         """Open a partition's directory, or begin an empty log there if it does not exist.
 
         ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
-        ``recovery_point`` is verified. ``compacted`` says that a cleaner was here, so that offsets may be
-        missing between segments. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another
+        ``recovery_point`` is verified. ``clean_offset`` tells up to where the log was compacted, if ever: offsets
+        may be missing between segments there. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another
         topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a clean stop; ``OSError``.
         """
         path = os.fspath(directory)
@@ -309,7 +309,7 @@ class PartitionLog:
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            compacted=compacted or config.compact,
+            clean_offset=clean_offset,
         )
         topic_id = topic_id if topic_id is not None else found
         log = cls(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)

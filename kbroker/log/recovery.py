@@ -81,12 +81,23 @@ def load(
     clean_shutdown: bool,
     recovery_point: int,
     log_start_offset: int,
-    compacted: bool,
+    clean_offset: int | None,
 ) -> LoadedLog:
-    """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here."""
-    names = _finish_interrupted_work(disk, directory, disk.list_dir(directory))
+    """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here.
+
+    ``clean_offset``: up to where the log was compacted, so that offsets may be missing between its segments there;
+    ``None`` if it never was.
+    """
+    names = disk.list_dir(directory)
+    replaced = _just_replaced(names)
+    names = _finish_interrupted_work(disk, directory, names)
     flushed = MAX_OFFSET if clean_shutdown else recovery_point
+    compacted = clean_offset is not None
     segments, without_index = _open_segments(disk, files, directory, names, config, now_ms, flushed, compacted)
+
+    def may_end_early(segment: Segment, following: int) -> bool:
+        return (clean_offset is not None and following <= clean_offset) or segment.base_offset in replaced
+
     cuts: list[str] = []
 
     try:
@@ -126,7 +137,7 @@ def load(
         else:
             # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
             epochs.truncate_from_end(segments[first].base_offset)
-        log_end_offset = _recover_from(disk, segments, first, note_batch, cuts, not compacted)
+        log_end_offset = _recover_from(disk, segments, first, note_batch, cuts, may_end_early)
     elif segments:
         if not epochs_known:
             _replay_epochs(segments, note_batch)
@@ -205,6 +216,21 @@ def _end_of(segment: Segment) -> int:
 
 
 # -- the directory
+
+
+def _just_replaced(names: list[str]) -> set[int]:
+    """Base offsets of segments that compaction has put in the place of others whose files are still here.
+
+    Here, what compaction touches is known to be durable before (``LogManager.cleaning``); Apache Kafka may replace
+    segments that its checkpoints say nothing of yet.
+    """
+    present = set(names)
+    return {
+        _offset_of(name)
+        for name in names
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)
+        or (name.endswith(LOG_SUFFIX) and name + DELETED_SUFFIX in present)
+    }
 
 
 def _finish_interrupted_work(disk: Disk, directory: str, names: list[str]) -> list[str]:
@@ -344,12 +370,12 @@ def _recover_from(
     first: int,
     note_epoch: Callable[[BatchHeader], None],
     cuts: list[str],
-    contiguous: bool,
+    may_end_early: Callable[[Segment, int], bool],
 ) -> int:
     """Read the segments from number ``first`` on, cut at the first damage; the log end offset.
 
-    ``contiguous``: each segment begins where the one before it ends. Without compaction a hole between them
-    means that the end of the earlier one never reached the disk.
+    Each segment begins where the one before it ends: a hole between them means that the end of the earlier one
+    never reached the disk; unless compaction left it, which ``may_end_early(segment, next one's base)`` tells.
     """
     next_offset = segments[first].base_offset
     for index in range(first, len(segments)):
@@ -359,7 +385,8 @@ def _recover_from(
         next_offset, reason = recover_segment(segment, start, note_epoch, end_offset=following)
         if reason is None and following is not None and next_offset > following:
             reason = f"{segment.path}: it was to be cut at offset {following}, which did not happen"
-        if reason is None and contiguous and following is not None and next_offset < following:
+        is_hole = following is not None and next_offset < following
+        if reason is None and following is not None and is_hole and not may_end_early(segment, following):
             reason = f"{segment.path}: it ends at offset {next_offset}, and the next segment begins at {following}"
         if reason is not None:
             cuts.append(reason)
@@ -458,7 +485,7 @@ def _check_tail(
         logger.warning("%s; rebuilding it", error)
     except CorruptSegment:
         pass
-    next_offset = _recover_from(disk, segments, len(segments) - 1, note_epoch, cuts, False)
+    next_offset = _recover_from(disk, segments, len(segments) - 1, note_epoch, cuts, lambda segment, following: True)
     return next_offset, True
 
 

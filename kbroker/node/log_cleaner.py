@@ -105,7 +105,6 @@ class LogCleaner:
             if isinstance(env.disk, OsDisk)
             else InlineCompactor(env)
         )
-        self._checkpoint_lock = trio.Lock()
         self._running = 0
         self.uncleanable: dict[TopicPartition, PartitionLog] = {}
         """Logs that could not be cleaned; they are left alone until the node is started again."""
@@ -213,8 +212,7 @@ class LogCleaner:
             map_bytes=settings.map_bytes,
             read_bytes=settings.read_bytes,
         )
-        if self._log_manager.cleaner_offset(tp) is None:
-            await self._note_cleaned(log, found.first_dirty_offset)
+        await self._env.run_blocking(self._log_manager.cleaning(log, found.first_dirty_offset))
         result = await self._compactor.compact(job, settings.bytes_per_second)
         for number, segment in enumerate(result.segments):
             now_ms = self._env.wall_clock_ms()
@@ -226,7 +224,7 @@ class LogCleaner:
             await trio.lowlevel.checkpoint()
         await self._env.run_blocking(log.disk.sync_dir, job.directory)
         if self._is_current(log, generation):
-            await self._note_cleaned(log, result.end_offset)
+            await self._env.run_blocking(self._log_manager.cleaned(log, result.end_offset))
         self._replica_manager.mark_dirty()  # the files that were replaced are to be removed
         seconds = max(self._env.now() - began, 1e-6)
         logger.info(
@@ -238,8 +236,3 @@ class LogCleaner:
             seconds,
             " (the offset map is full, another round follows)" if result.map_full else "",
         )
-
-    async def _note_cleaned(self, log: PartitionLog, offset: int) -> None:
-        async with self._checkpoint_lock:
-            if self._log_manager.log_of(log.topic_partition) is log:
-                await self._env.run_blocking(self._log_manager.cleaned(log, offset))

@@ -32,6 +32,7 @@ def open_log(
     clean: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    clean_offset: int | None = None,
 ) -> PartitionLog:
     disk = disk if disk is not None else FakeDisk()
     disk.make_dirs("/data")
@@ -45,6 +46,7 @@ def open_log(
         clean_shutdown=clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
+        clean_offset=clean_offset,
     )
 
 

@@ -1,0 +1,171 @@
+"""The power fails, or the process ends, at every operation of a round of compaction, one run for each."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kbroker.log.cleanable import log_to_clean, make_job
+from kbroker.log.compaction import compact
+from kbroker.log.fake_disk import FakeDisk, PowerCut
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from kbroker.wire.record_batch import Record, build_batch, check_crc, iter_records, walk_headers
+from tests.log.log_helpers import NOW, TP
+
+CONFIG = LogConfig(
+    cleanup_policy=frozenset({"compact"}),
+    segment_bytes=900,
+    index_interval_bytes=150,
+    file_delete_delay_ms=0,
+    retention_ms=-1,
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=5,
+)
+HIDDEN = LogConfig(segment_bytes=900, index_interval_bytes=150, file_delete_delay_ms=0)
+"""What the log manager knows of a topic before the metadata is read: nothing."""
+
+
+def start(disk: FakeDisk) -> LogManager:
+    return LogManager.open(["/data"], disk, now_ms=NOW, log_config=lambda tp: HIDDEN, rng=random.Random(1))
+
+
+def clean(manager: LogManager, log: PartitionLog, now_ms: int, map_bytes: int) -> bool:
+    """As ``node/log_cleaner.py`` does it."""
+    found = log_to_clean(log, manager.cleaner_offset(TP), last_stable_offset=log.log_end_offset, now_ms=now_ms)
+    if found is None:
+        return False
+    manager.cleaning(log, found.first_dirty_offset)()
+    job = make_job(found, now_ms=now_ms, map_bytes=map_bytes, read_bytes=256)
+    result = compact(job, manager.disk)
+    for segment in result.segments:
+        assert log.replace_segments(segment, now_ms)
+    log.disk.sync_dir(log.directory)
+    manager.cleaned(log, result.end_offset)()
+    return True
+
+
+class Life:
+    """A fixed story of one compacted log."""
+
+    def __init__(self, disk: FakeDisk, seed: int = 0) -> None:
+        self.disk = disk
+        self.rng = random.Random(seed)
+        self.written: list[tuple[bytes, bytes | None]] = []
+        """Key and value by offset."""
+        self.durable = 0
+        self.sequence = 0
+
+    def append(self, log: PartitionLog) -> None:
+        pairs = [
+            (b"k%d" % self.rng.randrange(12), None if self.rng.random() < 0.15 else b"v" * self.rng.randrange(60))
+            for _ in range(self.rng.randrange(1, 5))
+        ]
+        self.written += pairs
+        data = build_batch(
+            [Record(0, NOW, key, value) for key, value in pairs],
+            producer_id=9,
+            producer_epoch=0,
+            base_sequence=self.sequence,
+        )
+        self.sequence += len(pairs)
+        log.append_as_leader(bytearray(data), 0, now_ms=NOW)
+
+    def run(self) -> None:
+        for round_ in range(3):
+            manager = start(self.disk)
+            log = manager.create_log(TP, None, CONFIG)
+            for _ in range(14):
+                self.append(log)
+            log.flush()
+            self.durable = log.recovery_point
+            manager.checkpoint({TP: log.log_end_offset})
+            self.append(log)
+            while clean(manager, log, NOW + 3 * round_, 1 << 20 if round_ else 700):
+                manager.delete_expired(NOW + 3 * round_)
+            if round_ == 1:
+                manager.close()
+                self.durable = len(self.written)
+            else:
+                manager.release()
+                point = self.disk.crash_after
+                self.disk.kill()
+                self.disk.crash_after = point
+
+
+def verify(life: Life, disk: FakeDisk, point: object) -> None:
+    manager = start(disk)
+    assert not manager.failed, point
+    log = manager.get_log(TP)
+    if log is None:
+        assert life.durable == 0, point
+        return
+    end = log.log_end_offset
+    assert life.durable <= end <= len(life.written), point
+    assert log.log_start_offset == 0, point
+    found: dict[int, tuple[bytes | None, bytes | None]] = {}
+    offset = 0
+    while offset < end:
+        data = log.read_bytes(offset, 500)
+        if not data:
+            break
+        for position, header in walk_headers(data):
+            check_crc(data, position, header)
+            for record in iter_records(data, position):
+                if record.offset >= offset:
+                    found[record.offset] = record.key, record.value
+            offset = header.next_offset
+    for at, pair in found.items():
+        assert life.written[at] == pair, point
+    last = {key: at for at, (key, _) in enumerate(life.written[:end])}
+    for key, at in last.items():
+        assert at in found or life.written[at][1] is None, (point, key, at)
+        if at not in found:
+            assert not any(pair[0] == key for pair in found.values()), (point, key, "a deleted key came back")
+    if end:
+        assert log.producers.active_producers[9].last_sequence == end - 1, point
+    manager.close()
+
+
+def operations() -> int:
+    disk = FakeDisk()
+    Life(disk).run()
+    assert disk.operations > 300
+    return disk.operations
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_point(part: int) -> None:
+    for point in range(part, operations(), 4):
+        for end in ("kill", "crash", "lose all"):
+            disk = FakeDisk(seed=point)
+            disk.crash_after = point
+            life = Life(disk)
+            with pytest.raises(PowerCut):
+                life.run()
+            if end == "kill":
+                disk.kill()
+            else:
+                disk.crash(lose_all=end == "lose all")
+            verify(life, disk, (point, end))
+
+
+def test_a_crash_while_recovering_from_a_crash() -> None:
+    for point in range(100, operations(), 37):
+        disk = FakeDisk(seed=point)
+        disk.crash_after = point
+        life = Life(disk)
+        with pytest.raises(PowerCut):
+            life.run()
+        disk.crash()
+        for second in range(0, 12, 2):
+            again = disk.snapshot()
+            again.crash_after = again.operations + second
+            try:
+                start(again).close()
+            except PowerCut:
+                pass
+            again.crash()
+            verify(life, again, (point, second))
