@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
@@ -120,7 +122,7 @@ class Joining:
         self.members: list[Member] = []
         self._own: list[Host] = []
 
-    def __call__(self, kind: Kind, *topics: str, alone: bool = False, **options: object) -> Member:
+    def __call__(self, kind: Kind, *topics: str, alone: bool = False, **options: Any) -> Member:
         """`alone` puts the member into a process of its own, which may be killed."""
         host = self._host(kind.client, fresh=alone)
         if alone:

@@ -52,7 +52,7 @@ KINDS = {
         Kind("kafka-python", "kafka-python", "classic"),
         Kind("confluent-kafka", "confluent-kafka", "classic"),
         Kind("confluent-kafka-consumer", "confluent-kafka", "consumer", {"assignors": f"librdkafka: {_SERVER_SIDE}"}),
-        Kind("aiokafka", "aiokafka", "classic", {"cooperative": "aiokafka has eager assignors only (range, roundrobin)"}),
+        Kind("aiokafka", "aiokafka", "classic", {"cooperative": "aiokafka has eager assignors only"}),
         Kind(
             "kafkajs", "kafkajs", "classic",
             {
@@ -295,7 +295,7 @@ def await_that(condition: Callable[[], bool], what: str, members: Sequence[Membe
 
 
 def never_two_owners(members: Sequence[Member]) -> None:
-    """No partition was held by two members at a time, nor by two in one generation; nobody read what was not its own."""
+    """No partition was held by two members at a time, or by two in one generation; nobody read what was not its own."""
     held = sorted(
         ((partition, since, until, member.name, lost) for member in members
          for since, until, partition, lost in member.held()),

@@ -1,8 +1,8 @@
 """A process that holds group members of one Python client: ``python -m compat_tests.groups.member CLIENT``.
 
 It takes one JSON command a line and writes one JSON line for each reply and for each thing that happens to a member
-(``assigned``, ``revoked``, ``lost``, ``records``, ``error``), with the time on the machine's monotonic clock. A member polls
-by itself, as an application does. The hosts in JavaScript and Java (``compat_tests/kafkajs/group_member.js``,
+(``assigned``, ``revoked``, ``lost``, ``records``, ``error``), with the time on the machine's monotonic clock. A member
+polls by itself, as an application does. The hosts in JavaScript and Java (``compat_tests/kafkajs/group_member.js``,
 ``compat_tests/java/GroupMember.java``) speak the same lines.
 """
 
@@ -150,8 +150,9 @@ class KafkaPythonMember(ThreadMember):
             metadata_max_age_ms=500, fetch_max_wait_ms=100, **more,
         )
         for topic in options["topics"]:
-            # A leader that assigns before its first metadata has to rejoin, and kafka-python 3.0.12 loses the assignment
-            # when a poll() ends within such a rejoin (its README here says why); for the same reason it polls longer.
+            # A leader that assigns before its first metadata has to rejoin, and kafka-python 3.0.12 loses the
+            # assignment when a poll() ends within such a rejoin (its README here says why); that is why it polls for
+            # longer, too.
             self._consumer.partitions_for_topic(topic)
         self._consumer.subscribe(
             topics=options["topics"] or (), pattern=options.get("pattern"), listener=Listener()
@@ -233,7 +234,9 @@ class ConfluentMember(ThreadMember):
         if message.error():
             self.error(message.error())
         else:
-            self.records([(message.topic(), message.partition(), message.offset())])
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            assert topic is not None and partition is not None and offset is not None
+            self.records([(topic, partition, offset)])
 
     def commit(self, command: dict[str, Any]) -> None:
         self._consumer.commit(asynchronous=False)
@@ -333,7 +336,11 @@ class AiokafkaMember(Member):
 
     def start(self) -> None:
         self._task = asyncio.run_coroutine_threadsafe(self.live(), _loop())
-        self._task.add_done_callback(lambda done: done.exception() and self.error(done.exception()))
+        self._task.add_done_callback(self._on_end)
+
+    def _on_end(self, done: Any) -> None:
+        if done.exception() is not None:
+            self.error(done.exception())
 
     def submit(self, op: str, command: dict[str, Any], answer: Callable[[Callable[[], Any]], None]) -> None:
         running = asyncio.run_coroutine_threadsafe(self._run(op, command), _loop())

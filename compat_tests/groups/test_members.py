@@ -101,11 +101,15 @@ def test_a_member_that_stood_still_joins_again(kind: Kind, topic: str, topics: T
 
 def test_cooperative_members_keep_what_they_need_not_give(kind: Kind, topic: str, join: Joining) -> None:
     need(kind, "cooperative")
-    options = {} if kind.is_modern else {"assignor": "cooperative"}
+    options: dict[str, str] = {} if kind.is_modern else {"assignor": "cooperative"}
     members: list[Member] = []
+
+    def shared() -> bool:
+        return share(members)
+
     for count in (1, 2, 4):
-        members += [join(kind, topic, **options) for _ in range(count - len(members))]
-        await_that(lambda: share(members), f"{4 // count} partitions for each of {count}", members)
+        members += [join(kind, topic, alone=False, **options) for _ in range(count - len(members))]
+        await_that(shared, f"{4 // count} partitions for each of {count}", members)
     first = members[0]
     given = [each for revoked in first.revoked for each in revoked]
     assert len(given) == 3, "it gives away three of four, each once"

@@ -1,0 +1,320 @@
+"""Groups in every state, made by raw requests, and the answers about them in a form in which two brokers' compare."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kbroker.wire.compiler import decode, encode
+from kbroker.wire.headers import decode_response_header, encode_request_header
+from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kbroker.wire.messages.list_groups import ListGroupsResponse
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kbroker.wire.records.consumer_protocol import ConsumerProtocolSubscription
+from kbroker.wire.registry import API_KEYS
+
+CLOSED = "closed"
+"""The answer of a broker that closes the connection instead."""
+
+EMPTY_ASSIGNMENT = b"\0\0\0\0\0\0\xff\xff\xff\xff"
+
+
+class Connection:
+    """One socket; a request at a time. The broker's client id is `wire`."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self._address = (host, int(port))
+        self._socket: socket.socket | None = None
+
+    def send(self, request: Any, version: int) -> None:
+        """Send and do not wait."""
+        if self._socket is None:
+            self._socket = socket.create_connection(self._address, 20)
+        key = type(request).api_key
+        frame = encode_request_header(key, version, 7, "wire") + encode(request, version)
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def receive(self, request: Any, version: int) -> Any:
+        """The response to `request`. Raises ConnectionError."""
+        (size,) = struct.unpack(">i", self._read(4))
+        body = self._read(size)
+        key = type(request).api_key
+        _, offset = decode_response_header(key, version, body)
+        response, end = decode(API_KEYS[key].response, version, body, offset)
+        assert end == len(body), f"{len(body) - end} bytes left over after the response"
+        return response
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The response, or CLOSED."""
+        try:
+            self.send(request, version)
+            return self.receive(request, version)
+        except ConnectionError:
+            self.close()
+            return CLOSED
+
+    def _read(self, size: int) -> bytes:
+        assert self._socket is not None
+        data = b""
+        while len(data) < size:
+            more = self._socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError
+            data += more
+        return data
+
+    def close(self) -> None:
+        """Close the socket; the next request opens another."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+@dataclass
+class Classic:
+    """A classic group with one member, and what its requests carry."""
+
+    group: str
+    member_id: str
+    generation: int = 1
+
+
+@dataclass
+class Modern:
+    """A group of KIP-848's protocol with one member."""
+
+    group: str
+    member_id: str
+    epoch: int
+    instance: str | None = None
+
+
+class World:
+    """A topic of two partitions, and groups in the states that are asked for."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.connection = Connection(bootstrap)
+        self.bootstrap = bootstrap
+        self.mark = uuid.uuid4().hex[:8]
+        self.topic = f"topic-{self.mark}"
+        self._fresh = 0
+        self._members: dict[str, str] = {}
+        self._waiting: list[Connection] = []
+        new = CreatableTopic(name=self.topic, num_partitions=2, replication_factor=1)
+        made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 5)
+        assert made.topics[0].error_code == 0, made
+        self._until(lambda: not self._topic().partitions or self._topic().partitions[0].leader_id >= 0)
+        self.topic_id = self._topic().topic_id
+        # The first question makes the offsets topic; its coordinators may need a moment each.
+        self._until(lambda: not self.ask(FindCoordinatorRequest(key="any"), 2).error_code)
+        self.stable = self.new_stable("stable", "inst")
+        self.empty = self.new_empty("empty")
+        self.kept = self.new_empty("kept")
+
+    def close(self) -> None:
+        """Close all connections."""
+        for each in [self.connection, *self._waiting]:
+            each.close()
+
+    @staticmethod
+    def _until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline, "the broker did not get ready within 30 s"
+
+    def _topic(self) -> Any:
+        return self.ask(MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)]), 12).topics[0]
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The response, or CLOSED."""
+        return self.connection.ask(request, version)
+
+    def fresh(self) -> str:
+        """The id of a group that does not exist; its coordinator is ready."""
+        self._fresh += 1
+        group = f"fresh-{self.mark}-{self._fresh}"
+        ask = DescribeGroupsRequest(groups=[group])
+        self._until(lambda: self.ask(ask, 0).groups[0].error_code not in (14, 15, 16))
+        return group
+
+    def named(self, prefix: str | None) -> str:
+        """A new group id, one that tells what for if there is a `prefix`; those with a prefix are listed."""
+        return f"{prefix}-{self.fresh()}" if prefix else self.fresh()
+
+    # Classic groups
+    def subscription(self) -> list[JoinGroupRequestProtocol]:
+        """What a consumer of the topic joins with."""
+        metadata = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[self.topic]), 0)
+        return [JoinGroupRequestProtocol(name="range", metadata=metadata)]
+
+    def join_request(self, group: str, **fields: Any) -> JoinGroupRequest:
+        """JoinGroup of a consumer with long timeouts, which `fields` change."""
+        values: dict[str, Any] = {
+            "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer",
+            "protocols": self.subscription(), **fields,
+        }
+        return JoinGroupRequest(group_id=group, **values)
+
+    def new_completing(self, prefix: str | None = None, instance: str | None = None, **fields: Any) -> Classic:
+        """A group whose only member, its leader, has joined and not yet synced."""
+        group = self.named(prefix)
+        joined = self.ask(self.join_request(group, group_instance_id=instance, **fields), 5 if instance else 3)
+        assert joined.error_code == 0, joined
+        self._members[joined.member_id] = "MEMBER"
+        return Classic(group, joined.member_id, joined.generation_id)
+
+    def new_stable(self, prefix: str | None = None, instance: str | None = None, **fields: Any) -> Classic:
+        """A stable group of one member; static with an `instance`."""
+        one = self.new_completing(prefix, instance, **fields)
+        self.sync(one)
+        return one
+
+    def sync(self, one: Classic, assignment: bytes = EMPTY_ASSIGNMENT) -> None:
+        """Let the leader give itself an assignment."""
+        mine = SyncGroupRequestAssignment(member_id=one.member_id, assignment=assignment)
+        synced = self.ask(
+            SyncGroupRequest(
+                group_id=one.group, generation_id=one.generation, member_id=one.member_id, assignments=[mine]
+            ), 2,
+        )
+        assert synced.error_code == 0, synced
+
+    def new_preparing(self, prefix: str | None = None, instance: str | None = None) -> Classic:
+        """A group whose member is awaited: another one has begun to join."""
+        one = self.new_stable(prefix, instance)
+        other = Connection(self.bootstrap)
+        self._waiting.append(other)
+        other.send(self.join_request(one.group), 3)
+        ask = DescribeGroupsRequest(groups=[one.group])
+        self._until(lambda: self.ask(ask, 0).groups[0].group_state == "PreparingRebalance")
+        return one
+
+    def new_empty(self, prefix: str = "empty") -> str:
+        """A group that only has an offset of 5 in partition 0."""
+        group = self.named(prefix)
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="m")
+        topic = OffsetCommitRequestTopic(name=self.topic, topic_id=self.topic_id, partitions=[partition])
+        commit = OffsetCommitRequest(group_id=group, topics=[topic])
+        self._until(lambda: not self.ask(commit, 8).topics[0].partitions[0].error_code)
+        return group
+
+    # Groups of KIP-848's protocol
+    def beat_request(self, group: str, **fields: Any) -> ConsumerGroupHeartbeatRequest:
+        """A first ConsumerGroupHeartbeat, which `fields` change."""
+        values: dict[str, Any] = {
+            "member_id": self.new_member_id(), "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": [self.topic], "topic_partitions": [], **fields,
+        }
+        return ConsumerGroupHeartbeatRequest(group_id=group, **values)
+
+    def new_member_id(self) -> str:
+        """A member id as clients make them up."""
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._members[made] = "MEMBER"
+        return made
+
+    def new_modern(self, prefix: str | None = None, instance: str | None = None, **fields: Any) -> Modern:
+        """A group of the consumer protocol with one member, which has both partitions."""
+        group = self.named(prefix)
+        asked = self.beat_request(group, instance_id=instance, **fields)
+        told = self.ask(asked, 1)
+        deadline = time.monotonic() + 30
+        while told.error_code in (14, 15, 16) and time.monotonic() < deadline:
+            told = self.ask(asked, 1)
+        assert told.error_code == 0, told
+        one = Modern(group, told.member_id, told.member_epoch, instance)
+        owned: list[TopicPartitions] = []
+
+        def settled() -> bool:
+            nonlocal told, owned
+            if told.assignment is not None:
+                owned = [
+                    TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
+                    for each in told.assignment.topic_partitions
+                ]
+            one.epoch = told.member_epoch
+            described = self.ask(ConsumerGroupDescribeRequest(group_ids=[group]), 1).groups[0]
+            if described.group_state == "Stable" and sum(len(each.partitions) for each in owned) == 2:
+                return True
+            told = self.ask(
+                ConsumerGroupHeartbeatRequest(
+                    group_id=group, member_id=one.member_id, member_epoch=one.epoch, instance_id=instance,
+                    topic_partitions=owned,
+                ), 1,
+            )
+            assert told.error_code == 0, told
+            return False
+
+        self._until(settled)
+        return one
+
+    # Comparing
+    def normal(self, response: Any) -> Any:
+        """A response as JSON can hold it, without the names and times that differ from run to run."""
+        if isinstance(response, ListGroupsResponse):
+            # Of all groups only those of the world that have a name of their own, in an order.
+            listed = [each for each in response.groups if self.mark in each.group_id and each.group_id[0] not in "fg"]
+            response = dataclasses.replace(response, groups=listed)
+        return self._walk(plain(response), "")
+
+    def _walk(self, value: Any, name: str) -> Any:
+        if isinstance(value, dict):
+            return {key: self._walk(each, key) for key, each in value.items()}
+        if isinstance(value, list):
+            walked = [self._walk(each, name) for each in value]
+            # Kafka answers for groups in the order of its shards, which is no promise.
+            return sorted(walked, key=str) if name in ("results", "groups") else walked
+        if name == "port" and value > 0:
+            return "PORT"
+        if name == "error_message":
+            return self._text(value)
+        if not isinstance(value, str):
+            return value
+        for known, shown in (*self._members.items(), (self.topic_id.hex(), "TOPIC_ID"),
+                             (self.mark, "*"), (self.mark.encode().hex(), "MARK")):
+            value = value.replace(known, shown)
+        value = re.sub(r"fresh-\*-\d+", "FRESH", value)
+        if name in ("member_id", "leader") and re.fullmatch(r"(wire|[\w.]+)-[0-9a-f-]{36}|[\w-]{22}", value):
+            return "NEW"
+        return value
+
+    def _text(self, value: str | None) -> str | None:
+        """Whether there is a text; what it says is the broker's own, except where clients show it to people."""
+        if not value:
+            return value
+        if not value.startswith(("Group ", "NONE")):
+            return "TEXT"
+        return re.sub(r"fresh-\*-\d+", "FRESH", value.replace(self.mark, "*"))
+
+
+def plain(value: Any) -> Any:
+    """A response without throttle times, of what JSON knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        named.pop("throttle_time_ms", None)
+        return named
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, (bytes, memoryview, bytearray)):
+        return bytes(value).hex()
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
