@@ -12,16 +12,22 @@ import pytest
 from kbroker.errors import FatalError
 from kbroker.log.disk import OsDisk
 from kbroker.raft_metadata.batches import decode_batches, encode_records, record_version
-from kbroker.raft_metadata.image import EMPTY_IMAGE
-from kbroker.raft_metadata.loader import ImageLoader
 from kbroker.raft_metadata.election_state import (
     ElectionState,
     QuorumStateFile,
     decode_election_state,
     encode_election_state,
 )
+from kbroker.raft_metadata.image import EMPTY_IMAGE
+from kbroker.raft_metadata.loader import ImageLoader
 from kbroker.raft_metadata.snapshot import decode_snapshot, encode_snapshot, parse_snapshot_file_name
-from kbroker.raft_metadata.storage import bootstrap_records, format_log_dirs, metadata_version_level, standalone_voters
+from kbroker.raft_metadata.storage import (
+    activation_records,
+    bootstrap_records,
+    format_log_dirs,
+    metadata_version_level,
+    standalone_voters,
+)
 from kbroker.raft_metadata.voters import ReplicaKey
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.errors import WireError
@@ -58,9 +64,38 @@ def test_unknown_features_and_levels_are_refused() -> None:
         bootstrap_records({"no.such.version": 1})
     with pytest.raises(FatalError, match="must be between 7 and 30"):
         bootstrap_records({"metadata.version": 31})
+    with pytest.raises(FatalError, match=r"depends on metadata\.version level 23"):
+        bootstrap_records({"metadata.version": 22, "eligible.leader.replicas.version": 1})
     assert metadata_version_level("4.3-IV0") == metadata_version_level("4.3") == 30
     with pytest.raises(FatalError):
         metadata_version_level("5.0")
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ({}, [("metadata.version", 30), ("eligible.leader.replicas.version", 1), ("group.version", 1)]),
+        ({"metadata.version": 25}, [("metadata.version", 25), ("group.version", 1)]),
+        ({"metadata.version": 21}, [("metadata.version", 21)]),
+        ({"group.version": 0}, [("metadata.version", 30), ("eligible.leader.replicas.version", 1)]),
+        ({"metadata.version": 21, "group.version": 1}, [("metadata.version", 21), ("group.version", 1)]),
+    ],
+)
+def test_a_release_brings_its_features(levels: dict[str, int], expected: list[tuple[str, int]]) -> None:
+    assert [(record.name, record.feature_level) for record in bootstrap_records(levels)] == expected
+
+
+def test_a_clusters_first_records_are_one_change_with_what_its_features_need() -> None:
+    min_isr = rec.ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="2")
+    assert activation_records(bootstrap_records(), 2) == [
+        rec.BeginTransactionRecord(name="Bootstrap records"),
+        *bootstrap_records(),
+        min_isr,
+        rec.EndTransactionRecord(),
+    ]
+    # metadata.version knows no transactions before 3.6-IV2, and a release before 4.1 no eligible leaders.
+    old = bootstrap_records({"metadata.version": 13})
+    assert activation_records(old, 2) == old
 
 
 def test_a_snapshot_survives_the_trip_and_damage_is_found() -> None:

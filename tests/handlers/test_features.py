@@ -1,0 +1,177 @@
+"""UpdateFeatures, and what the features carry with them: answers compared with those of Apache Kafka 4.3.1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import ErrorCode as E
+from kbroker.raft_metadata.controller.configs import SET, ConfigChange
+from kbroker.raft_metadata.image import ConfigResource
+from kbroker.wire.messages import api_versions as av
+from kbroker.wire.messages import update_features as uf
+from kbroker.wire.records.metadata import ClearElrRecord
+from tests.handlers.metadata_plane import Plane
+from tests.handlers.test_group_configs import change, converse, describe
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+MIN_ISR = "min.insync.replicas"
+ELR = "eligible.leader.replicas.version"
+
+
+async def update(
+    plane: Plane, *wanted: tuple[str, int, int], version: int = 2, validate_only: bool = False
+) -> uf.UpdateFeaturesResponse:
+    request = uf.UpdateFeaturesRequest(
+        feature_updates=[
+            uf.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
+            for name, level, upgrade_type in wanted
+        ],
+        validate_only=validate_only,
+    )
+    answer: uf.UpdateFeaturesResponse = await plane.ask(request, version)
+    return answer
+
+
+def levels(plane: Plane) -> dict[str, int]:
+    return dict(plane.driver.image.features.levels)
+
+
+FRESH = {"metadata.version": 30, ELR: 1, "group.version": 1}
+
+
+def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        assert levels(plane) == FRESH
+        assert plane.driver.image.configs.for_broker(None) == {MIN_ISR: "1"}
+        answer = await plane.ask(av.ApiVersionsRequest(client_software_name="t", client_software_version="1"))
+        assert {f.name: (f.min_version, f.max_version) for f in answer.supported_features} == {
+            ELR: (0, 1),
+            "group.version": (0, 1),
+            "kraft.version": (0, 1),
+            "metadata.version": (7, 30),
+        }
+        assert {f.name: f.max_version_level for f in answer.finalized_features} == {**FRESH, "kraft.version": 1}
+
+    converse(tmp_path, talk)
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "upgrade_type", "reason"),
+    [
+        ("share.version", 1, UPGRADE, "Local controller 1 does not support this feature."),
+        ("foo.version", 0, UPGRADE, "Feature foo.version not found."),
+        ("group.version", 2, UPGRADE, "Local controller 1 only supports versions 0-1"),
+        ("group.version", -1, UPGRADE, "A feature version cannot be less than 0."),
+        ("group.version", 1, 0, "The controller does not support the given upgrade type."),
+        ("metadata.version", 31, UPGRADE, "Local controller 1 only supports versions 7-30"),
+        ("metadata.version", 0, UNSAFE, "Local controller 1 only supports versions 7-30"),
+        ("kraft.version", 0, SAFE, "Can't downgrade the version of this feature."),
+        (
+            "group.version",
+            0,
+            UPGRADE,
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade.",
+        ),
+    ],
+)
+def test_refused_levels(tmp_path: Path, name: str, level: int, upgrade_type: int, reason: str) -> None:
+    async def talk(plane: Plane) -> None:
+        for version in (0, 1, 2) if upgrade_type == UPGRADE else (1, 2):
+            answer = await update(plane, (name, level, upgrade_type), version=version)
+            assert (answer.error_code, answer.error_message) == (
+                E.INVALID_UPDATE_VERSION,
+                "The update failed for all features since the following feature had an error: "
+                f"Invalid update version {level} for feature {name}. {reason}",
+            )
+        assert levels(plane) == FRESH
+
+    converse(tmp_path, talk)
+
+
+@pytest.mark.parametrize(
+    ("level", "upgrade_type", "reason"),
+    [
+        (29, SAFE, "Refusing to perform the requested downgrade because it might delete metadata information."),
+        (21, UNSAFE, "Unsafe metadata downgrade is not supported in this version."),
+    ],
+)
+def test_metadata_that_would_be_lost_is_not_downgraded(
+    tmp_path: Path, level: int, upgrade_type: int, reason: str
+) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = await update(plane, ("metadata.version", level, upgrade_type))
+        assert answer.error_code == E.INVALID_UPDATE_VERSION
+        assert answer.error_message.endswith(f"Unsupported metadata.version downgrade from 30 to {level}. {reason}")
+
+    converse(tmp_path, talk)
+
+
+def test_all_or_none_and_the_later_of_two(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = await update(plane, ("group.version", 0, SAFE), ("share.version", 1, UPGRADE))
+        assert answer.error_code == E.INVALID_UPDATE_VERSION and levels(plane) == FRESH
+        answer = await update(plane, ("group.version", 0, SAFE), ("group.version", 1, UPGRADE), version=1)
+        assert [(r.feature, r.error_code, r.error_message) for r in answer.results] == [("group.version", 0, "NONE")]
+        assert levels(plane) == FRESH
+
+    converse(tmp_path, talk)
+
+
+def test_a_feature_is_lowered_and_raised(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        assert (await update(plane, ("group.version", 0, SAFE), validate_only=True)).error_code == 0
+        assert levels(plane) == FRESH
+        assert (await update(plane, ("group.version", 0, SAFE))).error_code == 0
+        assert "group.version" not in levels(plane)
+        answer = await update(plane, ("group.version", 1, SAFE))
+        assert answer.error_message.endswith("Can't downgrade to a newer version.")
+        assert (await update(plane, ("group.version", 1, UPGRADE))).error_code == 0
+        assert levels(plane) == FRESH
+
+    converse(tmp_path, talk)
+
+
+def test_eligible_leader_replicas_need_one_min_isr_for_all_brokers(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        for request, reason in (
+            (change("1", (MIN_ISR, "1"), kind=4), f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."),
+            (change("1", (MIN_ISR, None), kind=4), f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."),
+            (change("", (MIN_ISR, None), kind=4), f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."),
+        ):
+            response = (await plane.ask(request)).responses[0]
+            assert (response.error_code, response.error_message) == (E.INVALID_CONFIG, reason)
+        assert (await plane.ask(change("", (MIN_ISR, "2"), kind=4))).responses[0].error_code == 0
+        assert plane.driver.image.configs.for_broker(None) == {MIN_ISR: "2"}
+
+        # Without the feature each broker may have its own; with it again, those go and the default comes back.
+        assert (await update(plane, (ELR, 0, SAFE))).error_code == 0
+        assert (await plane.ask(change("1", (MIN_ISR, "1"), kind=4))).responses[0].error_code == 0
+        assert (await plane.ask(change("", (MIN_ISR, None), kind=4))).responses[0].error_code == 0
+        assert (await update(plane, (ELR, 1, UPGRADE))).error_code == 0
+        assert dict(plane.driver.image.configs.by_resource) == {(4, ""): {MIN_ISR: "3"}}
+
+    converse(tmp_path, talk, min_insync_replicas="3")
+
+
+def test_another_min_isr_clears_the_eligible_leaders(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        control = plane.driver.controller.configs
+        result = control.incremental_alter({ConfigResource(4, ""): [ConfigChange(MIN_ISR, SET, "2")]})
+        assert result.records[1:] == [ClearElrRecord(topic_name="")]
+
+    converse(tmp_path, talk)
+
+
+def test_the_brokers_default_is_a_synonym_of_its_own(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        request = describe("1")
+        request.resources[0].resource_type = 4
+        request.resources[0].configuration_keys = [MIN_ISR]
+        entry = (await plane.ask(request)).results[0].configs[0]
+        assert (entry.value, entry.config_source) == ("1", 3)
+        assert [(s.name, s.value, s.source) for s in entry.synonyms] == [(MIN_ISR, "1", 3), (MIN_ISR, "1", 5)]
+
+    converse(tmp_path, talk)
