@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -101,12 +102,16 @@ def test_every_command_and_property_that_the_readme_names_exists() -> None:
     from kbroker.cli import build_parser
     from kbroker.config import BROKER_CONFIGS, TOPIC_CONFIGS
 
-    commands = set(re.findall(r"\bkbroker ([a-z]+(?:-[a-z]+)*) (?!is|in\b)", TEXT)) & {
-        "start", "format", "info", "random-uuid", "decode", "dump-log", "stop", "run",
-    }  # fmt: skip
-    for command in commands:
-        build_parser(command)
-        assert command in {"start", "format", "info", "random-uuid", "decode", "dump-log"}
+    lines = [line for _, language, text in recipes() if language == "sh" for line in text.splitlines()]
+    lines += re.findall(r"^ {4}(kbroker .*)", TEXT, re.MULTILINE) + re.findall(r"`(kbroker [^`\n]*[^`:])`", TEXT)
+    pieces = [piece.strip() for line in lines for piece in re.split(r"\||&&|[^-]#", line)]
+    commands = [shlex.split(piece)[1:] for piece in pieces if piece.startswith("kbroker ")]
+    assert len(commands) > 8
+    for words in commands:
+        if words[0] == "ready:":
+            continue
+        parser, rest = build_parser(words)
+        parser.parse_args(rest)  # exits with what is wrong
     for name in re.findall(r"^([a-z]+(?:\.[a-z]+)+)=|-o ([a-z]+(?:\.[a-z]+)+)=", TEXT, re.MULTILINE):
         assert (name[0] or name[1]) in BROKER_CONFIGS or (name[0] or name[1]) in TOPIC_CONFIGS
 

@@ -1,48 +1,53 @@
-"""The command ``kbroker``. Each subcommand's module is imported only when it runs: ``start`` must be quick."""
+"""The command ``kbroker``. Each command's module is imported only when it runs: ``start`` must be quick."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 from kbroker import __version__
+from kbroker.cli.parser import PROGRAM, Command, Parser, add_choices, parser_of
 from kbroker.errors import FatalError
 
-_COMMANDS = {
-    "start": ("kbroker.cli.start", "start a node"),
-    "format": ("kbroker.cli.storage", "prepare a node's data directories, as kafka-storage format"),
-    "info": ("kbroker.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
-    "random-uuid": ("kbroker.cli.storage", "print a random id, for a cluster or a directory"),
-    "decode": ("kbroker.cli.decode", "show a request or response frame as a tree with byte offsets"),
-    "dump-log": ("kbroker.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
+COMMANDS = {
+    "start": Command("kbroker.cli.start", "start a node"),
+    "topic": Command("kbroker.cli.topic", "list, describe, create, change and delete topics", actions=True),
+    "produce": Command("kbroker.cli.produce", "send lines, CSV or JSON from a file or standard input to a topic"),
+    "consume": Command("kbroker.cli.consume", "read a topic from an offset or a time, and follow it"),
+    "group": Command("kbroker.cli.group", "list and describe groups with their lag, reset offsets", actions=True),
+    "config": Command("kbroker.cli.config", "show and change configs of topics, brokers and groups", actions=True),
+    "cluster": Command("kbroker.cli.cluster", "show brokers, features, the quorum, directories", actions=True),
+    "format": Command("kbroker.cli.storage", "prepare a node's data directories, as kafka-storage format"),
+    "info": Command("kbroker.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
+    "random-uuid": Command("kbroker.cli.storage", "print a random id, for a cluster or a directory"),
+    "decode": Command("kbroker.cli.decode", "show a request or response frame as a tree with byte offsets"),
+    "dump-log": Command("kbroker.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
 }
-"""Subcommand -> (module, summary). A module offers ``add_arguments(command, parser)`` and ``run(arguments)``."""
+"""What there is, in the order of the help."""
 
 
-def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser; with a ``command``, only that subcommand's arguments are filled in."""
-    parser = argparse.ArgumentParser(prog="kbroker", description="Apache Kafka's broker in Python.", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (module, summary) in _COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        if command in (None, name):
-            importlib.import_module(module).add_arguments(name, subparser)
-    return parser
+def build_parser(words: Sequence[str] = ()) -> tuple[Parser, Sequence[str]]:
+    """The parser of the command that ``words`` begin with, and the words that are left for it to parse."""
+    if words and words[0] in COMMANDS:
+        command = COMMANDS[words[0]]
+        parser = parser_of(words[0], command, words[1:])
+        chosen = command.actions and parser.get_default("run") is not None
+        return parser, words[2 if chosen else 1 :]
+    parser = Parser(PROGRAM, "Apache Kafka's broker in Python, and a command for any Kafka cluster.")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    add_choices(parser, "COMMAND", {name: command.summary for name, command in COMMANDS.items()})
+    return parser, words
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code (0 done, 1 could not, 2 wrong usage)."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    chosen = next((word for word in words if not word.startswith("-")), None)
-    arguments = build_parser(chosen if chosen in _COMMANDS else "").parse_args(words)
+    parser, words = build_parser(sys.argv[1:] if argv is None else argv)
+    arguments = parser.parse_args(words)
     try:
-        return int(importlib.import_module(_COMMANDS[arguments.command][0]).run(arguments))
+        return int(arguments.run(arguments))
     except FatalError as error:
-        print(f"kbroker: {error}", file=sys.stderr)
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

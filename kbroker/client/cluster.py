@@ -286,12 +286,17 @@ class Client:
         return self.retrying(ask, deadline)
 
     def _ask_together(self, requests: Mapping[int, T], deadline: float, highest: int | None) -> dict[int, Any]:
-        connections: list[tuple[int, Connection]] = []
+        asked: list[tuple[int, Connection]] = []
+        answers: dict[int, Any] = {}
         for node_id, request in sorted(requests.items()):
             connection = self.node(node_id, deadline)
-            connection.send(request, version=connection.version_for(type(request), highest))
-            connections.append((node_id, connection))
-        return {node_id: connection.receive(deadline) for node_id, connection in connections}
+            version = connection.version_for(type(request), highest)
+            if connection.in_flight:  # somebody else's; the order of answers is that of requests
+                answers[node_id] = connection.request(request, deadline, version=version)
+                continue
+            connection.send(request, version=version)
+            asked.append((node_id, connection))
+        return answers | {node_id: connection.receive(deadline) for node_id, connection in asked}
 
     def all_nodes(self) -> list[int]:
         """The ids of all brokers, asked for anew."""

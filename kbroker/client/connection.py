@@ -43,6 +43,8 @@ class Connection:
         self.client_id = client_id
         self._reader = FrameReader(limit=RESPONSE_LIMIT, api_keys=None)
         self._pending: deque[tuple[int, int, int]] = deque()
+        self._early: deque[Any] = deque()
+        """Responses that had to be taken in before that of a later request; the oldest first."""
         self._correlation_id = 0
         self._socket: socket.socket | None = None
         try:
@@ -87,7 +89,12 @@ class Connection:
     @property
     def in_flight(self) -> int:
         """Requests whose responses have not been received."""
-        return len(self._pending)
+        return len(self._early) + len(self._pending)
+
+    @property
+    def has_response(self) -> bool:
+        """Whether ``receive`` need not wait, although nothing may come over the socket any more."""
+        return bool(self._early)
 
     def fileno(self) -> int:
         """For ``selectors``; ``ConnectionFailed`` once closed."""
@@ -148,6 +155,9 @@ class Connection:
 
     def receive(self, deadline: float) -> Any:
         """The response to the oldest request that has none yet."""
+        return self._early.popleft() if self._early else self._receive(deadline)
+
+    def _receive(self, deadline: float) -> Any:
         correlation_id, api_key, version = self._pending[0]
         connected = self._open()
         try:
@@ -177,9 +187,11 @@ class Connection:
         return response
 
     def request(self, request: Any, deadline: float, *, version: int | None = None) -> Any:
-        """Send and receive."""
+        """Send and receive; responses that are due before are kept for ``receive``."""
+        before = len(self._pending)
         self.send(request, version=version)
-        return self.receive(deadline)
+        self._early.extend([self._receive(deadline) for _ in range(before)])
+        return self._receive(deadline)
 
     def close(self) -> None:
         """Close; does nothing when it is closed already."""
@@ -187,6 +199,7 @@ class Connection:
             self._socket.close()
             self._socket = None
         self._pending.clear()
+        self._early.clear()
 
     def _open(self) -> socket.socket:
         if self._socket is None:

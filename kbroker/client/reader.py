@@ -181,6 +181,9 @@ class Reader:
     def _readable(self, timeout: float) -> list[Connection]:
         if len(self._in_flight) == 1:
             return list(self._in_flight)
+        there = [connection for connection in self._in_flight if connection.has_response]
+        if there:
+            return there
         with selectors.DefaultSelector() as selector:
             for connection in self._in_flight:
                 selector.register(connection, selectors.EVENT_READ, connection)

@@ -1,0 +1,151 @@
+"""What the commands that talk to a cluster share: the options, the client, errors as one line, questions."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from kbroker.errors import FatalError
+
+if TYPE_CHECKING:
+    from kbroker.client import Client
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE: Final = "KBROKER_BOOTSTRAP"
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser, *, json: bool = True) -> None:
+    """``--bootstrap-server``, ``--timeout``, and ``--json`` unless the command has its own."""
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help=f"brokers to ask first, separated by commas (default: ${BOOTSTRAP_VARIABLE}, or {DEFAULT_BOOTSTRAP})",
+    )
+    parser.add_argument(
+        "--timeout", type=_seconds, default=30.0, metavar="SECONDS", help="give up after so long (default 30)"
+    )
+    if json:
+        parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return value
+
+
+@contextmanager
+def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
+    """A client for the cluster that the options name; its errors come out as :class:`FatalError`."""
+    from kbroker.client import Client
+    from kbroker.client.cluster import parse_bootstrap
+
+    text = arguments.bootstrap_server or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+    try:
+        addresses = parse_bootstrap(text)
+    except ValueError as error:
+        raise FatalError(f"--bootstrap-server: {error}") from None
+    with readable_errors(), Client(addresses, client_id="kbroker-cli", timeout=arguments.timeout) as client:
+        yield client
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Turn the client's errors, whose text is one line, into those that ``main`` prints."""
+    from kbroker.client import ClientError
+    from kbroker.wire.errors import EncodeError, WireError
+
+    try:
+        yield
+    except ClientError as error:
+        raise FatalError(str(error)) from error
+    except WireError as error:
+        raise FatalError(f"a broker sent bytes that cannot be right: {error}") from error
+    except EncodeError as error:
+        raise FatalError(f"this cannot be put into a request: {error}") from error
+
+
+def complain(text: str) -> None:
+    """A line on standard error."""
+    print(f"kbroker: {text}", file=sys.stderr)
+
+
+def confirm(question: str, agreed: bool) -> bool:
+    """Ask a person, unless ``--yes`` was given; ``FatalError`` where there is nobody to ask."""
+    if agreed:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise FatalError(f"{question} Give --yes to do it without being asked.")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """``--yes``."""
+    parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
+
+
+def assignment(text: str) -> list[list[int]]:
+    """``1:2,2:3``: the brokers of each partition, as kafka-topics has it."""
+    try:
+        found = [[int(broker) for broker in partition.split(":")] for partition in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form 1:2,2:3") from None
+    return found
+
+
+def name_value(text: str) -> tuple[str, str]:
+    """``name=value``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def positive(text: str) -> int:
+    """A number of at least 1."""
+    return _whole(text, 1)
+
+
+def not_negative(text: str) -> int:
+    """A number of at least 0."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, lowest: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < lowest or value >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from {lowest} on")
+    return value
+
+
+def checked(kind: Callable[[str], object], expected: str) -> Callable[[str], object]:
+    """An argparse type out of a function that raises ``ValueError``."""
+
+    def convert(text: str) -> object:
+        try:
+            return kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
+
+    return convert
+
+
+def report_failures(problems: Sequence[object]) -> int:
+    """A line for each problem; the exit code."""
+    for problem in problems:
+        complain(str(problem))
+    return 1 if problems else 0

@@ -1,0 +1,274 @@
+"""``kbroker group reset``: put a group's offsets elsewhere, after a look at what would change."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbroker.cli.common import add_cluster_arguments, cluster, complain, confirm, not_negative, report_failures
+from kbroker.cli.parser import Action
+from kbroker.cli.reset import (
+    CannotReset,
+    NewOffset,
+    PartitionState,
+    ShiftBy,
+    Strategy,
+    ToCurrent,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToOffsets,
+    ToTime,
+    plan,
+    read_offsets_file,
+    write_offsets_file,
+)
+from kbroker.errors import ErrorCode, FatalError
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.client import Client
+    from kbroker.client.groups import CommittedOffset
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP", help="the group; nobody may be in it when offsets are set")
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC[:PARTITION,...]",
+        help="a topic, or some of its partitions; may be repeated",
+    )
+    parser.add_argument("--all-topics", action="store_true", help="all topics that the group has offsets for")
+    parser.add_argument("--to-earliest", action="store_true", help="to the start of each partition")
+    parser.add_argument("--to-latest", action="store_true", help="to the end of each partition")
+    parser.add_argument("--to-current", action="store_true", help="to what is committed now, or else the end")
+    parser.add_argument("--to-offset", type=not_negative, metavar="OFFSET", help="to one offset")
+    parser.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back (-10)")
+    parser.add_argument(
+        "--to-datetime",
+        metavar="TIME",
+        help="to the first record at or after 2026-01-31T12:00:00 (UTC, or with a zone)",
+    )
+    parser.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last 1h30m, 7d, P1DT2H")
+    parser.add_argument(
+        "--from-file", type=Path, metavar="FILE", help="to offsets from lines topic,partition,offset; see --export"
+    )
+    parser.add_argument("--export", type=Path, metavar="FILE", help="write the new offsets as --from-file reads them")
+    parser.add_argument("--execute", "--yes", "-y", action="store_true", help="do it without asking")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would change")
+    add_cluster_arguments(parser)
+
+
+def strategy_of(arguments: argparse.Namespace, now_ms: int) -> Strategy:
+    """The one way that the options name; ``FatalError`` if they name none, several, or nonsense."""
+    from kbroker.cli.times import parse_duration, parse_moment
+
+    chosen: list[Strategy] = []
+    try:
+        if arguments.to_earliest:
+            chosen.append(ToEarliest())
+        if arguments.to_latest:
+            chosen.append(ToLatest())
+        if arguments.to_current:
+            chosen.append(ToCurrent())
+        if arguments.to_offset is not None:
+            chosen.append(ToOffset(arguments.to_offset))
+        if arguments.shift_by is not None:
+            chosen.append(ShiftBy(arguments.shift_by))
+        if arguments.to_datetime is not None:
+            chosen.append(ToTime(parse_moment(arguments.to_datetime, now_ms)))
+        if arguments.by_duration is not None:
+            chosen.append(ToTime(max(now_ms - parse_duration(arguments.by_duration), 0)))
+        if arguments.from_file is not None:
+            chosen.append(_from_file(arguments.from_file, arguments.group))
+    except ValueError as error:
+        raise FatalError(str(error)) from None
+    if len(chosen) != 1:
+        raise FatalError(
+            "give one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --to-datetime,"
+            " --by-duration and --from-file"
+        )
+    return chosen[0]
+
+
+def _from_file(path: Path, group_id: str) -> ToOffsets:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FatalError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return ToOffsets(read_offsets_file(text, group_id))
+    except CannotReset as error:
+        raise FatalError(f"{path}: {error}") from None
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    strategy = strategy_of(arguments, time.time_ns() // 1_000_000)
+    if arguments.execute and arguments.dry_run:
+        raise FatalError("--execute and --dry-run exclude each other")
+    if arguments.all_topics and arguments.topic:
+        raise FatalError("--topic and --all-topics exclude each other")
+    with cluster(arguments) as client:
+        return _reset(client, arguments, strategy)
+
+
+def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) -> int:
+    from kbroker.client.groups import commit_offsets, committed_offsets
+
+    members = _member_count(client, arguments.group)
+    committed = committed_offsets(client, arguments.group)
+    partitions = _partitions(client, arguments, strategy, committed)
+    try:
+        rows = plan(strategy, _states(client, partitions, committed, strategy))
+    except CannotReset as error:
+        raise FatalError(str(error)) from None
+    if arguments.export is not None:
+        _export(arguments.export, rows)
+    if not arguments.json:
+        _print(rows)
+    execute = arguments.execute
+    if members and not arguments.dry_run:
+        problem = f"group {arguments.group} has {members} member{'' if members == 1 else 's'}: stop them first"
+        if arguments.json and not execute:
+            complain(problem)
+            execute = False
+        else:
+            raise FatalError(problem)
+    if not (execute or arguments.dry_run or arguments.json):
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            complain("nothing changed; give --execute to do it")
+            return 0
+        execute = confirm(f"Reset {len(rows)} offsets of group {arguments.group}?", False)
+        if not execute:
+            complain("nothing changed")
+    failed = (
+        commit_offsets(client, arguments.group, {row.partition: row.new for row in rows}) if execute and rows else {}
+    )
+    if arguments.json:
+        _print_json(arguments.group, rows, executed=execute and not failed)
+    elif execute:
+        print(f"{len(rows) - len(failed)} offsets of group {arguments.group} are reset")
+    return report_failures(list(failed.values()))
+
+
+def _member_count(client: Client, group_id: str) -> int:
+    """How many are in the group; a group that does not exist yet gets its offsets before its first member."""
+    from kbroker.client import ResponseError
+    from kbroker.client.groups import describe_group
+
+    try:
+        return len(describe_group(client, group_id).members)
+    except ResponseError as error:
+        if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return 0
+        raise
+
+
+def _partitions(
+    client: Client,
+    arguments: argparse.Namespace,
+    strategy: Strategy,
+    committed: dict[TopicPartition, CommittedOffset],
+) -> list[TopicPartition]:
+    from kbroker.cli.topic import choose_partitions
+
+    if isinstance(strategy, ToOffsets):
+        if arguments.topic or arguments.all_topics:
+            raise FatalError("--from-file says which partitions; leave out --topic and --all-topics")
+        return sorted(strategy.offsets)
+    if arguments.all_topics:
+        if not committed:
+            raise FatalError(f"group {arguments.group} has no offsets: name topics with --topic")
+        return list(committed)
+    if not arguments.topic:
+        raise FatalError("give --topic TOPIC (or TOPIC:0,1), or --all-topics")
+    return choose_partitions(client, arguments.topic)
+
+
+def _states(
+    client: Client,
+    partitions: Sequence[TopicPartition],
+    committed: dict[TopicPartition, CommittedOffset],
+    strategy: Strategy,
+) -> list[PartitionState]:
+    from kbroker.client import ResponseError
+    from kbroker.client.topics import list_offsets, list_ranges
+
+    ranges = list_ranges(client, partitions)
+    times = list_offsets(client, dict.fromkeys(partitions, strategy.timestamp)) if isinstance(strategy, ToTime) else {}
+    states: list[PartitionState] = []
+    for partition in partitions:
+        limits, listed = ranges[partition], times.get(partition)
+        if isinstance(limits, ResponseError):
+            raise limits
+        if isinstance(listed, ResponseError):
+            raise listed
+        states.append(
+            PartitionState(
+                partition,
+                committed[partition].offset if partition in committed else None,
+                *limits,
+                listed.offset if listed is not None and listed.offset >= 0 else None,
+            )
+        )
+    return states
+
+
+def _export(path: Path, rows: Sequence[NewOffset]) -> None:
+    try:
+        path.write_text(write_offsets_file(rows), "utf-8")
+    except OSError as error:
+        raise FatalError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _print(rows: Sequence[NewOffset]) -> None:
+    from kbroker.cli.output import plain, print_table
+
+    with_notes = any(row.note for row in rows)
+    print_table(
+        ["topic", "partition", "current", "new", "change", *(["note"] if with_notes else [])],
+        [
+            [
+                row.partition.topic,
+                plain(row.partition.partition),
+                row.current,
+                row.new,
+                None if row.change is None else f"{row.change:+,}",
+                *([row.note] if with_notes else []),
+            ]
+            for row in rows
+        ],
+        numbers=("partition", "current", "new", "change"),
+    )
+
+
+def _print_json(group_id: str, rows: Sequence[NewOffset], *, executed: bool) -> None:
+    from kbroker.cli.output import print_json
+
+    partitions: list[dict[str, Any]] = [
+        {
+            "topic": row.partition.topic,
+            "partition": row.partition.partition,
+            "current_offset": row.current,
+            "new_offset": row.new,
+            "change": row.change,
+            "note": row.note or None,
+        }
+        for row in rows
+    ]
+    print_json({"group": group_id, "executed": executed, "partitions": partitions})
+
+
+RESET = Action(
+    "reset a group's offsets, after a preview",
+    _arguments,
+    _run,
+    "Without --execute it shows what would change, and asks if there is a terminal. Offsets that the log does not\n"
+    "have become its start or its end.",
+)

@@ -1,0 +1,291 @@
+"""What ``kbroker produce`` reads: lines, CSV, JSON, and records as ``consume --json`` writes them.
+
+Each reader takes an iterator of lines (bytes without their newline) and gives, for each record, an ``Item``, or a
+``BadLine`` for what is none. Pure but for ``LineSource``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import json
+import os
+import re
+import select
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from kbroker.cli.times import parse_moment
+from kbroker.wire.record_batch import Record
+
+FORMATS: Final = ("lines", "csv", "json", "records")
+
+_CHUNK: Final = 256 << 10
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)\.\d+(?:[eE][+-]?\d+)?", re.ASCII)
+_MAX_TIMESTAMP: Final = 2**63 - 1
+
+Headers = tuple[tuple[str, bytes | None], ...]
+Clock = Callable[[], int]
+
+
+class Item(NamedTuple):
+    """A record to send. ``line`` is where it begins in the input, from 1 on; ``partition`` is None without a wish."""
+
+    record: Record
+    line: int
+    partition: int | None = None
+
+
+class BadLine(NamedTuple):
+    """A line that is no record, and why."""
+
+    line: int
+    problem: str
+
+
+def now_ms() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """How input becomes records. ``key`` is a key for all, ``key_column`` the column or field that is the key."""
+
+    key: bytes | None = None
+    key_separator: bytes | None = None
+    key_column: str | None = None
+    timestamp_column: str | None = None
+    headers: Headers = ()
+    null_value: bytes | None = None
+    delimiter: str = ","
+    typed: bool = False
+    keep_partitions: bool = False
+    clock: Clock = field(default=now_ms)
+
+
+def read_items(kind: str, lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | BadLine]:
+    """The records in some lines, by the name of their format."""
+    reader = {"lines": read_lines, "csv": read_csv, "json": read_json, "records": read_records}[kind]
+    return reader(lines, options)
+
+
+def read_lines(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | BadLine]:
+    """A record a line; the key before the separator, if there is one."""
+    clock, headers, null, separator = options.clock, options.headers, options.null_value, options.key_separator
+    key = options.key
+    for number, line in enumerate(lines, 1):
+        value: bytes | None = line
+        if separator is not None:
+            key, found, rest = line.partition(separator)
+            if not found:
+                yield BadLine(number, f"no {separator.decode(errors='replace')!r} between key and value")
+                continue
+            value = rest
+        if value == null and null is not None:
+            value = None
+        yield Item(Record(0, clock(), key, value, headers), number)
+
+
+def read_csv(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | BadLine]:
+    """A JSON object a row; the names are in the first row. Fields may hold line ends within quotes."""
+    text = (
+        line.decode("utf-8-sig" if not number else "utf-8", "surrogateescape") + "\n"
+        for number, line in enumerate(lines)
+    )
+    rows = csv.reader(text, delimiter=options.delimiter, strict=True)
+    names: list[str] | None = None
+    key_index = time_index = None
+    convert = _typed if options.typed else None
+    while True:
+        line = rows.line_num + 1
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield BadLine(line, str(error))
+            continue
+        if not row:
+            continue
+        if names is None:
+            names = row
+            problem = _bad_names(names, options)
+            if problem:
+                yield BadLine(line, problem)
+                return
+            key_index = names.index(options.key_column) if options.key_column is not None else None
+            time_index = names.index(options.timestamp_column) if options.timestamp_column is not None else None
+            continue
+        if len(row) != len(names):
+            yield BadLine(line, f"{len(row)} fields where the first row has {len(names)}")
+            continue
+        try:
+            timestamp = options.clock() if time_index is None else parse_timestamp(row[time_index], options.clock())
+            values: Sequence[Any] = row if convert is None else [convert(cell) for cell in row]
+            value = json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False).encode()
+            key = options.key if key_index is None else row[key_index].encode()
+        except ValueError as error:
+            yield BadLine(line, "not UTF-8" if isinstance(error, UnicodeEncodeError) else str(error))
+            continue
+        yield Item(Record(0, timestamp, key, value, options.headers), line)
+
+
+def _bad_names(names: Sequence[str], options: InputOptions) -> str | None:
+    if len(set(names)) != len(names):
+        return "the first row has a name twice"
+    for column in (options.key_column, options.timestamp_column):
+        if column is not None and column not in names:
+            return f"the first row has no column {column}, only {', '.join(names)}"
+    return None
+
+
+def _typed(cell: str) -> Any:
+    """A cell as what it looks like; what would not come out as the same text stays text (``007``)."""
+    if not cell:
+        return None
+    if _INTEGER.fullmatch(cell):
+        return int(cell)
+    if _NUMBER.fullmatch(cell):
+        return float(cell)
+    return {"true": True, "false": False}.get(cell, cell)
+
+
+def read_json(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | BadLine]:
+    """A JSON document a line, which is the value as it stands; key and timestamp may be fields of it."""
+    for number, line in enumerate(lines, 1):
+        value = line.strip()
+        if not value:
+            continue
+        try:
+            document = json.loads(value)
+            key, timestamp = options.key, options.clock()
+            if options.key_column is not None:
+                key = _as_key(_field(document, options.key_column))
+            if options.timestamp_column is not None:
+                timestamp = parse_timestamp(_field(document, options.timestamp_column), timestamp)
+        except json.JSONDecodeError as error:
+            yield BadLine(number, f"not JSON: {error.msg} at column {error.colno}")
+            continue
+        except (ValueError, RecursionError) as error:
+            yield BadLine(number, str(error))
+            continue
+        yield Item(Record(0, timestamp, key, value, options.headers), number)
+
+
+def _field(document: Any, name: str) -> Any:
+    if not isinstance(document, dict) or name not in document:
+        raise ValueError(f"no field {name}")
+    return document[name]
+
+
+def _as_key(value: Any) -> bytes | None:
+    """Text as it is, null as no key, anything else as JSON."""
+    if value is None:
+        return None
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+
+
+def parse_timestamp(value: Any, now: int) -> int:
+    """Milliseconds: a number of them, or a time that ``parse_moment`` reads."""
+    if isinstance(value, str) and re.fullmatch(r"\d{1,19}", value, re.ASCII):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value <= _MAX_TIMESTAMP:
+            raise ValueError(f"{value} is not a timestamp in milliseconds")
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a timestamp")
+    return parse_moment(value, now)
+
+
+def read_records(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | BadLine]:
+    """A record a line, as ``kbroker consume --json`` writes it: key, value, headers, timestamp, partition."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            yield _record(json.loads(line), number, options)
+        except json.JSONDecodeError as error:
+            yield BadLine(number, f"not JSON: {error.msg} at column {error.colno}")
+        except (ValueError, RecursionError) as error:
+            yield BadLine(number, str(error))
+
+
+def _record(document: Any, number: int, options: InputOptions) -> Item:
+    if not isinstance(document, dict):
+        raise ValueError("not an object with key, value, headers, timestamp, partition")
+    key = _bytes(document, "key")
+    timestamp = document.get("timestamp")
+    headers = document.get("headers") or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    found: list[tuple[str, bytes | None]] = []
+    try:
+        for name, value in pairs:
+            if not isinstance(name, str):
+                raise TypeError
+            found.append(
+                (name, _bytes(value, "value") if isinstance(value, dict) else _bytes({"value": value}, "value"))
+            )
+    except TypeError:
+        raise ValueError("headers are neither an object nor a list of [name, value]") from None
+    partition = document.get("partition") if options.keep_partitions else None
+    if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
+        raise ValueError(f"{partition!r} is not a partition")
+    now = options.clock()
+    return Item(
+        Record(
+            0,
+            now if timestamp is None else parse_timestamp(timestamp, now),
+            options.key if key is None else key,
+            _bytes(document, "value"),
+            (*found, *options.headers),
+        ),
+        number,
+        partition,
+    )
+
+
+def _bytes(document: dict[str, Any], name: str) -> bytes | None:
+    """``name`` as text, or ``name_base64``; null and what is not there are None, other JSON is its text."""
+    encoded = document.get(f"{name}_base64")
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (TypeError, binascii.Error, ValueError):
+            raise ValueError(f"{name}_base64 is not base64") from None
+    return _as_key(document.get(name))
+
+
+class LineSource:
+    """Lines of a file descriptor as they come. ``on_idle`` is called when nothing has come for ``linger`` seconds:
+    whoever types, or a pipe that is slow, does not want to wait for a full batch.
+    """
+
+    def __init__(self, descriptor: int, on_idle: Callable[[], None], linger: float) -> None:
+        self._descriptor = descriptor
+        self._on_idle = on_idle
+        self._linger = linger
+        self.bytes_read = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest = b""
+        idle = False
+        while True:
+            if not idle and not select.select([self._descriptor], [], [], self._linger)[0]:
+                self._on_idle()
+                idle = True
+            chunk = os.read(self._descriptor, _CHUNK)
+            if not chunk:
+                break
+            idle = False
+            self.bytes_read += len(chunk)
+            lines = (rest + chunk).split(b"\n")
+            rest = lines.pop()
+            yield from lines
+        if rest:
+            yield rest

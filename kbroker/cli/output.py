@@ -1,0 +1,158 @@
+"""Tables, sizes, times and JSON for people and programs.
+
+``rich`` draws tables and progress bars; it is imported when one is drawn, since it takes longer to import than most
+commands take. Without a terminal there are no colours and lines are as long as they need to be.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import IO, TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NOTHING: Final = "-"
+"""Stands for what there is not in a table."""
+
+_UNWRAPPED: Final = 100_000
+
+
+def print_json(document: object) -> None:
+    """One document, readable, with keys in the order given."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A console on standard output, or another stream: plain and unwrapped unless it is a terminal."""
+    from rich.console import Console
+
+    stream = sys.stdout if file is None else file
+    terminal = stream.isatty()
+    return Console(
+        file=stream,
+        width=None if terminal else _UNWRAPPED,
+        no_color=None if terminal else True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+    )
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers: Iterable[str] = (),
+    wrap: Iterable[str] = (),
+    styles: Mapping[int, str] | None = None,
+    total: Sequence[object] | None = None,
+) -> None:
+    """A table with a line of headings. ``numbers``: columns that are aligned to the right; ``wrap``: those whose text
+    may go on in a next line of the cell on a narrow terminal. ``styles``: row -> rich style.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    target = console()
+    table = Table(box=SIMPLE_HEAD if target.is_terminal else None, pad_edge=False, show_footer=total is not None)
+    right, wrapping = set(numbers), set(wrap)
+    for index, name in enumerate(columns):
+        table.add_column(
+            Text(name),
+            footer=Text("" if total is None else _cell(total[index])),
+            justify="right" if name in right else "left",
+            no_wrap=name not in wrapping,
+            overflow="fold",
+        )
+    for index, row in enumerate(rows):
+        table.add_row(*(Text(_cell(value)) for value in row), style=(styles or {}).get(index))
+    if target.is_terminal:
+        target.print(table)
+        return
+    with target.capture() as captured:
+        target.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or NOTHING
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Text without control characters, which could play tricks with a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+
+
+def _escape(letter: str) -> str:
+    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(letter)
+    if short:
+        return short
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def plain(value: object) -> str:
+    """A number that is a name (a broker's id, an epoch): without separators of thousands."""
+    return NOTHING if value is None else str(value)
+
+
+def size(count: int | None) -> str:
+    """Bytes for people: ``1.5 MiB``."""
+    if count is None:
+        return NOTHING
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(amount) < 1024:
+            return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} PiB"
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def timestamp(milliseconds: int) -> str:
+    """A record's time, in UTC: ``2026-01-31T12:00:00.000Z``; the number itself where no calendar reaches."""
+    if milliseconds < 0:
+        return NOTHING
+    seconds, rest = divmod(milliseconds, 1000)
+    prefix = _second(seconds)
+    return f"{prefix}.{rest:03d}Z" if prefix else str(milliseconds)
+
+
+@functools.lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    try:
+        return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
+    except OverflowError:
+        return ""
+
+
+def as_json_text(value: bytes | None, name: str, into: dict[str, Any]) -> None:
+    """Put bytes into a JSON object: text as ``name``, or base64 as ``name_base64`` if they are not UTF-8."""
+    if value is None:
+        into[name] = None
+        return
+    try:
+        into[name] = value.decode()
+    except UnicodeDecodeError:
+        import base64
+
+        into[f"{name}_base64"] = base64.b64encode(value).decode("ascii")

@@ -1,0 +1,167 @@
+"""Where a group's offsets go when they are reset: the arithmetic, pure, by the rules of Kafka's own tool.
+
+A new offset is kept within the log: what would be before its start becomes its start, what would be beyond its end
+its end, and the row says so. A time after the last record is the end.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kbroker.types import TopicPartition
+
+
+class CannotReset(ValueError):
+    """The text says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """What is known of a partition. ``current`` is None where the group has committed nothing."""
+
+    partition: TopicPartition
+    current: int | None
+    start: int
+    end: int
+    at_time: int | None = None
+    """The first offset at or after the time asked for; None if no time was, or there is no record after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """The start of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """The end of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToCurrent:
+    """What is committed; the end of the log where nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """One offset for all partitions."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    """So many records on, or back when negative."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """The first record at or after a time, in ms."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffsets:
+    """An offset for each partition, from a file."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+Strategy = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime | ToOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class NewOffset:
+    """A row of the preview. ``note`` says what was done to a value that the log does not have."""
+
+    partition: TopicPartition
+    current: int | None
+    new: int
+    note: str = ""
+
+    @property
+    def change(self) -> int | None:
+        """New minus current; None without a current offset."""
+        return None if self.current is None else self.new - self.current
+
+
+def plan(strategy: Strategy, states: Iterable[PartitionState]) -> list[NewOffset]:
+    """A new offset for each partition, in their order; ``CannotReset`` if one has none by this strategy."""
+    return [_plan_one(strategy, state) for state in sorted(states, key=lambda state: state.partition)]
+
+
+def _plan_one(strategy: Strategy, state: PartitionState) -> NewOffset:
+    match strategy:
+        case ToEarliest():
+            return NewOffset(state.partition, state.current, state.start)
+        case ToLatest():
+            return NewOffset(state.partition, state.current, state.end)
+        case ToCurrent():
+            if state.current is None:
+                return NewOffset(state.partition, None, state.end, "nothing committed: the end")
+            return NewOffset(state.partition, state.current, state.current)
+        case ToTime():
+            if state.at_time is None:
+                return NewOffset(state.partition, state.current, state.end, "no record after this time: the end")
+            return NewOffset(state.partition, state.current, state.at_time)
+        case ToOffset(offset):
+            return _within(state, offset)
+        case ShiftBy(count):
+            if state.current is None:
+                raise CannotReset(f"{state.partition} cannot be shifted: the group has committed no offset for it")
+            return _within(state, state.current + count)
+        case ToOffsets(offsets):
+            return _within(state, offsets[state.partition])
+
+
+def _within(state: PartitionState, wanted: int) -> NewOffset:
+    if wanted < state.start:
+        return NewOffset(state.partition, state.current, state.start, f"{wanted} is before the start")
+    if wanted > state.end:
+        return NewOffset(state.partition, state.current, state.end, f"{wanted} is beyond the end")
+    return NewOffset(state.partition, state.current, wanted)
+
+
+def read_offsets_file(text: str, group_id: str) -> dict[TopicPartition, int]:
+    """A file as ``--export`` (and Kafka's tool) writes it: ``topic,partition,offset`` a line.
+
+    Lines may begin with the group as a fourth column; those of other groups are skipped. ``CannotReset`` for anything
+    else.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(text.splitlines()), 1):
+        if not row:
+            continue
+        cells = [cell.strip() for cell in row]
+        if len(cells) == 4:
+            if cells[0] != group_id:
+                continue
+            del cells[0]
+        if len(cells) != 3 or not all(cell.isascii() and cell.isdigit() for cell in cells[1:]):
+            raise CannotReset(f"line {number} is not of the form topic,partition,offset: {','.join(row)[:80]}")
+        partition = TopicPartition(cells[0], int(cells[1]))
+        if partition in offsets:
+            raise CannotReset(f"line {number}: {partition} is there twice")
+        offsets[partition] = int(cells[2])
+    if not offsets:
+        raise CannotReset(f"there are no offsets for group {group_id} in it")
+    return offsets
+
+
+def write_offsets_file(rows: Sequence[NewOffset]) -> str:
+    """The same, of a plan."""
+    return "".join(f"{row.partition.topic},{row.partition.partition},{row.new}\n" for row in rows)
+
+
+def parse_topic_partitions(text: str) -> tuple[str, list[int] | None]:
+    """``orders`` or ``orders:0,1,2`` as a topic and some of its partitions (None: all); ``ValueError`` otherwise."""
+    topic, colon, rest = text.partition(":")
+    numbers = rest.split(",") if colon else []
+    if not topic or not all(number.isascii() and number.isdigit() for number in numbers):
+        raise ValueError(text)
+    return topic, sorted(set(map(int, numbers))) if colon else None
