@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from compat_tests.apache_kafka import tool
 from compat_tests.conftest import Broker
 from compat_tests.java_tools.differences import Difference
 from compat_tests.java_tools.driver import Output, ToolDriver
@@ -42,9 +43,13 @@ class Side:
         text = text.replace("{server}", self.broker.bootstrap).replace("{dir}", str(self.directory))
         return text.replace("{data}", str(self.broker.data_dir))
 
-    def run(self, name: str, *arguments: str, stdin: str = "") -> Output:
-        """Run a tool, the places in its arguments filled in."""
-        return self.tools.run(name, *map(self.fill, arguments), stdin=stdin)
+    def run(self, name: str, *arguments: str, stdin: str = "", process: bool = False) -> Output:
+        """Run a tool, the places in its arguments filled in; as a process of its own if that is asked for."""
+        filled = [self.fill(argument) for argument in arguments]
+        if not process:
+            return self.tools.run(name, *filled, stdin=stdin)
+        result = tool(name, *filled, stdin=stdin)
+        return Output(result.returncode, result.stdout, result.stderr)
 
     def normalized(self, text: str, rules: Iterable[Rule]) -> str:
         """`text` without what is of this side or this run alone."""
@@ -91,12 +96,13 @@ class Comparison:
         ordered: bool = True,
         aside: Sequence[Rule] = (),
         quiet: bool = False,
+        process: bool = False,
     ) -> tuple[Output, Output]:
         """Run the tool `name` and compare, with `aside` replaced and, unless `ordered`, lines of output sorted.
 
         `quiet` compares the exit codes alone.
         """
-        outputs = self.both(lambda side: side.run(name, *arguments, stdin=stdin))
+        outputs = self.both(lambda side: side.run(name, *arguments, stdin=stdin, process=process))
         self._note([name, *arguments], outputs, exit, ordered, aside, quiet)
         return outputs
 
