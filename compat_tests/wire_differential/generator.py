@@ -312,4 +312,6 @@ class Generator:
             return self._struct(kind.struct, path)
         if kind.name == "Bool":
             return rng.random() < 0.5
+        if spec.type.element is not None:
+            return {"Str": "wd-element", "Bytes": b"", "UuidField": _NO_ID}.get(kind.name, 0)
         return {} if spec.default is MISSING else spec.default
