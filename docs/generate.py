@@ -94,7 +94,62 @@ def apis() -> str:
     return "\n".join([*lines, ""])
 
 
-PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "apis.md": apis}
+def commands() -> str:
+    """Every command with its options, from the parsers."""
+    from kbroker.cli import COMMANDS
+    from kbroker.cli.common import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+    from kbroker.cli.parser import all_parsers
+
+    shared = {"--help", "--bootstrap-server", "--timeout"}
+
+    def words(text: str) -> str:
+        return text.replace("%%", "%").replace("|", "\\|").replace("<", "&lt;")
+
+    lines = [
+        "# Commands",
+        "",
+        NOTE,
+        "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `config`, `cluster` talk to",
+        f"any Kafka cluster: to `-b HOST:PORT[,...]`, or `${BOOTSTRAP_VARIABLE}`, or {DEFAULT_BOOTSTRAP}. They try",
+        "again what may pass (a leader that moves, a coordinator that loads) for `--timeout` seconds, 30 by default.",
+        "Connections are plaintext, without authentication.",
+        "",
+        "- Tables are for people. `--json` writes one JSON document (`consume`: an object a line) and nothing else to",
+        "  standard output; its names stay as they are, others may be added.",
+        "- Exit code 0: done. 1: not done, or not all of it; standard error has a line for each problem. 2: wrong",
+        "  usage.",
+        "- Times without a zone are in UTC, in what is read and in what is shown.",
+        "- Without a terminal there are no colours and no progress bar, and lines are as long as they need to be. What",
+        "  deletes something asks first, or wants `--yes`.",
+        "",
+    ]
+    section = ""
+    for name, parser in all_parsers(COMMANDS):
+        command = name.split()[0]
+        if command != section:
+            section = command
+            if COMMANDS[command].actions:
+                lines += [f"## kbroker {command}", "", f"{words(COMMANDS[command].summary.capitalize())}.", ""]
+        level = "###" if COMMANDS[command].actions else "##"
+        usage = " ".join(parser.format_usage().split()).removeprefix("usage: ").replace(" [-h]", "")
+        lines += [f"{level} kbroker {name}", "", words(parser.description or ""), "", f"    {usage}", ""]
+        rows = []
+        for action in parser._actions:
+            if shared & set(action.option_strings) or action.help is None:
+                continue
+            shown = ", ".join(f"`{option}`" for option in action.option_strings)
+            value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "")
+            if action.nargs != 0 and value:
+                shown = f"{shown} `{value}`".strip().replace("|", "\\|")
+            rows.append(f"| {shown} | {words(action.help)} |")
+        if rows:
+            lines += ["| | |", "| --- | --- |", *rows, ""]
+        if parser.epilog:
+            lines += [words(parser.epilog), ""]
+    return "\n".join(lines)
+
+
+PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "apis.md": apis, "commands.md": commands}
 
 
 def main() -> int:

@@ -61,3 +61,16 @@ def test_every_path_in_the_architecture_exists() -> None:
     named += [f"kbroker/{path}" for path in re.findall(r"`((?:node|log|wire|handlers)/[a-z_]+\.py|env\.py)`", text)]
     assert len(named) > 30
     assert [path for path in named if not (DOCS.parent / path).exists()] == []
+
+
+def test_every_command_that_the_pages_name_exists() -> None:
+    from kbroker.cli import build_parser
+
+    pages = [path for path in sorted(DOCS.glob("*.md")) if path.name != "commands.md"]
+    named = [line for path in pages for line in re.findall(r"`(kbroker [a-z][^`\n]*)`", path.read_text("utf-8"))]
+    assert len(named) > 3
+    for line in named:
+        words = line.split()[1:]
+        parser, _ = build_parser(words)
+        assert parser.prog == " ".join(["kbroker", *words[: len(parser.prog.split()) - 1]]), line
+        assert parser.prog != "kbroker", line

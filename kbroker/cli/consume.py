@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from kbroker.client import Client
     from kbroker.client.reader import Reader
 
+DETAILS = """\
+A record is shown as `TIMESTAMP PARTITION:OFFSET KEY VALUE {HEADER: VALUE}`: times in UTC, control characters escaped,
+bytes that are not UTF-8 in hexadecimal. The order is kept within a partition.
+
+Names in a template: {topic} {partition} {offset} {timestamp} {timestamp_ms} {timestamp_type} {key} {value} {headers}
+{key_hex} {value_hex} {key_base64} {value_base64} {key_size} {value_size}; {{ and }} are braces, \\n and \\t a newline
+and a tab. `--json` has `topic`, `partition`, `offset`, `timestamp`, `timestamp_type`, `key`, `value`, `headers`, with
+`key_base64` and `value_base64` instead for what is not UTF-8.
+
+It reads without a group and commits nothing; to move a group's offsets, see `kbroker group reset`."""
+
 _WAIT_SECONDS = 1.0
 
 

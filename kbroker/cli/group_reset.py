@@ -88,7 +88,8 @@ def strategy_of(arguments: argparse.Namespace, now_ms: int) -> Strategy:
         if arguments.from_file is not None:
             chosen.append(_from_file(arguments.from_file, arguments.group))
     except ValueError as error:
-        raise FatalError(str(error)) from None
+        option = "--to-datetime" if arguments.to_datetime is not None else "--by-duration"
+        raise FatalError(f"{option}: {error}") from None
     if len(chosen) != 1:
         raise FatalError(
             "give one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --to-datetime,"

@@ -18,8 +18,8 @@ _VALUE_WITH_DASH: Final = re.compile(r"-\d+[a-zA-Z0-9.]*|-P[0-9TDHMSW.]+")
 class Command(NamedTuple):
     """A command: where it is, and what it does in a few words.
 
-    Its module has ``add_arguments(command, parser)`` and ``run(arguments)``; one with ``actions`` has instead of them
-    a mapping ``ACTIONS`` of its actions.
+    Its module has ``add_arguments(command, parser)``, ``run(arguments)`` and perhaps ``DETAILS``, a text that goes
+    below the options in its help; one with ``actions`` has instead of them a mapping ``ACTIONS`` of its actions.
     """
 
     module: str
@@ -93,7 +93,7 @@ def parser_of(name: str, command: Command, words: Sequence[str] = ()) -> Parser:
     prog = f"{PROGRAM} {name}"
     module = importlib.import_module(command.module)
     if not command.actions:
-        parser = Parser(prog, _sentence(command.summary))
+        parser = Parser(prog, _sentence(command.summary), getattr(module, "DETAILS", ""))
         module.add_arguments(name, parser)
         parser.set_defaults(command=name, run=module.run)
         return parser

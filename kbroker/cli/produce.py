@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from kbroker.client import Client
     from kbroker.client.producer import Producer
 
+DETAILS = """\
+A record's partition is the one that every Kafka client would choose by its key; records without a key go to one
+partition until a batch is full, then to the next. What the broker refuses, and lines that are no record, are reported
+with their line number; everything else is stored, and the exit code is 1. With acks=all a retry stores nothing twice.
+
+`--input records` takes objects with `key`, `value` (or `key_base64`, `value_base64`), `headers` (a list of
+[name, value], or an object), `timestamp` in ms and `partition`; all may be missing."""
+
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
 _SHOWN = 10

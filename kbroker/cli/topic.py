@@ -587,7 +587,13 @@ def _truncate(arguments: argparse.Namespace) -> int:
 
 
 ACTIONS = {
-    "list": Action("list topics with their partitions, messages and sizes", _list_arguments, _list),
+    "list": Action(
+        "list topics with their partitions, messages and sizes",
+        _list_arguments,
+        _list,
+        "Messages are the offsets between start and end: more than there are records in a topic that is compacted or\n"
+        "written in transactions. The size is that of one copy, on the leaders' disks.",
+    ),
     "describe": Action(
         "show partitions, leaders, replicas in sync, offsets, sizes and changed configs", _describe_arguments, _describe
     ),
