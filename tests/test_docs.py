@@ -22,12 +22,12 @@ def test_generated_pages_are_up_to_date(name: str) -> None:
 
 
 def readers() -> str:
-    """The code that acts on properties: all but the tables, the declarations, checks, and the command."""
+    """The code that acts on properties: all but the tables, declarations and checks, the command and its client."""
     package = DOCS.parent / "kbroker"
     texts = [
         path.read_text("utf-8")
         for path in sorted(package.rglob("*.py"))
-        if path.relative_to(package).parts[0] not in ("config", "cli")
+        if path.relative_to(package).parts[0] not in ("config", "cli", "client")
     ]
     config = (package / "config" / "broker_config.py").read_text("utf-8")
     config = config[: config.index("def _check(")] + config[config.index("def _check_quorum(") :]
