@@ -57,7 +57,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
     assert process.stdout is not None
     try:
         address = process.stdout.readline().split()[-1]
-        yield directory, address, environment
+        yield directory, address, environment | {"KBROKER_BOOTSTRAP": address}
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
