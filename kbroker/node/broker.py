@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.config import BrokerConfig, Listener, effective_topic_config
-from kbroker.errors import FatalError
+from kbroker.errors import ApiError, FatalError
 from kbroker.handlers import load_handlers
 from kbroker.handlers.context import Services
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
@@ -199,11 +199,14 @@ class Broker:
             task_status.started(self)
 
     async def _register_broker(self) -> None:
-        self.broker_epoch = await self.driver.register_broker(
-            self._endpoints(self.config.advertised_listeners),
-            [log_dir.directory_id for log_dir in self.log_manager.log_dirs if log_dir.directory_id is not None],
-            rack=self.config.broker_rack,
-        )
+        try:
+            self.broker_epoch = await self.driver.register_broker(
+                self._endpoints(self.config.advertised_listeners),
+                [log_dir.directory_id for log_dir in self.log_manager.log_dirs if log_dir.directory_id is not None],
+                rack=self.config.broker_rack,
+            )
+        except ApiError as error:
+            raise FatalError(error.message or str(error)) from None
 
     def _endpoints(self, listeners: tuple[Listener, ...]) -> list[Endpoint]:
         """What clients are told: the advertised addresses, with the ports that were really bound for port 0."""
