@@ -61,7 +61,7 @@ def test_bad_addresses(text: str) -> None:
     if text == "a:":
         assert parse_bootstrap(text) == [("a", 9092)]
         return
-    with pytest.raises(ValueError, match="host:port|no address"):
+    with pytest.raises(ValueError, match=r"host:port|no address"):
         parse_bootstrap(text)
 
 
@@ -227,9 +227,11 @@ def test_a_group_of_the_new_protocol() -> None:
         )  # fmt: skip
         return ConsumerGroupDescribeResponse(groups=[group])
 
-    with FakeBroker({FindCoordinatorRequest: coordinator, ConsumerGroupDescribeRequest: describe}) as broker:
-        with client_of(broker) as client:
-            group = describe_group(client, "g")
+    with (
+        FakeBroker({FindCoordinatorRequest: coordinator, ConsumerGroupDescribeRequest: describe}) as broker,
+        client_of(broker) as client,
+    ):
+        group = describe_group(client, "g")
     assert (group.type, group.state, group.assignor, group.group_epoch) == ("Consumer", "Reconciling", "uniform", 4)
     [member] = group.members
     assert member.assignment == (TopicPartition("t", 0), TopicPartition("t", 1))

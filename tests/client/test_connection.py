@@ -84,12 +84,12 @@ def test_nobody_there() -> None:
         port = listener.getsockname()[1]
     with pytest.raises(ConnectionFailed, match=rf"cannot connect to 127.0.0.1:{port}: Connection refused"):
         connect(port)
-    with pytest.raises(ConnectionFailed, match="cannot connect to no.such.host.invalid:9092"):
+    with pytest.raises(ConnectionFailed, match=r"cannot connect to no.such.host.invalid:9092"):
         Connection("no.such.host.invalid", 9092, client_id="x", deadline=time.monotonic() + 5)
 
 
 def test_a_peer_that_closes() -> None:
-    with raw_peer(b"") as port, pytest.raises(ConnectionFailed, match="closed the connection|lost"):
+    with raw_peer(b"") as port, pytest.raises(ConnectionFailed, match=r"closed the connection|lost"):
         connect(port)
 
 
@@ -103,7 +103,7 @@ def test_a_peer_that_closes() -> None:
     ],
 )
 def test_a_peer_that_speaks_something_else(answer: bytes) -> None:
-    with raw_peer(answer) as port, pytest.raises(ClientError, match="does not speak Kafka's protocol|closed"):
+    with raw_peer(answer) as port, pytest.raises(ClientError, match=r"does not speak Kafka's protocol|closed"):
         connect(port)
 
 

@@ -216,13 +216,15 @@ def test_trouble_that_stays_is_an_error_and_what_is_open_is_counted() -> None:
     def always(request: Any, version: int) -> Any:
         return produce_answer(6)(request, version)
 
-    with FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: always}, partitions=1) as broker:
-        with Client(broker.bootstrap, timeout=0.3) as client:
-            producer = Producer(client, "t", [0], on_refused=never)
-            producer.send(record(b"x"), 0)
-            with pytest.raises(ClientError, match="NOT_LEADER_OR_FOLLOWER"):
-                producer.flush()
-            assert producer.stored == {}
+    with (
+        FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: always}, partitions=1) as broker,
+        Client(broker.bootstrap, timeout=0.3) as client,
+    ):
+        producer = Producer(client, "t", [0], on_refused=never)
+        producer.send(record(b"x"), 0)
+        with pytest.raises(ClientError, match="NOT_LEADER_OR_FOLLOWER"):
+            producer.flush()
+        assert producer.stored == {}
 
 
 def test_a_broker_without_producer_ids_gets_plain_batches() -> None:

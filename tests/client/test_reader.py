@@ -122,29 +122,40 @@ def test_a_batch_that_is_cut_off_comes_with_the_next_answer() -> None:
 
 @pytest.mark.parametrize("code", [6, 3, 56, 78])
 def test_trouble_that_passes(code: int) -> None:
-    with scripted(fetched(b"", code=code), None, fetched(batch(0, b"0"))) as broker:
-        with Client(broker.bootstrap) as client:
-            assert list(values(Reader(client, "t", {0: 0}, ends={0: 1}))) == [(0, b"0")]
+    with (
+        scripted(fetched(b"", code=code), None, fetched(batch(0, b"0"))) as broker,
+        Client(broker.bootstrap) as client,
+    ):
+        assert list(values(Reader(client, "t", {0: 0}, ends={0: 1}))) == [(0, b"0")]
 
 
 def test_trouble_that_stays() -> None:
-    with FakeBroker({FetchRequest: lambda request, version: fetched(b"", code=6)}, partitions=1) as broker:
-        with Client(broker.bootstrap, timeout=0.2) as client, pytest.raises(ResponseError, match="NOT_LEADER"):
-            list(values(Reader(client, "t", {0: 0}, ends={0: 1})))
+    with (
+        FakeBroker({FetchRequest: lambda request, version: fetched(b"", code=6)}, partitions=1) as broker,
+        Client(broker.bootstrap, timeout=0.2) as client,
+        pytest.raises(ResponseError, match="NOT_LEADER"),
+    ):
+        list(values(Reader(client, "t", {0: 0}, ends={0: 1})))
 
 
 def test_what_may_not_be_read_is_not_tried_again() -> None:
-    with scripted(fetched(b"", code=29)) as broker, Client(broker.bootstrap) as client:
-        with pytest.raises(ResponseError, match="partition t-0: not authorized for this topic"):
-            list(values(Reader(client, "t", {0: 0}, ends={0: 1})))
+    with (
+        scripted(fetched(b"", code=29)) as broker,
+        Client(broker.bootstrap) as client,
+        pytest.raises(ResponseError, match="partition t-0: not authorized for this topic"),
+    ):
+        list(values(Reader(client, "t", {0: 0}, ends={0: 1})))
 
 
 def test_a_wrong_checksum_is_told() -> None:
     damaged = bytearray(batch(0, b"0"))
     damaged[-1] ^= 1
-    with scripted(fetched(bytes(damaged))) as broker, Client(broker.bootstrap) as client:
-        with pytest.raises(ResponseError, match="partition t-0: crc .*CORRUPT_MESSAGE"):
-            list(values(Reader(client, "t", {0: 0}, ends={0: 1})))
+    with (
+        scripted(fetched(bytes(damaged))) as broker,
+        Client(broker.bootstrap) as client,
+        pytest.raises(ResponseError, match=r"partition t-0: crc .*CORRUPT_MESSAGE"),
+    ):
+        list(values(Reader(client, "t", {0: 0}, ends={0: 1})))
 
 
 def test_offsets_that_are_gone_are_told_and_passed_over() -> None:
