@@ -44,7 +44,7 @@ def _resource(arguments: argparse.Namespace) -> tuple[ResourceType, str]:
 def _describe_arguments(parser: argparse.ArgumentParser) -> None:
     _resource_arguments(parser)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="only these configs")
-    parser.add_argument("-a", "--all", action="store_true", help="those that nobody has set, too")
+    parser.add_argument("-a", "--all", action="store_true", help="defaults and values of the brokers, too")
     parser.add_argument("-d", "--docs", action="store_true", help="what each config does")
     add_cluster_arguments(parser)
 
@@ -60,7 +60,7 @@ def _describe(arguments: argparse.Namespace) -> int:
         )
     missing = set(arguments.keys) - {entry.name for entry in entries}
     if not (arguments.all or arguments.keys):
-        entries = [entry for entry in entries if not entry.is_default]
+        entries = [entry for entry in entries if is_own(arguments.kind, entry)]
     if arguments.json:
         print_json([_document(entry) for entry in entries])
     else:
@@ -70,6 +70,13 @@ def _describe(arguments: argparse.Namespace) -> int:
     for key in sorted(missing):
         complain(f"{arguments.kind} {arguments.name} has no config {key}")
     return 1 if missing else 0
+
+
+def is_own(kind: str, entry: ConfigEntry) -> bool:
+    """Whether somebody has set it for this very resource; for brokers, in the file or for all brokers too."""
+    if kind == "broker":
+        return not entry.is_default
+    return entry.source == f"DYNAMIC_{kind.upper().replace('-', '_')}_CONFIG"
 
 
 def _document(entry: ConfigEntry) -> dict[str, Any]:

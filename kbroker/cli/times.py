@@ -42,7 +42,10 @@ def parse_moment(text: str, now_ms: int) -> int:
     if stripped == "now":
         return now_ms
     if stripped.startswith("-"):
-        return max(now_ms - parse_duration(stripped[1:]), 0)
+        try:
+            return max(now_ms - parse_duration(stripped[1:]), 0)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a time before now, such as -1h30m or -7d") from None
     if stripped.startswith("@"):
         if not re.fullmatch(r"\d{1,15}(\.\d{1,3})?", stripped[1:], re.ASCII):
             raise ValueError(f"{text!r} is not a number of seconds since 1970")

@@ -1,0 +1,92 @@
+"""kbroker config, against a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+def test_topics(kb: Run) -> None:
+    kb("topic", "create", "conf")
+    found = kb("config", "describe", "topic", "conf")
+    assert found.out == "" and "nothing is set for topic conf; --all shows the defaults" in found.err
+    assert kb("config", "set", "topic", "conf", "retention.ms=5000", "cleanup.policy+=compact").out.splitlines() == [
+        "topic conf: retention.ms set to 5000",
+        "topic conf: cleanup.policy extended by compact",
+    ]
+    assert kb("config", "describe", "topic", "conf").rows == [
+        ["config", "value", "source"],
+        ["cleanup.policy", "delete,compact", "topic"],
+        ["retention.ms", "5000", "topic"],
+    ]
+    kb("config", "set", "topic", "conf", "cleanup.policy-=delete")
+    [entry] = kb("config", "describe", "topic", "conf", "cleanup.policy", "--json").json
+    assert entry["value"] == "compact" and entry["source"] == "DYNAMIC_TOPIC_CONFIG" and entry["type"] == "list"
+    assert entry["synonyms"][-1] == {
+        "name": "log.cleanup.policy", "value": "delete", "source": "DEFAULT_CONFIG"
+    }  # fmt: skip
+    assert entry["documentation"]
+    assert kb("config", "unset", "topic", "conf", "cleanup.policy", "retention.ms").out.splitlines() == [
+        "topic conf: cleanup.policy unset",
+        "topic conf: retention.ms unset",
+    ]
+    assert kb("config", "describe", "topic", "conf", "--json").json == []
+
+
+def test_all_and_documentation(kb: Run) -> None:
+    kb("topic", "create", "docs")
+    names = [row[0] for row in kb("config", "describe", "topic", "docs", "--all").rows]
+    assert len(names) > 25 and {"retention.ms", "segment.bytes", "min.insync.replicas"} <= set(names)
+    found = kb("config", "describe", "topic", "docs", "retention.ms", "--docs").out
+    assert found.splitlines()[0].split() == ["config", "value", "source", "meaning"] and "milliseconds" in found
+
+
+def test_brokers(kb: Run) -> None:
+    rows = {row[0]: row[1:] for row in kb("config", "describe", "broker", "1").rows}
+    assert rows["log.dirs"][-1] == "file" and "compression.type" not in rows
+    kb("config", "set", "broker", "default", "log.retention.ms=99999")
+    assert ["log.retention.ms", "99999", "all", "brokers"] in kb("config", "describe", "broker", "default").rows
+    kb("config", "set", "broker", "1", "log.retention.ms=88888")
+    assert ["log.retention.ms", "88888", "broker"] in kb("config", "describe", "broker", "1").rows
+    kb("topic", "create", "from-broker")
+    assert kb("config", "describe", "topic", "from-broker", "retention.ms").rows[1] == [
+        "retention.ms", "88888", "broker:", "log.retention.ms"
+    ]  # fmt: skip
+    kb("config", "unset", "broker", "1", "log.retention.ms")
+    kb("config", "unset", "broker", "default", "log.retention.ms")
+
+
+def test_groups(kb: Run) -> None:
+    kb("config", "set", "group", "g", "consumer.session.timeout.ms=46000")
+    assert kb("config", "describe", "group", "g").rows[1:] == [["consumer.session.timeout.ms", "46000", "group"]]
+    assert ["consumer.heartbeat.interval.ms", "5000", "default"] in kb("config", "describe", "group", "g", "-a").rows
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["set", "topic", "c", "x=1"], "topic c: Unknown topic config name: x (INVALID_CONFIG)"),
+        (["set", "topic", "c", "retention.ms=x"], "INVALID_CONFIG"),
+        (["set", "topic", "c", "x"], "'x' is not of the form KEY=VALUE"),
+        (["set", "topic", "nowhere", "retention.ms=1"], "topic nowhere: there is no such topic"),
+        (["describe", "topic", "nowhere"], "topic nowhere: there is no such topic"),
+        (["describe", "topic", "c", "x"], "topic c has no config x"),
+        (["describe", "broker", "9"], "there is no broker 9 in the cluster"),
+        (["describe", "broker", "x"], "a broker is named by its id"),
+        (["set", "broker", "1", "node.id=7"], "INVALID_REQUEST"),
+    ],
+)
+def test_what_cannot_be(kb: Run, words: list[str], problem: str) -> None:
+    kb("topic", "create", "c", "--if-not-exists")
+    found = kb("config", *words, code=1)
+    assert problem in found.err and found.err.count("\n") == 1
+
+
+def test_a_dry_run_sets_nothing(kb: Run) -> None:
+    kb("topic", "create", "dry")
+    assert kb("config", "set", "topic", "dry", "retention.ms=1", "--dry-run").out == (
+        "topic dry: retention.ms could be set to 1\n"
+    )
+    assert kb("config", "set", "topic", "dry", "retention.ms=1", "--dry-run", "--json").json["altered"] is False
+    assert kb("config", "describe", "topic", "dry", "--json").json == []

@@ -1,0 +1,178 @@
+"""kbroker group, against a broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.testing import RunningBroker
+from tests.cli.conftest import Run
+
+
+@pytest.fixture(autouse=True)
+def orders(kb: Run, tmp_path: Path) -> None:
+    """A topic ``orders`` with 10 records in partition 0, timestamps 0 to 9 s, and 5 in partition 1."""
+    if "orders" in kb("topic", "list", "--names", "--json").json:
+        return
+    kb("topic", "create", "orders", "-p", "2")
+    for partition, count in ((0, 10), (1, 5)):
+        path = tmp_path / f"{partition}.jsonl"
+        path.write_text("".join(json.dumps({"at": 1000 * number}) + "\n" for number in range(count)))
+        kb("produce", "orders", str(path), "--timestamp-column", "at", "-p", str(partition))
+
+
+@contextmanager
+def member(broker: RunningBroker, group: str, **options: Any) -> Iterator[Any]:
+    """Somebody in the group who has all partitions of ``orders`` and has read from the start."""
+    kafka = pytest.importorskip("kafka")
+    consumer = kafka.KafkaConsumer(
+        "orders",
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=group,
+        client_id="reader",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        **options,
+    )
+    try:
+        while not consumer.assignment():
+            consumer.poll(timeout_ms=100, max_records=1)
+        yield consumer
+    finally:
+        consumer.close(autocommit=False)
+
+
+def rows(found: Any) -> list[tuple[int, int | None, int]]:
+    return [(entry["partition"], entry["current_offset"], entry["new_offset"]) for entry in found["partitions"]]
+
+
+def test_reset_with_a_preview(kb: Run) -> None:
+    found = kb("group", "reset", "g1", "--topic", "orders", "--to-earliest")
+    assert found.rows == [
+        ["topic", "partition", "current", "new", "change"],
+        ["orders", "0", "-", "0", "-"],
+        ["orders", "1", "-", "0", "-"],
+    ]
+    assert found.err == "kbroker: nothing changed; give --execute to do it\n"
+    assert "g1" not in kb("group", "list", "--names").out
+    found = kb("group", "reset", "g1", "--topic", "orders", "--to-offset", "4", "--execute")
+    assert found.out.endswith("2 offsets of group g1 are reset\n")
+    assert kb("group", "reset", "g1", "--all-topics", "--shift-by", "2", "--dry-run").rows[1:] == [
+        ["orders", "0", "4", "6", "+2"],
+        ["orders", "1", "4", "5", "+1", "6", "is", "beyond", "the", "end"],
+    ]
+    assert kb("group", "describe", "g1").rows == [
+        ["g1", "classic", "group,", "Empty,", "0", "members,", "coordinator", "1"],
+        ["topic", "partition", "current", "end", "lag", "member", "host"],
+        ["orders", "0", "4", "10", "6", "-", "-"],
+        ["orders", "1", "4", "5", "1", "-", "-"],
+        ["total", "7"],
+    ]
+    [described] = kb("group", "describe", "g1", "--json").json
+    assert described["lag"] == 7 and described["state"] == "Empty" and described["type"] == "Classic"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--to-earliest"], [(0, 3, 0), (1, 3, 0)]),
+        (["--to-latest"], [(0, 3, 10), (1, 3, 5)]),
+        (["--to-current"], [(0, 3, 3), (1, 3, 3)]),
+        (["--to-offset", "100"], [(0, 3, 10), (1, 3, 5)]),
+        (["--shift-by", "-2"], [(0, 3, 1), (1, 3, 1)]),
+        (["--to-datetime", "1970-01-01T00:00:04.500"], [(0, 3, 5), (1, 3, 5)]),
+        (["--to-datetime", "1970-01-01T02:00:04.000+02:00"], [(0, 3, 4), (1, 3, 4)]),
+        (["--by-duration", "PT1H"], [(0, 3, 10), (1, 3, 5)]),
+        (["--by-duration", "100000d"], [(0, 3, 0), (1, 3, 0)]),
+    ],
+)
+def test_every_way_to_reset(kb: Run, options: list[str], expected: list[tuple[int, int | None, int]]) -> None:
+    kb("group", "reset", "ways", "--topic", "orders", "--to-offset", "3", "--execute")
+    found = kb("group", "reset", "ways", "--topic", "orders", *options, "--execute", "--json").json
+    assert found["group"] == "ways" and found["executed"] and rows(found) == expected
+    [described] = kb("group", "describe", "ways", "--json").json
+    assert [entry["current_offset"] for entry in described["partitions"]] == [new for _, _, new in expected]
+
+
+def test_export_and_from_file(kb: Run, tmp_path: Path) -> None:
+    path = tmp_path / "offsets.csv"
+    kb("group", "reset", "file", "--topic", "orders:1", "--to-offset", "2", "--export", str(path), "--dry-run")
+    assert path.read_text() == "orders,1,2\n"
+    path.write_text("other,orders,0,9\nfile,orders,0,7\nfile,orders,1,99\n")
+    found = kb("group", "reset", "file", "--from-file", str(path), "--yes", "--json").json
+    assert rows(found) == [(0, None, 7), (1, None, 5)]
+    assert [entry["note"] for entry in found["partitions"]] == [None, "99 is beyond the end"]
+    path.write_text("orders,0\n")
+    assert f"{path}: line 1 is not of the form" in kb("group", "reset", "file", "--from-file", str(path), code=1).err
+    assert "cannot read" in kb("group", "reset", "file", "--from-file", "/no/such/file", code=1).err
+    path.write_text("nowhere,0,5\n")
+    assert "topic nowhere" in kb("group", "reset", "file", "--from-file", str(path), code=1).err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--topic", "orders"], "give one of --to-earliest"),
+        (["--topic", "orders", "--to-earliest", "--to-latest"], "give one of --to-earliest"),
+        (["--to-earliest"], "give --topic TOPIC"),
+        (["--to-earliest", "--all-topics"], "has no offsets: name topics with --topic"),
+        (["--to-earliest", "--all-topics", "--topic", "orders"], "exclude each other"),
+        (["--to-earliest", "--topic", "orders", "--dry-run", "--execute"], "exclude each other"),
+        (["--to-earliest", "--topic", "nowhere"], "topic nowhere: there is no such topic"),
+        (["--to-earliest", "--topic", "orders:9"], "topic orders has no partition 9"),
+        (["--shift-by", "1", "--topic", "orders"], "has committed no offset for it"),
+        (["--to-datetime", "x", "--topic", "orders"], "--to-datetime: 'x' is not a time"),
+        (["--by-duration", "x", "--topic", "orders"], "--by-duration: 'x' is not a length of time"),
+    ],
+)
+def test_resets_that_cannot_be(kb: Run, options: list[str], problem: str) -> None:
+    found = kb("group", "reset", "never", *options, code=1)
+    assert problem in found.err and found.out == "" and found.err.count("\n") == 1
+
+
+def test_a_group_with_members(kb: Run, broker: RunningBroker) -> None:
+    with member(broker, "live", group_instance_id="one"):
+        [described] = kb("group", "describe", "live", "--json").json
+        assert described["state"] == "Stable" and described["members"] == 1 and described["assignor"]
+        assert [entry["client_id"] for entry in described["partitions"]] == ["reader", "reader"]
+        assert [entry["lag"] for entry in described["partitions"]] == [None, None]
+        assert ["live", "Classic", "consumer", "Stable"] in kb("group", "list").rows
+        assert kb("group", "list", "--state", "Stable", "--type", "classic", "--names").out == "live\n"
+        found = kb("group", "members", "live", "--json").json
+        [one] = found["members"]
+        assert one["instance_id"] == "one" and one["assignment"] == {"orders": [0, 1]} and one["topics"] == ["orders"]
+        text = kb("group", "members", "live").out
+        assert "orders(0-1)" in text and "reader" in text and "instance" in text
+        refused = kb("group", "reset", "live", "--topic", "orders", "--to-earliest", "--execute", code=1)
+        assert refused.err == "kbroker: group live has 1 member: stop them first\n"
+        assert refused.rows[1] == ["orders", "0", "-", "0", "-"]
+        kb("group", "reset", "live", "--topic", "orders", "--to-earliest", "--dry-run")
+        assert "NON_EMPTY_GROUP" in kb("group", "delete", "live", "-y", code=1).err
+        assert "GROUP_SUBSCRIBED_TO_TOPIC" in kb("group", "delete", "live", "--topic", "orders", "-y", code=1).err
+
+
+def test_delete(kb: Run) -> None:
+    kb("group", "reset", "gone", "--topic", "orders", "--to-earliest", "--execute")
+    assert "Delete group gone and its offsets?" in kb("group", "delete", "gone", code=1).err
+    assert kb("group", "delete", "gone", "--topic", "orders:1", "-y").out == "group gone: 1 offsets deleted\n"
+    [described] = kb("group", "describe", "gone", "--json").json
+    assert [entry["partition"] for entry in described["partitions"]] == [0]
+    found = kb("group", "delete", "gone", "missing", "-y", "--json", code=1)
+    assert found.json == [{"group": "gone", "deleted": True}]
+    assert found.err == "kbroker: group missing: there is no such group (GROUP_ID_NOT_FOUND)\n"
+    assert "GROUP_ID_NOT_FOUND" in kb("group", "describe", "gone", code=1).err
+    assert "GROUP_ID_NOT_FOUND" in kb("group", "members", "gone", code=1).err
+
+
+def test_a_topic_that_is_gone_has_no_lag(kb: Run) -> None:
+    kb("topic", "create", "passing")
+    kb("group", "reset", "left", "--topic", "passing", "--topic", "orders", "--to-earliest", "--execute")
+    kb("topic", "delete", "passing", "-y")
+    [described] = kb("group", "describe", "left", "--json").json
+    lags = {entry["topic"]: entry["lag"] for entry in described["partitions"]}
+    assert lags["orders"] == 5 and lags.get("passing") is None

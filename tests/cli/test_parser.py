@@ -1,0 +1,107 @@
+"""The command line itself: what is imported, what is refused, what help there is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli import COMMANDS, build_parser, main
+from kbroker.cli.parser import all_parsers
+
+ROOT = str(Path(__file__).parents[2])
+EVERY = dict(all_parsers(COMMANDS))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*name.split(), "--help"])
+    assert ended.value.code == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"usage: kbroker {name} ") and captured.err == ""
+    assert max(map(len, captured.out.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_option_says_what_it_does(name: str) -> None:
+    assert [action.dest for action in EVERY[name]._actions if not action.help] == []
+
+
+@pytest.mark.parametrize("words", [[], ["topic"], ["group"], ["config"], ["cluster"]])
+def test_without_a_choice_there_is_the_list_and_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith("usage: kbroker ")
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["frob"], "kbroker: argument COMMAND: invalid choice: 'frob'"),
+        (["topic", "frob"], "kbroker topic: argument ACTION: invalid choice: 'frob'"),
+        (["topic", "list", "--frob"], "kbroker topic list: unrecognized arguments: --frob"),
+        (["topic", "create"], "kbroker topic create: the following arguments are required: TOPIC"),
+        (
+            ["topic", "create", "t", "-p", "0"],
+            "kbroker topic create: argument -p/--partitions: 0 is not a number from 1",
+        ),
+        (["topic", "list", "--timeout", "x"], "argument --timeout: 'x' is not a number of seconds"),
+        (["topic", "list", "--timeout", "-1"], "argument --timeout: '-1' is not a positive number"),
+        (["topic", "create", "t", "-c", "x"], "'x' is not of the form NAME=VALUE"),
+        (["topic", "truncate", "t"], "one of the arguments --before-offset --before --all is required"),
+        (["consume", "t", "--json", "--hex"], "not allowed with argument"),
+        (["config", "set", "user", "x", "a=b"], "invalid choice: 'user'"),
+    ],
+)
+def test_wrong_usage_is_one_line(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and problem in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (["consume", "t", "--from", "-1h"], "start", "-1h"),
+        (["consume", "t", "--from", "-10"], "start", "-10"),
+        (["consume", "t", "--from=-1h30m", "-n", "3"], "start", "-1h30m"),
+        (["consume", "t", "--until", "-PT1H"], "until", "-PT1H"),
+        (["group", "reset", "g", "--shift-by", "-5"], "shift_by", -5),
+        (["topic", "truncate", "t", "--before", "-7d"], "before", "-7d"),
+        (["topic", "offsets", "t", "--at", "-1h"], "at", "-1h"),
+    ],
+)
+def test_values_that_begin_with_a_dash(words: list[str], name: str, value: object) -> None:
+    parser, rest = build_parser(words)
+    assert getattr(parser.parse_args(rest), name) == value
+
+
+def test_an_option_without_a_value_takes_none() -> None:
+    parser, rest = build_parser(["consume", "--json", "t", "--from"])
+    with pytest.raises(SystemExit):
+        parser.parse_args(rest)
+
+
+def test_starting_a_node_imports_nothing_of_the_other_commands() -> None:
+    code = (
+        "import sys; from kbroker.cli import build_parser\n"
+        "parser, words = build_parser(['start', '--port', '0']); parser.parse_args(words)\n"
+        "print([name for name in sys.modules if name.startswith(('rich', 'kbroker.client', 'kbroker.cli.'))"
+        " or name in ('shutil', 'json', 'csv', 'trio')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ROOT}
+    )
+    assert done.stdout.strip() == "['kbroker.cli.parser', 'kbroker.cli.start']"
