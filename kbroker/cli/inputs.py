@@ -271,15 +271,21 @@ class LineSource:
         self._on_idle = on_idle
         self._linger = linger
         self.bytes_read = 0
+        self.waiting = False
+        """Whether it is waiting for input now, so that an interruption may be raised without harm."""
 
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
         idle = False
         while True:
-            if not idle and not select.select([self._descriptor], [], [], self._linger)[0]:
+            self.waiting = True
+            there = idle or select.select([self._descriptor], [], [], self._linger)[0]
+            if not there:
+                self.waiting = False
                 self._on_idle()
-                idle = True
+                self.waiting = idle = True
             chunk = os.read(self._descriptor, _CHUNK)
+            self.waiting = False
             if not chunk:
                 break
             idle = False

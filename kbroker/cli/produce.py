@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from kbroker.cli.common import add_cluster_arguments, cluster, complain, name_va
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
-    from kbroker.cli.inputs import InputOptions
+    from kbroker.cli.inputs import BadLine, InputOptions, Item, LineSource
     from kbroker.client import Client
     from kbroker.client.producer import Producer
 
@@ -77,13 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Send everything; 1 if something could not be stored."""
     from kbroker.cli.inputs import LineSource, read_items
     from kbroker.client.producer import DEFAULT_BATCH_BYTES, Producer, Refused
+    from kbroker.client.topics import is_valid_name
     from kbroker.wire.compression import CompressionType
 
     kind, options = input_options(arguments)
+    if not is_valid_name(arguments.topic):
+        raise FatalError(f"{arguments.topic!r} is not a name of a topic: letters, digits, `.`, `_`, `-`, at most 249")
     acks = _ACKS[arguments.acks]
     problems = _Problems()
     begin = time.monotonic()
-    interrupted = False
     failure: Exception | None = None
     with _opened(arguments.file) as (descriptor, size), cluster(arguments) as client:
         from kbroker.client import ClientError
@@ -107,30 +110,51 @@ def run(arguments: argparse.Namespace) -> int:
             on_refused=on_refused,
         )
         source = LineSource(descriptor, producer.flush, arguments.linger / 1000)
-        with _progress(arguments, descriptor, size) as advance:
+        with _progress(arguments, descriptor, size) as advance, _interruptible(source) as interruption:
             try:
                 try:
-                    count = 0
-                    for item in read_items(kind, source, options):
-                        if len(item) == 2:
-                            problems.add(item.line, item.problem)
-                            continue
-                        partition = arguments.partition if item.partition is None else item.partition
-                        if item.partition is not None and partition not in partitions:
-                            problems.add(item.line, f"topic {arguments.topic} has no partition {partition}")
-                            continue
-                        producer.send(item.record, item.line, partition)
-                        count += 1
-                        if not count & 0x3FF:
-                            advance(source.bytes_read, count)
+                    items = read_items(kind, source, options)
+                    _send_all(producer, items, partitions, arguments, problems, interruption, source, advance)
                 except KeyboardInterrupt:
-                    interrupted = True
+                    if interruption.came > 1:
+                        raise
                 producer.flush()
-                advance(source.bytes_read, count)
             except ClientError as error:
                 failure = error
         seconds = time.monotonic() - begin
-        return _finish(arguments, producer, problems, seconds, failure, interrupted)
+        return _finish(arguments, producer, problems, seconds, failure, interruption.came > 0)
+
+
+def _send_all(
+    producer: Producer,
+    items: Iterable[Item | BadLine],
+    partitions: Sequence[int],
+    arguments: argparse.Namespace,
+    problems: _Problems,
+    interruption: _Interruption,
+    source: LineSource,
+    advance: Callable[[int, int], None],
+) -> None:
+    """Give the records to the producer, and note what is none."""
+    everything_to: int | None = arguments.partition
+    send = producer.send
+    count = 0
+    for item in items:
+        if interruption.came:
+            return
+        if len(item) == 2:
+            problems.add(item.line, item.problem)
+            continue
+        record, line, partition = item
+        if partition is None:
+            partition = everything_to
+        elif partition not in partitions:
+            problems.add(line, f"topic {arguments.topic} has no partition {partition}")
+            continue
+        send(record, line, partition)
+        count += 1
+        if not count & 0x3FF:
+            advance(source.bytes_read, count)
 
 
 def input_options(arguments: argparse.Namespace) -> tuple[str, InputOptions]:
@@ -182,7 +206,11 @@ def _encoded(text: str) -> bytes:
 def _opened(name: str) -> Iterator[tuple[int, int | None]]:
     """Descriptor and size (None if it is not a file) of what is to be read."""
     if name == "-":
-        yield sys.stdin.fileno(), None
+        try:
+            os.fstat(0)
+        except OSError:
+            raise FatalError("standard input is closed") from None
+        yield 0, None
         return
     try:
         descriptor = os.open(name, os.O_RDONLY)
@@ -200,10 +228,7 @@ def _opened(name: str) -> Iterator[tuple[int, int | None]]:
 def _partitions_of(client: Client, topic: str) -> list[int]:
     """The topic's partitions; a broker that makes topics on its own makes it now."""
     from kbroker.client import ResponseError
-    from kbroker.client.topics import is_valid_name
 
-    if not is_valid_name(topic):
-        raise FatalError(f"{topic!r} is not a name of a topic: letters, digits, `.`, `_` and `-`, at most 249")
     patience = client.timeout
     client.timeout = min(patience, _AUTO_CREATION_SECONDS)
     try:
@@ -212,6 +237,30 @@ def _partitions_of(client: Client, topic: str) -> list[int]:
         raise FatalError(f"{error}; create it with: kbroker topic create {topic}") from None
     finally:
         client.timeout = patience
+
+
+class _Interruption:
+    """How often the user has asked to stop."""
+
+    def __init__(self) -> None:
+        self.came = 0
+
+
+@contextmanager
+def _interruptible(source: LineSource) -> Iterator[_Interruption]:
+    """Ctrl-C ends the reading; what has been read is sent and its answer waited for. A second one ends that as well."""
+    interruption = _Interruption()
+
+    def on_interrupt(number: int, frame: object) -> None:
+        interruption.came += 1
+        if source.waiting or interruption.came > 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield interruption
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Problems:
