@@ -136,7 +136,7 @@ def test_static_member_restarts_without_rebalance(kind: Kind, topic: str, topics
     never_two_owners([one, two, again])
 
 
-def test_static_member_that_crashed_restarts_without_rebalance(
+def test_static_member_that_crashed_restarts(
     kind: Kind, topic: str, topics: Topics, join: Joining
 ) -> None:
     need(kind, "static")
@@ -145,10 +145,14 @@ def test_static_member_that_crashed_restarts_without_rebalance(
     await_that(lambda: share([one, two]), "two partitions for each", [one, two])
     had, events = set(one.owned), (len(two.assigned), len(two.revoked))
     one.host.kill()
-    again = join(kind, topic, instance="one")
-    await_that(lambda: again.owned == had, "the old assignment", [again, two], 40)
-    if not kind.is_modern:
-        # In the consumer protocol its place is free again only when the session of the dead one has timed out.
+    if kind.is_modern:
+        # KIP-848: its place is taken until the session of the dead one has timed out.
+        await_that(lambda: share([two]), "all to the other one", [two], 40)
+        again = join(kind, topic, instance="one")
+        await_that(lambda: share([again, two]), "two partitions for each", [again, two])
+    else:
+        again = join(kind, topic, instance="one")
+        await_that(lambda: again.owned == had, "the old assignment", [again, two], 40)
         assert (len(two.assigned), len(two.revoked)) == events, "the other member has heard of nothing"
     never_two_owners([one, two, again])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,17 @@ def _converse(world: World, key: int, version: int, made: Any) -> Any:
             own = API_KEYS[type(request).api_key]
             told.append(world.ask(request, version if own.key == key else own.stable_versions[1]))
     return [world.normal(each) for each in told]
+
+
+def agree(ours: Any, theirs: Any) -> bool:
+    """Whether two answers are the same; where Apache Kafka fails in itself (UNKNOWN_SERVER_ERROR), any error is."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        if theirs.get("error_code") == -1:
+            return ours.get("error_code") not in (None, 0)
+        return ours.keys() == theirs.keys() and all(agree(ours[name], theirs[name]) for name in theirs)
+    if isinstance(theirs, list) and isinstance(ours, list):
+        return len(ours) == len(theirs) and all(itertools.starmap(agree, zip(ours, theirs, strict=True)))
+    return bool(ours == theirs)
 
 
 def answers(world: World, api: str, versions: tuple[int, int]) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import re
 import socket
@@ -18,6 +17,7 @@ from kbroker.wire.headers import decode_response_header, encode_request_header
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -32,8 +32,8 @@ from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestA
 from kbroker.wire.records.consumer_protocol import ConsumerProtocolSubscription
 from kbroker.wire.registry import API_KEYS
 
-CLOSED = "closed"
-"""The answer of a broker that closes the connection instead."""
+CLOSED, SILENT = "closed", "no answer within 3 s"
+"""What a broker does instead of answering: it closes the connection, or waits for other members."""
 
 EMPTY_ASSIGNMENT = b"\0\0\0\0\0\0\xff\xff\xff\xff"
 
@@ -49,7 +49,7 @@ class Connection:
     def send(self, request: Any, version: int) -> None:
         """Send and do not wait."""
         if self._socket is None:
-            self._socket = socket.create_connection(self._address, 20)
+            self._socket = socket.create_connection(self._address, 3)
         key = type(request).api_key
         frame = encode_request_header(key, version, 7, "wire") + encode(request, version)
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
@@ -65,10 +65,13 @@ class Connection:
         return response
 
     def ask(self, request: Any, version: int) -> Any:
-        """The response, or CLOSED."""
+        """The response, or CLOSED or SILENT."""
         try:
             self.send(request, version)
             return self.receive(request, version)
+        except TimeoutError:
+            self.close()
+            return SILENT
         except ConnectionError:
             self.close()
             return CLOSED
@@ -117,7 +120,7 @@ class World:
         self.bootstrap = bootstrap
         self.mark = uuid.uuid4().hex[:8]
         self.topic = f"topic-{self.mark}"
-        self._fresh = 0
+        self._fresh = self._made = 0
         self._members: dict[str, str] = {}
         self._waiting: list[Connection] = []
         new = CreatableTopic(name=self.topic, num_partitions=2, replication_factor=1)
@@ -127,6 +130,9 @@ class World:
         self.topic_id = self._topic().topic_id
         # The first question makes the offsets topic; its coordinators may need a moment each.
         self._until(lambda: not self.ask(FindCoordinatorRequest(key="any"), 2).error_code)
+        # OffsetCommit to the group "" makes it: what an earlier run left must not be seen.
+        self.ask(DeleteGroupsRequest(groups_names=[""]), 1)
+        self.ask(DeleteGroupsRequest(groups_names=[""]), 0)
         self.stable = self.new_stable("stable", "inst")
         self.empty = self.new_empty("empty")
         self.kept = self.new_empty("kept")
@@ -146,7 +152,7 @@ class World:
         return self.ask(MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)]), 12).topics[0]
 
     def ask(self, request: Any, version: int) -> Any:
-        """The response, or CLOSED."""
+        """The response, or CLOSED or SILENT."""
         return self.connection.ask(request, version)
 
     def fresh(self) -> str:
@@ -228,10 +234,9 @@ class World:
         return ConsumerGroupHeartbeatRequest(group_id=group, **values)
 
     def new_member_id(self) -> str:
-        """A member id as clients make them up."""
-        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._members[made] = "MEMBER"
-        return made
+        """A member id, the same one with each broker: what the assignors do depends on the order of the ids."""
+        self._made += 1
+        return f"member-{self._made:04}"
 
     def new_modern(self, prefix: str | None = None, instance: str | None = None, **fields: Any) -> Modern:
         """A group of the consumer protocol with one member, which has both partitions."""
@@ -282,8 +287,8 @@ class World:
             return {key: self._walk(each, key) for key, each in value.items()}
         if isinstance(value, list):
             walked = [self._walk(each, name) for each in value]
-            # Kafka answers for groups in the order of its shards, which is no promise.
-            return sorted(walked, key=str) if name in ("results", "groups") else walked
+            # Groups come in the order of the shards, members in that of a hash map.
+            return sorted(walked, key=str) if name in ("results", "groups", "members") else walked
         if name == "port" and value > 0:
             return "PORT"
         if name == "error_message":
@@ -293,9 +298,10 @@ class World:
         for known, shown in (*self._members.items(), (self.topic_id.hex(), "TOPIC_ID"),
                              (self.mark, "*"), (self.mark.encode().hex(), "MARK")):
             value = value.replace(known, shown)
-        value = re.sub(r"fresh-\*-\d+", "FRESH", value)
-        if name in ("member_id", "leader") and re.fullmatch(r"(wire|[\w.]+)-[0-9a-f-]{36}|[\w-]{22}", value):
-            return "NEW"
+        value = re.sub(r"g{300,}", "LONG", re.sub(r"fresh-\*-\d+", "FRESH", value))
+        if name in ("member_id", "leader"):
+            # What a coordinator makes up: the client or instance id and a UUID, or a UUID in base64.
+            return re.sub(r"[0-9a-f-]{36}$|^[\w-]{22}$", "NEW", value)
         return value
 
     def _text(self, value: str | None) -> str | None:
@@ -304,7 +310,7 @@ class World:
             return value
         if not value.startswith(("Group ", "NONE")):
             return "TEXT"
-        return re.sub(r"fresh-\*-\d+", "FRESH", value.replace(self.mark, "*"))
+        return re.sub(r"g{300,}", "LONG", re.sub(r"fresh-\*-\d+", "FRESH", value.replace(self.mark, "*")))
 
 
 def plain(value: Any) -> Any:
