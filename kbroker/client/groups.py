@@ -115,7 +115,7 @@ def list_groups(client: Client, *, states: Sequence[str] = (), types: Sequence[s
             refuse(response.error_code, f"broker {node_id}")
             for group in response.groups:
                 groups[group.group_id] = GroupListing(
-                    group.group_id, group.group_type, group.protocol_type, group.group_state
+                    group.group_id, group.group_type.capitalize(), group.protocol_type, group.group_state
                 )
 
     client.retrying(gather, client.deadline())

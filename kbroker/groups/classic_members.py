@@ -77,7 +77,7 @@ class ClassicMembers:
         try:
             subscription = decode_subscription(bytes(request.protocols[0].metadata))
         except WireError:
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)  # What Kafka 4.3.1 answers.
         new = _with_join(member, request, client, subscription)
         update = self._consumer.update(group, member, new, records, now_ms)
         names_changed = update.store_member()

@@ -20,8 +20,9 @@ from kbroker.wire.messages.describe_groups import DescribedGroup, DescribedGroup
 from kbroker.wire.messages.list_groups import ListedGroup
 
 _S = ClassicGroupState
-CLASSIC_GROUP_TYPE = "Classic"
-CONSUMER_GROUP_TYPE = "Consumer"
+CLASSIC_GROUP_TYPE = "classic"
+CONSUMER_GROUP_TYPE = "consumer"
+_LONGEST_STRING = 2**15 - 1
 
 
 class GroupAdmin:
@@ -42,11 +43,11 @@ class GroupAdmin:
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """ListGroups; filters are lower case and match any where empty."""
         listed = []
-        if not types or CLASSIC_GROUP_TYPE.lower() in types:
+        if not types or CLASSIC_GROUP_TYPE in types:
             for group in self._groups.classic.values():
                 protocol_type = group.protocol_type or ""
                 listed.append((group.group_id, group.state.value, protocol_type, CLASSIC_GROUP_TYPE))
-        if not types or CONSUMER_GROUP_TYPE.lower() in types:
+        if not types or CONSUMER_GROUP_TYPE in types:
             for consumer in self._groups.consumer.values():
                 state = consumer.state.value
                 listed.append((consumer.group_id, state, CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP_TYPE))
@@ -64,6 +65,8 @@ class GroupAdmin:
             message = f"Group {group_id} not found."
             if group_id in self._groups.consumer:
                 message = f"Group {group_id} is not a classic group."
+            if missing and len(message.encode()) > _LONGEST_STRING:
+                return DescribedGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
             return DescribedGroup(
                 group_id=group_id,
                 group_state=_S.DEAD.value,
@@ -84,7 +87,7 @@ class GroupAdmin:
                     client_id=member.client_id,
                     client_host=member.client_host,
                     member_metadata=member.metadata(protocol) if stable else b"",
-                    member_assignment=member.assignment if stable else b"",
+                    member_assignment=member.assignment,
                 )
                 for member in group.members.values()
             ],

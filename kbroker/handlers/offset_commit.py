@@ -43,6 +43,8 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
         except ApiError as error:
             request.topics = asked
             return _all_failed(request, error.code)
+    if not refused:
+        return response
     # As Kafka does: what was refused here comes before what the coordinator answered.
     answers = {
         key: OffsetCommitResponseTopic(name=key[0], topic_id=Uuid(key[1]), partitions=partitions)
