@@ -273,17 +273,22 @@ class LineSource:
         self.bytes_read = 0
         self.waiting = False
         """Whether it is waiting for input now, so that an interruption may be raised without harm."""
+        self.stopped = False
+        """Set it to have no more lines."""
 
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
         idle = False
         while True:
             self.waiting = True
+            if self.stopped:
+                break
             there = idle or select.select([self._descriptor], [], [], self._linger)[0]
             if not there:
                 self.waiting = False
                 self._on_idle()
-                self.waiting = idle = True
+                idle = True
+                continue
             chunk = os.read(self._descriptor, _CHUNK)
             self.waiting = False
             if not chunk:
@@ -293,5 +298,6 @@ class LineSource:
             lines = (rest + chunk).split(b"\n")
             rest = lines.pop()
             yield from lines
-        if rest:
+        self.waiting = False
+        if rest and not self.stopped:
             yield rest

@@ -253,6 +253,7 @@ def _interruptible(source: LineSource) -> Iterator[_Interruption]:
 
     def on_interrupt(number: int, frame: object) -> None:
         interruption.came += 1
+        source.stopped = True
         if source.waiting or interruption.came > 1:
             raise KeyboardInterrupt
 
