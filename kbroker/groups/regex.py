@@ -7,6 +7,7 @@ broker without such subscriptions does not load it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,17 +36,43 @@ def compile_topic_regex(pattern: str) -> TopicRegex:
 
     options = re2.Options()
     options.log_errors = False
+    problem: str | None
     try:
         compiled = re2.compile(pattern, options)
+        problem = _unknown_to_re2j(pattern)
     except re2.error as error:
+        problem = _description(error)
+    if problem is not None:
         raise ApiError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {_description(error)}.",
+            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {problem}.",
         )
     return TopicRegex(pattern, compiled)
 
 
+_TOKENS = r"""
+    \\Q.*?(?:\\E|$)                                       # a literal
+    | (?P<escape>\\.)
+    | \[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+\]            # a class
+    | \(\?P?<(?P<name>\w+)>
+"""
+"""Compiled with the first pattern (``re`` keeps it): a node starts without."""
+
+
+def _unknown_to_re2j(pattern: str) -> str | None:
+    """What RE2/J does not take in a pattern that RE2 takes: a name given twice, and single bytes (``\\C``)."""
+    names: set[str] = set()
+    for token in re.finditer(_TOKENS, pattern, re.VERBOSE | re.DOTALL):
+        if token["escape"] == "\\C":
+            return "invalid escape sequence"
+        if token["name"] is not None and token["name"] in names:
+            return "duplicate capture group name"
+        names.add(token["name"])
+    return None
+
+
 _RE2J_DESCRIPTIONS = {
+    "invalid perl operator: (?<": "invalid named capture",
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
     "trailing \\": "trailing backslash at end of expression",
@@ -64,6 +91,6 @@ def _description(error: Exception) -> str:
         text = text.decode(errors="replace")
     # RE2 adds the part of the pattern that is meant: "missing ): a(".
     for known, description in _RE2J_DESCRIPTIONS.items():
-        if text == known or text.startswith(f"{known}: "):
+        if text.startswith(known):
             return description
     return str(text).split(": ", 1)[0]

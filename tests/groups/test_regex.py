@@ -27,6 +27,12 @@ from kbroker.groups.regex import compile_topic_regex
         ("^a$", "a", True),
         ("foo$", "foo\n", False),
         ("", "", True),
+        ("(?P<n>a)(?P<m>b)", "ab", True),
+        # These only look like a name given twice, or like \\C.
+        ("\\(?P<n>(?P<n>a)", "(P<n>a", True),
+        ("[[:alpha:](?P<n>]+(?P<n>a)", "(na", True),
+        ("\\Q(?P<n>\\E(?P<n>a)", "(?P<n>a", True),
+        ("[]\\]a]\\\\C", "a\\C", True),
     ],
 )
 def test_matches_whole_names(pattern: str, topic: str, expected: bool) -> None:
@@ -46,6 +52,10 @@ def test_matches_whole_names(pattern: str, topic: str, expected: bool) -> None:
         ("(?=a)", "invalid or unsupported Perl syntax"),
         ("(a)\\1", "invalid escape sequence"),
         ("[z-a]", "invalid character class range"),
+        ("(?<!a)", "invalid named capture"),
+        ("(?P<n>a)(?P<n>b)", "duplicate capture group name"),
+        ("(?<n>a)(?P<n>b)", "duplicate capture group name"),
+        ("a\\C", "invalid escape sequence"),
     ],
 )
 def test_bad_patterns_are_refused_in_kafkas_words(pattern: str, description: str) -> None:
