@@ -420,9 +420,9 @@ BROKER_CONFIGS = ConfigDef(
             LIST,
             "classic,consumer,streams",
             MEDIUM,
-            "Group protocols that are served.",
+            "Group protocols that are served, of classic, which must be there, and consumer (KIP-848); share and streams "
+            "groups do not exist yet.",
             validator=ListOf(("consumer", "classic", "share", "streams"), may_be_empty=False),
-            no_effect="the classic protocol is the one that is served",
         ),
         ConfigKey(
             "group.coordinator.threads",
