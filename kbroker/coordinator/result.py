@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ApiError, ErrorCode
 
 R = TypeVar("R")
 
@@ -47,3 +47,5 @@ class CoordinatorResult(Generic[R]):
     on_stored: Continuation | None = None
     replay: bool = True
     """Whether the records change the core's state; False where they only describe what it already holds."""
+    error: ApiError | None = None
+    """What the client is told once the records are committed, where that is an error."""

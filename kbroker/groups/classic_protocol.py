@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
 
+from kbroker.coordinator.core import append_error_for_client
 from kbroker.coordinator.deadlines import DeadlineQueue
 from kbroker.coordinator.result import Continuation, CoordinatorRecord, CoordinatorResult, Token
 from kbroker.errors import ApiError, ErrorCode
@@ -28,22 +29,6 @@ UNKNOWN_MEMBER_ID = ""
 
 R = TypeVar("R")
 _S = ClassicGroupState
-
-_RETRIABLE_APPEND_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-def append_error_for_client(error: ErrorCode) -> ErrorCode:
-    """What a member is told when the group's own record could not be stored."""
-    return _RETRIABLE_APPEND_ERRORS.get(error, error)
 
 
 class ClientContext(NamedTuple):

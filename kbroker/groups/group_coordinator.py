@@ -23,6 +23,7 @@ from kbroker.groups.consumer_protocol import ConsumerProtocol
 from kbroker.groups.group_admin import GroupAdmin
 from kbroker.groups.groups import Groups
 from kbroker.groups.offset_requests import OffsetRequests
+from kbroker.groups.pending_offsets import OffsetKey
 from kbroker.groups.records import read_group_metadata, read_key, read_offset_commit, read_offset_record
 from kbroker.groups.settings import GroupSettings
 from kbroker.groups.topics import TopicsImage
@@ -38,6 +39,7 @@ from kbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommi
 from kbroker.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kbroker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kbroker.wire.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 
 R = TypeVar("R")
@@ -59,7 +61,7 @@ class GroupCoordinator:
         self._classic = ClassicProtocol(self._groups.classic, settings, rng)
         self._consumer = ConsumerProtocol(self._groups, self._classic, settings, group_config, rng)
         self._classic_members = ClassicMembers(self._consumer)
-        self._offsets = OffsetRequests(self._groups, self._classic, settings)
+        self._offsets = OffsetRequests(self._groups, self._classic, settings, lambda: self._consumer.topics)
         self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
         self._next_expiry_check_ms: int | None = None
 
@@ -138,11 +140,17 @@ class GroupCoordinator:
         """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
         return self._offsets.commit(request, api_version, now_ms)
 
+    def commit_offsets_in_transaction(
+        self, request: TxnOffsetCommitRequest, now_ms: int
+    ) -> CoordinatorResult[TxnOffsetCommitResponse]:
+        """TxnOffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
+        return self._offsets.commit_in_transaction(request, now_ms)
+
     def fetch_offsets(
-        self, request: OffsetFetchRequestGroup, topic_ids: dict[str, Uuid]
+        self, request: OffsetFetchRequestGroup, topic_ids: dict[str, Uuid], require_stable: bool = False
     ) -> OffsetFetchResponseGroup:
         """OffsetFetch of one group; ``topic_ids`` are the current ids. `ApiError` for the whole group."""
-        return self._offsets.fetch(request, topic_ids)
+        return self._offsets.fetch(request, topic_ids, require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
         """OffsetDelete. `ApiError` for the whole request."""
@@ -173,11 +181,14 @@ class GroupCoordinator:
 
     # -- loading and leaving -------------------------------------------------------------------
 
-    def replay(self, record: CoordinatorRecord, now_ms: int) -> None:
-        """Apply one record of the partition, in log order. `WireError` for one that cannot be read."""
-        offset = read_offset_record(record.key)
-        if offset is not None:
-            self._replay_offset(*offset, record.value)
+    def replay(self, record: CoordinatorRecord, now_ms: int, *, offset: int = -1, producer_id: int = -1) -> None:
+        """Apply one record of the partition, in log order. `WireError` for one that cannot be read.
+
+        ``producer_id`` is that of the transaction in which an offset was committed, -1 for none.
+        """
+        committed = read_offset_record(record.key)
+        if committed is not None:
+            self._replay_offset(OffsetKey(*committed), record.value, offset, producer_id)
             return
         key = read_key(record.key)
         if key is None:
@@ -188,18 +199,24 @@ class GroupCoordinator:
             if record.value is not None:
                 self._groups.classic[key.group] = _restored(key.group, read_group_metadata(record.value))
         elif isinstance(key, OffsetCommitKey):
-            self._replay_offset(key.group, key.topic, key.partition, record.value)
+            self._replay_offset(OffsetKey(key.group, key.topic, key.partition), record.value, offset, producer_id)
         else:
             if record.value is not None:
                 # Where a group has but offsets, it is a classic one until its first member's record.
                 self._forget_classic(key.group_id)
             consumer_group_records.replay(self._groups.consumer, key, record.value)
 
-    def _replay_offset(self, group_id: str, topic: str, partition: int, value: bytes | None) -> None:
-        committed = None if value is None else read_offset_commit(value)
-        self._offsets.committed.put(group_id, topic, partition, committed)
-        if committed is not None and group_id not in self._groups:
-            self._groups.classic[group_id] = ClassicGroup(group_id)
+    def _replay_offset(self, key: OffsetKey, value: bytes | None, offset: int, producer_id: int) -> None:
+        if value is None:
+            self._offsets.replay_tombstone(key)
+            return
+        self._offsets.replay(key, read_offset_commit(value, offset), producer_id)
+        if key.group_id not in self._groups:
+            self._groups.classic[key.group_id] = ClassicGroup(key.group_id)
+
+    def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
+        """Apply the marker that ends a transaction: what it committed counts from now on, or never did."""
+        self._offsets.replay_end_transaction(producer_id, commit)
 
     def _forget_classic(self, group_id: str) -> None:
         group = self._groups.classic.pop(group_id, None)

@@ -15,8 +15,10 @@ from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
 from kbroker.groups.consumer_group_records import group_removal
 from kbroker.groups.groups import Groups
 from kbroker.groups.offsets import CommittedOffsets, expired_offsets
+from kbroker.groups.pending_offsets import OffsetKey, PendingOffsets
 from kbroker.groups.records import OffsetAndMetadata, group_metadata_tombstone, offset_commit_record
 from kbroker.groups.settings import GroupSettings
+from kbroker.groups.topics import TopicsImage
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -36,6 +38,12 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from kbroker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 _S = ClassicGroupState
 _CONSUMER_MEMBER_VERSION = 9
@@ -45,11 +53,19 @@ _CONSUMER_MEMBER_VERSION = 9
 class OffsetRequests:
     """The committed offsets of a shard's groups."""
 
-    def __init__(self, groups: Groups, classic: ClassicProtocol, settings: Callable[[], GroupSettings]) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        classic: ClassicProtocol,
+        settings: Callable[[], GroupSettings],
+        topics: Callable[[], TopicsImage],
+    ) -> None:
         self.committed = CommittedOffsets()
+        self.pending = PendingOffsets()
         self._groups = groups
         self._classic = classic
         self._settings = settings
+        self._topics = topics
 
     # -- offsets -------------------------------------------------------------------------------
 
@@ -128,12 +144,107 @@ class OffsetRequests:
         self._classic.renew_session(group, member, now_ms)
         return None
 
-    def fetch(self, request: OffsetFetchRequestGroup, topic_ids: dict[str, Uuid]) -> OffsetFetchResponseGroup:
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, now_ms: int
+    ) -> CoordinatorResult[TxnOffsetCommitResponse]:
+        """TxnOffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
+        by_partition = self._validate_transactional_commit(request)
+        limit = self._settings().offset_metadata_max_bytes
+        records = []
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                metadata = partition.committed_metadata or ""
+                error = ErrorCode.NONE
+                if len(metadata) > limit:
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    if by_partition is not None:
+                        self._validate_by_assignment(*by_partition, topic.name, partition.partition_index)
+                    committed = OffsetAndMetadata(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp_ms=now_ms,
+                    )
+                    records.append(
+                        offset_commit_record(request.group_id, topic.name, partition.partition_index, committed)
+                    )
+                partitions.append(
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                )
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+        return CoordinatorResult(TxnOffsetCommitResponse(topics=topics), records)
+
+    def _validate_transactional_commit(
+        self, request: TxnOffsetCommitRequest
+    ) -> tuple[ConsumerGroupMember, int] | None:
+        """As `_validate_commit`, by KIP-447: who says nothing of its membership is not asked for it, and a group in
+        the middle of a rebalance takes what its members did before."""
+        epoch = request.generation_id
+        anonymous = epoch < 0 and not request.member_id and request.group_instance_id is None
+        consumer = self._groups.consumer.get(request.group_id)
+        if consumer is not None:
+            if anonymous or (epoch < 0 and not consumer.members):
+                return None
+            member = consumer.member(request.member_id)
+            if epoch > member.member_epoch:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+            return None if epoch == member.member_epoch else (member, epoch)
+        group = self._groups.classic.get(request.group_id)
+        if group is None:
+            if epoch >= 0:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+            return None
+        if group.state is _S.DEAD:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if anonymous or (epoch < 0 and group.state is _S.EMPTY):
+            return None
+        group.validate_member(request.member_id, request.group_instance_id)
+        if epoch != group.generation_id:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        return None
+
+    def _validate_by_assignment(
+        self, member: ConsumerGroupMember, epoch: int, topic: str, partition: int
+    ) -> None:
+        known = self._topics().by_name(topic)
+        assigned_in = None if known is None else member.partition_epoch(known.id, partition)
+        if assigned_in is None or epoch < assigned_in:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+
+    def replay(self, key: OffsetKey, offset: OffsetAndMetadata, producer_id: int) -> None:
+        """An offset was committed: in a transaction, unless ``producer_id`` is -1."""
+        if producer_id < 0:
+            self.committed.put(*key, offset)
+        else:
+            self.pending.put(producer_id, key, offset)
+
+    def replay_tombstone(self, key: OffsetKey) -> None:
+        """An offset was deleted, and with it what open transactions commit for the same partition."""
+        self.committed.put(*key, None)
+        self.pending.remove(key)
+
+    def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
+        """A transaction ended in this partition. Of what was committed in it and beside it, the later counts."""
+        for key, offset in self.pending.end(producer_id).items():
+            if not commit:
+                continue
+            existing = self.committed.get(*key, ZERO_UUID)
+            if existing is None or offset.record_offset > existing.record_offset:
+                self.committed.put(*key, offset)
+
+    def fetch(
+        self, request: OffsetFetchRequestGroup, topic_ids: dict[str, Uuid], require_stable: bool = False
+    ) -> OffsetFetchResponseGroup:
         """OffsetFetch of one group: the partitions named, or all for ``topics=None``. `ApiError` for the whole.
 
         ``topic_ids`` are the current ids, so that an offset of a deleted topic of the same name is not given.
+        With ``require_stable`` a partition for which a transaction is open gets UNSTABLE_OFFSET_COMMIT (KIP-447).
         """
         group_id = request.group_id
+        unstable = frozenset(self.pending.of_group(group_id)) if require_stable else frozenset()
         consumer = self._groups.consumer.get(group_id)
         if consumer is not None:
             _validate_fetch(consumer, request.member_id, request.member_epoch)
@@ -143,7 +254,7 @@ class OffsetRequests:
         if request.topics is None:
             by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
             for partition, committed in self.committed.of_group(group_id) if known else ():
-                entry = _fetched(partition.partition, committed)
+                entry = _fetched(partition.partition, committed, partition in unstable)
                 by_topic.setdefault(partition.topic, []).append(entry)
             topics = [
                 OffsetFetchResponseTopics(name=name, partitions=partitions) for name, partitions in by_topic.items()
@@ -153,7 +264,9 @@ class OffsetRequests:
                 topic_id = topic_ids.get(topic.name, Uuid(topic.topic_id))
                 partitions = [
                     _fetched(
-                        index, self.committed.get(group_id, topic.name, index, topic_id) if known else None
+                        index,
+                        self.committed.get(group_id, topic.name, index, topic_id) if known else None,
+                        (topic.name, index) in unstable,
                     )
                     for index in topic.partition_indexes
                 ]
@@ -180,14 +293,19 @@ class OffsetRequests:
             for partition in topic.partitions:
                 index = partition.partition_index
                 partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
-                if not subscribed and self.committed.get(group.group_id, topic.name, index, ZERO_UUID):
+                if not subscribed and (
+                    self.committed.get(group.group_id, topic.name, index, ZERO_UUID)
+                    or self.pending.has(group.group_id, topic.name, index)
+                ):
                     records.append(offset_commit_record(group.group_id, topic.name, index, None))
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
         return CoordinatorResult(OffsetDeleteResponse(topics=topics), records)
 
     def removal(self, group_id: str) -> list[CoordinatorRecord]:
-        """Tombstones of all offsets of a group."""
-        return [offset_commit_record(group_id, *partition, None) for partition, _ in self.committed.of_group(group_id)]
+        """Tombstones of all offsets of a group, those in open transactions as well."""
+        partitions = dict.fromkeys(partition for partition, _ in self.committed.of_group(group_id))
+        partitions.update(dict.fromkeys(self.pending.of_group(group_id)))
+        return [offset_commit_record(group_id, *partition, None) for partition in partitions]
 
     def on_topics_deleted(self, deleted: Collection[tuple[str, Uuid]]) -> CoordinatorResult[None]:
         """Forget the offsets of topics that are gone."""
@@ -198,6 +316,9 @@ class OffsetRequests:
                 topic_id = names.get(partition.topic)
                 if topic_id is not None and committed.topic_id in (ZERO_UUID, topic_id):
                     records.append(offset_commit_record(group_id, *partition, None))
+        for key in self.pending.keys():
+            if key.topic in names:
+                records.append(offset_commit_record(*key, None))
         return CoordinatorResult(None, records)
 
     def expire(self, now_ms: int) -> CoordinatorResult[None]:
@@ -206,9 +327,14 @@ class OffsetRequests:
         retention_ms = self._settings().offsets_retention_ms
         groups: list[ClassicGroup | ConsumerGroup] = [*self._groups.classic.values(), *self._groups.consumer.values()]
         for group in groups:
-            expired = expired_offsets(group, self.committed, retention_ms, now_ms)
-            records += [offset_commit_record(group.group_id, *partition, None) for partition in expired]
-            if len(expired) < self.committed.count(group.group_id):
+            group_id = group.group_id
+            expired = [
+                partition
+                for partition in expired_offsets(group, self.committed, retention_ms, now_ms)
+                if not self.pending.has(group_id, *partition)
+            ]
+            records += [offset_commit_record(group_id, *partition, None) for partition in expired]
+            if len(expired) < self.committed.count(group_id) or group_id in self.pending:
                 continue
             # An empty group is kept for its offsets only; one that never held any goes as well.
             if isinstance(group, ConsumerGroup):
@@ -255,10 +381,16 @@ def _wrong_epoch(member: ConsumerGroupMember) -> ApiError:
     return ApiError(ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
 
 
-def _fetched(index: int, committed: OffsetAndMetadata | None) -> OffsetFetchResponsePartitions:
-    if committed is None:
+def _fetched(
+    index: int, committed: OffsetAndMetadata | None, is_unstable: bool
+) -> OffsetFetchResponsePartitions:
+    if committed is None or is_unstable:
         return OffsetFetchResponsePartitions(
-            partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata=""
+            partition_index=index,
+            committed_offset=-1,
+            committed_leader_epoch=-1,
+            metadata="",
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else ErrorCode.NONE,
         )
     return OffsetFetchResponsePartitions(
         partition_index=index,

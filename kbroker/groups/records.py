@@ -48,6 +48,8 @@ class OffsetAndMetadata:
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int | None = None
     topic_id: Uuid = ZERO_UUID
+    record_offset: int = -1
+    """Where its record stands in the partition, so that what was committed last can be told after compaction."""
 
 
 def offset_commit_record(
@@ -138,8 +140,8 @@ def read_offset_record(key: bytes) -> tuple[str, str, int] | None:
         return None
 
 
-def read_offset_commit(value: bytes) -> OffsetAndMetadata:
-    """Decode the value of an offset's record."""
+def read_offset_commit(value: bytes, record_offset: int = -1) -> OffsetAndMetadata:
+    """Decode the value of an offset's record, which stands at ``record_offset``."""
     record, _ = decode(OffsetCommitValue, _prefix(value), value, _PREFIX.size)
     return OffsetAndMetadata(
         offset=record.offset,
@@ -148,6 +150,7 @@ def read_offset_commit(value: bytes) -> OffsetAndMetadata:
         commit_timestamp_ms=record.commit_timestamp,
         expire_timestamp_ms=None if record.expire_timestamp == -1 else record.expire_timestamp,
         topic_id=Uuid(record.topic_id),
+        record_offset=record_offset,
     )
 
 

@@ -107,7 +107,7 @@ class Services:
     fetch_sessions: FetchSessionCache
     producer_ids: Any
     groups: Any = None
-    """The group coordinator's driver (``node.coordinator_driver``)."""
+    """The group coordinator's driver (``node.group_driver``)."""
     extra: dict[str, Any] = field(default_factory=dict)
 
 

@@ -225,10 +225,10 @@ class Broker:
         if not self.config.is_broker:
             return None
         from kbroker.groups.settings import GroupSettings
-        from kbroker.node.coordinator_driver import CoordinatorDriver
+        from kbroker.node.group_driver import GroupDriver
 
         settings = GroupSettings.from_config(self.config)
-        return CoordinatorDriver(
+        return GroupDriver(
             env=self.env,
             replica_manager=self.replica_manager,
             settings=lambda: settings,

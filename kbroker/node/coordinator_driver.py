@@ -1,40 +1,45 @@
-"""Drives the group coordinator's shards: one per partition of ``__consumer_offsets`` that this node leads.
+"""Drives a coordinator's shards: one per partition of its topic that this node leads.
 
-The cores in `kbroker.groups` decide; here their records are appended and replayed, replies are given when
-the records are committed, and time is told. Winning a partition's leadership loads its shard from the
+The cores decide (`kbroker.groups`, `kbroker.transactions`); here their records are appended and replayed, replies are
+given when the records are committed, and time is told. Winning a partition's leadership loads its shard from the
 log, losing it answers everybody who waits with NOT_COORDINATOR.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import trio
 
+from kbroker.coordinator.core import CoordinatorCore, append_error_for_client
+from kbroker.coordinator.partitioner import partition_for
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.classic_protocol import append_error_for_client
-from kbroker.groups.group_coordinator import GroupCoordinator
-from kbroker.groups.partitioner import partition_for
-from kbroker.groups.settings import GroupSettings
-from kbroker.node.group_topics import ImageTopics
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import Record, build_batch, iter_records, walk_headers
+from kbroker.wire.record_batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Record,
+    build_batch,
+    iter_records,
+    parse_end_txn_marker,
+    walk_headers,
+)
 
 if TYPE_CHECKING:
-    from kbroker.config import GroupConfig
     from kbroker.env import Env
+    from kbroker.log.producer_state import VerificationGuard
     from kbroker.node.replica_manager import Partition, ReplicaManager
 
 logger = logging.getLogger(__name__)
+C = TypeVar("C", bound=CoordinatorCore)
 R = TypeVar("R")
 
-CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 _LOAD_CHUNK_BYTES = 1 << 20
 _BATCH_BYTES = 256 * 1024
 """Records of one step go into batches of about this size, well below any ``max.message.bytes``."""
@@ -62,43 +67,46 @@ class PendingReply:
                 self.wake()
 
 
-class _Shard:
+class TransactionalWriter(NamedTuple):
+    """The producer in whose transaction a step's records are written."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    guard: VerificationGuard | None = None
+
+
+_NO_TRANSACTION = TransactionalWriter()
+
+
+class Shard(Generic[C]):
     """A partition's core, and whether its log has been replayed."""
 
-    __slots__ = ("core", "leader_epoch", "loaded", "partition")
+    __slots__ = ("core", "index", "leader_epoch", "loaded", "partition")
 
-    def __init__(self, core: GroupCoordinator, partition: Partition, leader_epoch: int) -> None:
+    def __init__(self, core: C, index: int, partition: Partition, leader_epoch: int) -> None:
         self.core = core
+        self.index = index
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.loaded = trio.Event()
 
 
-class CoordinatorDriver:
-    """The node's group coordinator. `run` must be running for loads and deadlines to happen."""
+class CoordinatorDriver(Generic[C]):
+    """The node's part of a coordinator. `run` must be running for loads and deadlines to happen."""
 
-    TOPIC = CONSUMER_OFFSETS_TOPIC
+    TOPIC: ClassVar[str]
+    CONTENT: ClassVar[str]
+    """What the topic holds, for the log."""
+    REPLAYS_COMMITTED: ClassVar[bool] = False
+    """Whether records change the core when they are committed, and not as soon as they are appended."""
 
-    def __init__(
-        self,
-        *,
-        env: Env,
-        replica_manager: ReplicaManager,
-        settings: Callable[[], GroupSettings],
-        group_config: Callable[[Any, str], GroupConfig],
-    ) -> None:
-        """``group_config`` gives what is in force for a group by a metadata image."""
+    def __init__(self, env: Env, replica_manager: ReplicaManager) -> None:
         self._env = env
         self._manager = replica_manager
-        self._settings = settings
-        self._compute_group_config = group_config
-        self._group_configs: dict[str, GroupConfig] = {}
-        self._image: Any = None
-        self._topics: ImageTopics | None = None
-        self._shards: dict[int, _Shard] = {}
+        self._shards: dict[int, Shard[C]] = {}
         self._partition_count = 0
         self._waiting: dict[Token, PendingReply] = {}
-        self._to_load: list[tuple[int, _Shard]] = []
+        self._to_load: list[Shard[C]] = []
         self._wake_timer = trio.Event()
         self._sleeping_until_ms: float = float("inf")
         self._wall_ms_at_start = env.wall_clock_ms()
@@ -108,11 +116,18 @@ class CoordinatorDriver:
         """Wall-clock ms of the node's start plus the time run since: sessions survive a clock that jumps."""
         return self._wall_ms_at_start + int((self._env.now() - self._started) * 1000)
 
+    def _new_core(self) -> C:
+        """An empty core, for a partition whose leadership this node has won."""
+        raise NotImplementedError
+
+    def _after_step(self, shard: Shard[C]) -> None:
+        """A step of the shard is through: what the core has to have done besides its records is begun."""
+
     # -- metadata ------------------------------------------------------------------------------
 
     def on_image(self, delta: Any, image: Any) -> None:
-        """Follow the leadership of the topic's partitions, and forget offsets of deleted topics."""
-        topic = image.topics.by_name.get(CONSUMER_OFFSETS_TOPIC)
+        """Follow the leadership of the topic's partitions."""
+        topic = image.topics.by_name.get(self.TOPIC)
         led: dict[int, int] = {}
         if topic is not None:
             self._partition_count = len(topic.partitions)
@@ -123,120 +138,125 @@ class CoordinatorDriver:
             }
         else:
             self._partition_count = 0
-        self._follow_configs_and_topics(delta, image)
         for index in [index for index in self._shards if index not in led]:
             self._unload(index)
         for index, leader_epoch in led.items():
             shard = self._shards.get(index)
             if shard is not None:
                 shard.leader_epoch = leader_epoch
-                continue
-            partition = self._manager.get_partition(CONSUMER_OFFSETS_TOPIC, index)
-            rng = random.Random(self._env.rng.getrandbits(64))
-            core = GroupCoordinator(self._settings, rng, self._group_config)
-            if self._topics is not None:
-                core.on_topics(self._topics, (), False)
-            shard = self._shards[index] = _Shard(core, partition, leader_epoch)
-            self._to_load.append((index, shard))
-            self._wake()
-        deleted = self._deleted_topics(delta, image)
-        if deleted:
-            for shard in self._shards.values():
-                if shard.loaded.is_set():
-                    self._process(shard, shard.core.on_topics_deleted(deleted))
+            else:
+                self._begin_load(index, leader_epoch)
 
-    def _follow_configs_and_topics(self, delta: Any, image: Any) -> None:
-        before, self._image = self._image, image
-        if before is None or before.configs is not image.configs:
-            self._group_configs = {}
-        if before is not None and before.topics is image.topics:
-            return
-        self._topics = ImageTopics(image)
-        old = {} if before is None else before.topics.by_id
-        changed = {old[topic_id].name for topic_id in delta.deleted_topics if topic_id in old}
-        new = [topic_id for topic_id in delta.changed_topics if topic_id not in old]
-        for topic_id in delta.changed_topics:
-            topic = image.topics.by_id.get(topic_id)
-            if topic is not None:
-                changed.add(topic.name)
-        for shard in self._shards.values():
-            shard.core.on_topics(self._topics, changed, bool(new))
-
-    def _group_config(self, group_id: str) -> GroupConfig:
-        found = self._group_configs.get(group_id)
-        if found is None:
-            found = self._group_configs[group_id] = self._compute_group_config(self._image, group_id)
-        return found
-
-    def _deleted_topics(self, delta: Any, image: Any) -> list[tuple[str, Any]]:
-        before = getattr(delta, "image", None)
-        if before is None:
-            return []
-        found = []
-        for topic_id in delta.deleted_topics:
-            topic = before.topics.by_id.get(topic_id)
-            if topic is not None and topic.name != CONSUMER_OFFSETS_TOPIC:
-                found.append((topic.name, topic_id))
-        return found
+    def _begin_load(self, index: int, leader_epoch: int) -> None:
+        partition = self._manager.get_partition(self.TOPIC, index)
+        shard = self._shards[index] = Shard(self._new_core(), index, partition, leader_epoch)
+        self._to_load.append(shard)
+        self._wake()
 
     def _unload(self, index: int) -> None:
         shard = self._shards.pop(index)
         shard.loaded.set()
         self._deliver(shard.core.on_unloaded())
 
+    def _reload(self, shard: Shard[C]) -> None:
+        """The log may hold what the core does not know: begin again from the log."""
+        if self._shards.get(shard.index) is shard:
+            self._unload(shard.index)
+            self._begin_load(shard.index, shard.leader_epoch)
+
     # -- requests ------------------------------------------------------------------------------
 
-    def partition_for(self, group_id: str) -> int | None:
-        """The partition whose leader coordinates the group; None before the topic exists."""
-        return partition_for(group_id, self._partition_count) if self._partition_count else None
+    def partition_for(self, key: str) -> int | None:
+        """The partition whose leader coordinates a group or transactional id; None before the topic exists."""
+        return partition_for(key, self._partition_count) if self._partition_count else None
 
-    async def loaded_shard(self, group_id: str) -> GroupCoordinator:
-        """The group's shard, after it has been loaded. `ApiError` when this node does not coordinate it."""
-        return (await self._shard(group_id)).core
-
-    async def _shard(self, group_id: str) -> _Shard:
-        index = self.partition_for(group_id)
+    def shard_now(self, key: str) -> Shard[C]:
+        """The shard of a key, for one that cannot wait. `ApiError`: also COORDINATOR_LOAD_IN_PROGRESS."""
+        index = self.partition_for(key)
         if index is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         shard = self._shards.get(index)
         if shard is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if not shard.loaded.is_set():
-            await shard.loaded.wait()
-            if self._shards.get(index) is not shard:
-                raise ApiError(ErrorCode.NOT_COORDINATOR)
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
 
-    async def loaded_shards(self) -> list[GroupCoordinator]:
-        """All shards of this node, for requests that concern every group."""
+    async def loaded_shard(self, key: str) -> C:
+        """The core that coordinates a key, after it has been loaded. `ApiError` when this node does not."""
+        return (await self._shard(key)).core
+
+    async def _shard(self, key: str) -> Shard[C]:
+        try:
+            return self.shard_now(key)
+        except ApiError as error:
+            if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+        index = cast(int, self.partition_for(key))
+        shard = self._shards[index]
+        await shard.loaded.wait()
+        if self._shards.get(index) is not shard:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return shard
+
+    async def loaded_shards(self) -> list[C]:
+        """All cores of this node, for requests that concern every key."""
         for shard in list(self._shards.values()):
             await shard.loaded.wait()
         return [shard.core for shard in self._shards.values()]
 
     async def submit(
-        self, group_id: str, operation: Callable[[GroupCoordinator, int], CoordinatorResult[R]]
+        self,
+        key: str,
+        operation: Callable[[C, int], CoordinatorResult[R]],
+        writer: TransactionalWriter = _NO_TRANSACTION,
     ) -> R | PendingReply:
-        """Run a step on the group's shard.
+        """Run a step on the shard of a group or transactional id.
 
         Returns its response once the records are committed, or a `PendingReply` where the core gave a
         token. `ApiError` for what the step refuses, or when its records cannot be stored.
         """
-        shard = await self._shard(group_id)
+        shard = await self._shard(key)
         result = operation(shard.core, self.now_ms())
         pending = None
         if isinstance(result.response, Token):
             pending = self._waiting[result.response] = PendingReply(result.response)
-        stored = self._process(shard, result)
+        stored = self._process(shard, result, writer)
         if pending is not None:
             return pending
-        if stored is not None:
-            if not stored.done:
-                woken = trio.Event()
-                stored.wake = woken.set
-                await woken.wait()
-            if stored.response is not None:
-                raise ApiError(append_error_for_client(stored.response))
+        if stored is not None and not stored.done:
+            woken = trio.Event()
+            stored.wake = woken.set
+            await woken.wait()
+        _raise_failure(result, stored)
         return result.response
+
+    def perform(
+        self,
+        key: str,
+        operation: Callable[[C, int], CoordinatorResult[R]],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Run a step for one that cannot wait: ``on_done`` is called when its records are committed, often at once.
+
+        `ApiError` as `submit`, or COORDINATOR_LOAD_IN_PROGRESS; then ``on_done`` is not called.
+        """
+        shard = self.shard_now(key)
+        result = operation(shard.core, self.now_ms())
+        stored = self._process(shard, result)
+
+        def done() -> None:
+            try:
+                _raise_failure(result, stored)
+            except ApiError as error:
+                on_done(error.code)
+            else:
+                on_done(ErrorCode.NONE)
+
+        if stored is None or stored.done:
+            done()
+        else:
+            stored.wake = done
 
     async def resolve(self, reply: R | PendingReply, connection: Any) -> R:
         """Wait for a reply that comes later, for as long as its client stays."""
@@ -250,7 +270,9 @@ class CoordinatorDriver:
 
     # -- records -------------------------------------------------------------------------------
 
-    def _process(self, shard: _Shard, result: CoordinatorResult[Any]) -> PendingReply | None:
+    def _process(
+        self, shard: Shard[C], result: CoordinatorResult[Any], writer: TransactionalWriter = _NO_TRANSACTION
+    ) -> PendingReply | None:
         """Append and replay a result; replies go out when it is committed.
 
         Returns None if there was nothing to append, else what is completed with the append's error or None.
@@ -261,41 +283,72 @@ class CoordinatorDriver:
         outcome = PendingReply(Token())
 
         def finished(error: ErrorCode | None) -> None:
-            outcome.complete(error)
+            if error is None and self.REPLAYS_COMMITTED:
+                self._replay(shard, result, end_offset, writer)
             self._finish(shard, result, error)
+            outcome.complete(error)
 
         try:
-            end_offset = self._append(shard, result.records)
+            end_offset = self._append(shard, result.records, writer)
         except ApiError as error:
             finished(error.code)
             return outcome
-        if result.replay:
-            now_ms = self.now_ms()
-            for record in result.records:
-                shard.core.replay(record, now_ms)
+        if not self.REPLAYS_COMMITTED:
+            self._replay(shard, result, end_offset, writer)
         if shard.partition.state.high_watermark >= end_offset:
             finished(None)
             return outcome
         key = shard.partition.topic_partition
 
         def replicated(results: dict[Hashable, Any]) -> None:
-            finished(results[key])
+            error = results[key]
+            finished(error)
+            if error is not None and self.REPLAYS_COMMITTED:
+                self._reload(shard)
 
         self._manager.watch_produce(DelayedProduce({key: end_offset}, replicated), _REPLICATION_TIMEOUT_MS)
         return outcome
 
-    def _finish(self, shard: _Shard, result: CoordinatorResult[Any], error: ErrorCode | None) -> None:
+    def _replay(
+        self, shard: Shard[C], result: CoordinatorResult[Any], end_offset: int, writer: TransactionalWriter
+    ) -> None:
+        if result.replay:
+            now_ms = self.now_ms()
+            replay = shard.core.replay
+            offset = end_offset - len(result.records)
+            for record in result.records:
+                replay(record, now_ms, offset=offset, producer_id=writer.producer_id)
+                offset += 1
+
+    def _finish(self, shard: Shard[C], result: CoordinatorResult[Any], error: ErrorCode | None) -> None:
         self._deliver(result.completed)
         if result.on_stored is not None:
             self._process(shard, result.on_stored(error, self.now_ms()))
+        self._after_step(shard)
         self._reconsider_deadline(shard)
 
-    def _append(self, shard: _Shard, records: list[CoordinatorRecord]) -> int:
+    def _append(
+        self, shard: Shard[C], records: list[CoordinatorRecord], writer: TransactionalWriter
+    ) -> int:
         now_ms = self._env.wall_clock_ms()
         end_offset = 0
+        in_transaction = writer is not _NO_TRANSACTION
         for chunk in _chunks(records):
-            batch = build_batch([Record(0, now_ms, record.key, record.value) for record in chunk])
-            info = shard.partition.append(memoryview(bytearray(batch)), -1, now_ms)
+            batch = build_batch(
+                [Record(0, now_ms, record.key, record.value) for record in chunk],
+                producer_id=writer.producer_id,
+                producer_epoch=writer.producer_epoch,
+                base_sequence=0 if in_transaction else NO_SEQUENCE,
+                is_transactional=in_transaction,
+            )
+            try:
+                info = shard.partition.append_as_coordinator(
+                    bytearray(batch), now_ms, verification_guard=writer.guard
+                )
+            except ApiError:
+                if end_offset:
+                    self._reload(shard)  # a part of the step is in the log
+                raise
             end_offset = info.last_offset + 1
         return end_offset
 
@@ -312,9 +365,9 @@ class CoordinatorDriver:
         while True:
             self._wake_timer = trio.Event()
             while self._to_load:
-                index, shard = self._to_load.pop(0)
-                if self._shards.get(index) is shard:
-                    await self._load(index, shard)
+                shard = self._to_load.pop(0)
+                if self._shards.get(shard.index) is shard:
+                    await self._load(shard)
             deadline_ms = self._run_due()
             self._sleeping_until_ms = float("inf") if deadline_ms is None else deadline_ms
             seconds = (self._sleeping_until_ms - self.now_ms()) / 1000
@@ -334,7 +387,7 @@ class CoordinatorDriver:
                 earliest = deadline_ms
         return earliest
 
-    def _reconsider_deadline(self, shard: _Shard) -> None:
+    def _reconsider_deadline(self, shard: Shard[C]) -> None:
         deadline_ms = shard.core.next_deadline()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
             self._wake()
@@ -342,9 +395,9 @@ class CoordinatorDriver:
     def _wake(self) -> None:
         self._wake_timer.set()
 
-    async def _load(self, index: int, shard: _Shard) -> None:
+    async def _load(self, shard: Shard[C]) -> None:
         """Replay the partition into its shard."""
-        key = TopicPartition(CONSUMER_OFFSETS_TOPIC, index)
+        key = TopicPartition(self.TOPIC, shard.index)
         count = 0
         try:
             if shard.partition.has_log or self._manager.log_manager.get_log(key) is not None:
@@ -354,34 +407,54 @@ class CoordinatorDriver:
                     data = log.read_bytes(offset, _LOAD_CHUNK_BYTES, max_offset=end)
                     if not data:
                         break
-                    now_ms = self.now_ms()
                     for position, header in walk_headers(data):
                         offset = header.next_offset
                         if header.is_control:
+                            marker = parse_end_txn_marker(data, position)
+                            if marker is not None:
+                                shard.core.replay_end_transaction(header.producer_id, marker.commit)
                             continue
-                        for record in iter_records(data, position):
-                            self._replay_loaded(shard, key, record, now_ms)
-                            count += 1
+                        count += self._replay_batch(shard, key, data, position, header.producer_id)
                     await trio.lowlevel.checkpoint()
         except (ApiError, WireError) as error:
-            logger.error("cannot load the groups of %s: %s", key, error)
-            if self._shards.get(index) is shard:
-                self._unload(index)
+            logger.error("cannot load the %s of %s: %s", self.CONTENT, key, error)
+            if self._shards.get(shard.index) is shard:
+                self._unload(shard.index)
+            return
+        if self._shards.get(shard.index) is not shard:
             return
         shard.core.on_loaded(self.now_ms())
         shard.loaded.set()
         if count:
-            logger.info("loaded the groups of %s from %d records", key, count)
+            logger.info("loaded the %s of %s from %d records", self.CONTENT, key, count)
 
-    @staticmethod
-    def _replay_loaded(shard: _Shard, key: TopicPartition, record: Any, now_ms: int) -> None:
-        if record.key is None:
-            return
-        value = None if record.value is None else bytes(record.value)
-        try:
-            shard.core.replay(CoordinatorRecord(bytes(record.key), value), now_ms)
-        except WireError as error:
-            logger.warning("%s: record at offset %d is unreadable and skipped: %s", key, record.offset, error)
+    def _replay_batch(
+        self, shard: Shard[C], key: TopicPartition, data: bytes, position: int, producer_id: int
+    ) -> int:
+        now_ms = self.now_ms()
+        count = 0
+        for record in iter_records(data, position):
+            count += 1
+            if record.key is None:
+                continue
+            value = None if record.value is None else bytes(record.value)
+            try:
+                shard.core.replay(
+                    CoordinatorRecord(bytes(record.key), value),
+                    now_ms,
+                    offset=record.offset,
+                    producer_id=producer_id,
+                )
+            except WireError as error:
+                logger.warning("%s: record at offset %d is unreadable and skipped: %s", key, record.offset, error)
+        return count
+
+
+def _raise_failure(result: CoordinatorResult[Any], stored: PendingReply | None) -> None:
+    if stored is not None and stored.response is not None:
+        raise ApiError(append_error_for_client(stored.response))
+    if result.error is not None:
+        raise result.error
 
 
 def _chunks(records: list[CoordinatorRecord]) -> Iterator[list[CoordinatorRecord]]:
@@ -395,4 +468,3 @@ def _chunks(records: list[CoordinatorRecord]) -> Iterator[list[CoordinatorRecord
             chunk, size = [], 0
     if chunk:
         yield chunk
-

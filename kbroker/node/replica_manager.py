@@ -14,6 +14,8 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
+from kbroker.log.producer_state import TV_UNKNOWN
+from kbroker.log.validation import AppendOrigin
 from kbroker.replication.delayed import DelayedProduce, Purgatory
 from kbroker.replication.partition_state import PartitionState
 from kbroker.types import TopicPartition, Uuid
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.log.manager import LogManager
     from kbroker.log.partition_log import AppendInfo, FlushTask, PartitionLog
+    from kbroker.log.producer_state import VerificationGuard
 
 logger = logging.getLogger(__name__)
 
@@ -123,38 +126,82 @@ class Partition:
             f"the request's leader epoch {current_leader_epoch} is newer than the current epoch {epoch}",
         )
 
-    def append(self, records: memoryview, required_acks: int, now_ms: int) -> AppendInfo:
+    def append(
+        self,
+        records: memoryview,
+        required_acks: int,
+        now_ms: int,
+        verification_guard: VerificationGuard | None = None,
+    ) -> AppendInfo:
         """Append as leader, then tell the waiters.
 
         ``ApiError``: not the leader, too few in-sync replicas for acks=all, or the batch is refused.
         """
         state = self.state
         if state.leader != state.local_id:
-            raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"this broker does not lead {self.topic_partition}",
-            )
+            raise self._not_leader()
         if (
             required_acks == -1
             and self.config.min_insync_replicas > 1
             and not state.has_min_isr(self.config.min_insync_replicas)
         ):
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"the ISR of {self.topic_partition} has {len(state.isr)} members, "
-                f"min.insync.replicas is {self.config.min_insync_replicas}",
-            )
+            raise self._not_enough_replicas()
         log = self._log
         if log is None or self.offline:
             log = self.log
         try:
-            info = log.append_as_leader(records, state.leader_epoch, now_ms=now_ms)
+            info = log.append_as_leader(
+                records, state.leader_epoch, now_ms=now_ms, verification_guard=verification_guard
+            )
         except OSError as error:
             self._manager.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
         if not info.duplicate:
             self._manager.appended(self, log, len(records))
         return info
+
+    def append_as_coordinator(
+        self,
+        records: bytearray,
+        now_ms: int,
+        *,
+        verification_guard: VerificationGuard | None = None,
+        transaction_version: int = TV_UNKNOWN,
+    ) -> AppendInfo:
+        """Append what this node wrote itself, for all in-sync replicas: a coordinator's records, or a marker.
+
+        ``transaction_version`` is that of a marker. `ApiError` as `append`.
+        """
+        state = self.state
+        if state.leader != state.local_id:
+            raise self._not_leader()
+        if not state.has_min_isr(self.config.min_insync_replicas):
+            raise self._not_enough_replicas()
+        log = self.log
+        try:
+            info = log.append_as_leader(
+                records,
+                state.leader_epoch,
+                now_ms=now_ms,
+                origin=AppendOrigin.COORDINATOR,
+                verification_guard=verification_guard,
+                transaction_version=transaction_version,
+            )
+        except OSError as error:
+            self._manager.storage_failed(self, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
+        self._manager.appended(self, log, len(records))
+        return info
+
+    def _not_leader(self) -> ApiError:
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
+
+    def _not_enough_replicas(self) -> ApiError:
+        return ApiError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"the ISR of {self.topic_partition} has {len(self.state.isr)} members, "
+            f"min.insync.replicas is {self.config.min_insync_replicas}",
+        )
 
 
 class LogDirDescription(NamedTuple):

@@ -1,0 +1,20 @@
+"""Which partition of a coordinator's topic a group or transactional id belongs to."""
+
+from __future__ import annotations
+
+import struct
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode``: 32 bit signed, over UTF-16 code units."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for (unit,) in struct.iter_unpack(">H", encoded):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """As ``partitionFor`` of Kafka's coordinators; the one hash without an absolute value counts as 0."""
+    value = java_hash(key)
+    return (0 if value == -0x8000_0000 else abs(value)) % partition_count

@@ -1,0 +1,93 @@
+"""The node's group coordinator: shards of groups over ``__consumer_offsets``, told of configs and topics."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kbroker.groups.group_coordinator import GroupCoordinator
+from kbroker.groups.settings import GroupSettings
+from kbroker.node.coordinator_driver import CoordinatorDriver
+from kbroker.node.group_topics import ImageTopics
+
+if TYPE_CHECKING:
+    from kbroker.config import GroupConfig
+    from kbroker.env import Env
+    from kbroker.node.replica_manager import ReplicaManager
+
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class GroupDriver(CoordinatorDriver[GroupCoordinator]):
+    """Drives the groups that this node coordinates."""
+
+    TOPIC = CONSUMER_OFFSETS_TOPIC
+    CONTENT = "groups"
+
+    def __init__(
+        self,
+        *,
+        env: Env,
+        replica_manager: ReplicaManager,
+        settings: Callable[[], GroupSettings],
+        group_config: Callable[[Any, str], GroupConfig],
+    ) -> None:
+        """``group_config`` gives what is in force for a group by a metadata image."""
+        super().__init__(env, replica_manager)
+        self._settings = settings
+        self._compute_group_config = group_config
+        self._group_configs: dict[str, GroupConfig] = {}
+        self._image: Any = None
+        self._topics: ImageTopics | None = None
+
+    def _new_core(self) -> GroupCoordinator:
+        rng = random.Random(self._env.rng.getrandbits(64))
+        core = GroupCoordinator(self._settings, rng, self._group_config)
+        if self._topics is not None:
+            core.on_topics(self._topics, (), False)
+        return core
+
+    def on_image(self, delta: Any, image: Any) -> None:
+        """Follow leadership, configs and topics, and forget offsets of deleted topics."""
+        self._follow_configs_and_topics(delta, image)
+        super().on_image(delta, image)
+        deleted = self._deleted_topics(delta)
+        if deleted:
+            for shard in self._shards.values():
+                if shard.loaded.is_set():
+                    self._process(shard, shard.core.on_topics_deleted(deleted))
+
+    def _follow_configs_and_topics(self, delta: Any, image: Any) -> None:
+        before, self._image = self._image, image
+        if before is None or before.configs is not image.configs:
+            self._group_configs = {}
+        if before is not None and before.topics is image.topics:
+            return
+        self._topics = ImageTopics(image)
+        old = {} if before is None else before.topics.by_id
+        changed = {old[topic_id].name for topic_id in delta.deleted_topics if topic_id in old}
+        new = [topic_id for topic_id in delta.changed_topics if topic_id not in old]
+        for topic_id in delta.changed_topics:
+            topic = image.topics.by_id.get(topic_id)
+            if topic is not None:
+                changed.add(topic.name)
+        for shard in self._shards.values():
+            shard.core.on_topics(self._topics, changed, bool(new))
+
+    def _group_config(self, group_id: str) -> GroupConfig:
+        found = self._group_configs.get(group_id)
+        if found is None:
+            found = self._group_configs[group_id] = self._compute_group_config(self._image, group_id)
+        return found
+
+    def _deleted_topics(self, delta: Any) -> list[tuple[str, Any]]:
+        before = getattr(delta, "image", None)
+        if before is None:
+            return []
+        found = []
+        for topic_id in delta.deleted_topics:
+            topic = before.topics.by_id.get(topic_id)
+            if topic is not None and topic.name != CONSUMER_OFFSETS_TOPIC:
+                found.append((topic.name, topic_id))
+        return found

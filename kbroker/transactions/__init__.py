@@ -1,0 +1,1 @@
+"""The transaction coordinator, pure: transactions of transactional ids, and the records that hold them."""

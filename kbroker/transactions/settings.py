@@ -1,0 +1,32 @@
+"""The broker configs that the transaction coordinator follows, under Kafka's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """Times in milliseconds; the defaults are Kafka 4.3's."""
+
+    transaction_max_timeout_ms: int = 15 * 60_000
+    transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
+    abort_timed_out_interval_ms: int = 10_000
+    remove_expired_interval_ms: int = 3_600_000
+
+    marker_retry_backoff_ms: int = 100
+    """How long after a partition could not take its marker it is asked again (fixed)."""
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> TransactionSettings:
+        """The settings of a node's configuration."""
+        return cls(
+            transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+            transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+            abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            remove_expired_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        )
