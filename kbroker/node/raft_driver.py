@@ -21,7 +21,7 @@ from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.raft_runner import RaftRunner
 from kbroker.raft_metadata.controller import Controller, ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
-from kbroker.raft_metadata.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from kbroker.raft_metadata.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES, features_to_register
 from kbroker.raft_metadata.controller.schema import ConfigSchema
 from kbroker.raft_metadata.election_state import QuorumStateFile
 from kbroker.raft_metadata.image import ControllerImage, Endpoint, MetadataDelta, MetadataImage
@@ -230,11 +230,13 @@ class RaftDriver:
         unfence: bool = True,
     ) -> int:
         """Register this node as a broker under its present addresses, and open it for clients; answers its epoch."""
+        for name in sorted(self._features().keys() - SUPPORTED_FEATURES.keys()):
+            logger.warning("the cluster has %s, which this node tolerates but does not implement", name)
         registration = BrokerRegistration(
             broker_id=self.node_id,
             incarnation_id=self.incarnation_id,
             endpoints=endpoints,
-            features=features or {name: (levels.min, levels.max) for name, levels in SUPPORTED_FEATURES.items()},
+            features=features or self._features(),
             log_dirs=log_dirs,
             rack=rack,
         )
@@ -243,13 +245,17 @@ class RaftDriver:
             await self.submit(lambda controller, now_ms: controller.brokers.unfence(self.node_id, epoch))
         return epoch
 
+    def _features(self) -> dict[str, tuple[int, int]]:
+        found = features_to_register(self.image.features.levels)
+        return {name: (levels.min, levels.max) for name, levels in found.items()}
+
     async def register_controller(self, endpoints: Sequence[Endpoint]) -> None:
         """Write this node's controller listeners down where brokers and tools find them."""
         registration = ControllerImage(
             id=self.node_id,
             incarnation_id=self.incarnation_id,
             endpoints={endpoint.name: endpoint for endpoint in endpoints},
-            features={name: (levels.min, levels.max) for name, levels in SUPPORTED_FEATURES.items()},
+            features=self._features(),
         )
         await self.submit(lambda controller, now_ms: controller.brokers.register_controller(registration))
 

@@ -81,6 +81,16 @@ SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
 )
 """What this software can do, as nodes register it and ApiVersions tells it."""
 
+TOLERATED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
+    {
+        "share.version": FeatureRange(0, 1),
+        "streams.version": FeatureRange(0, 1),
+        "transaction.version": FeatureRange(0, 2),
+    }
+)
+"""What Apache Kafka 4.3 finalizes in a fresh cluster and this software cannot do, but does no harm to: a node that finds
+such a level in the metadata (its directory was Apache Kafka's) registers as if it could, and serves what it can."""
+
 _DEFAULT_SINCE: Mapping[tuple[str, int], int] = MappingProxyType(
     {(GROUP_VERSION, 1): 22, (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): 26}
 )
@@ -90,6 +100,12 @@ _DEPENDENCIES: Mapping[tuple[str, int], Mapping[str, int]] = MappingProxyType(
     {(ELIGIBLE_LEADER_REPLICAS_VERSION, 1): {METADATA_VERSION: 23}}
 )
 """The least levels of other features that a level needs."""
+
+
+def features_to_register(finalized: Mapping[str, int]) -> dict[str, FeatureRange]:
+    """What a node tells of itself in a cluster with these levels."""
+    tolerated = {name: levels for name, levels in TOLERATED_FEATURES.items() if finalized.get(name, 0) > 0}
+    return {**tolerated, **SUPPORTED_FEATURES}
 
 
 def default_feature_levels(metadata_version: int = LATEST_METADATA_VERSION) -> dict[str, int]:
