@@ -735,7 +735,8 @@ class PartitionLog:
             for segment in self._segments:
                 if segment.size and segment.max_timestamp >= timestamp:
                     found = segment.find_timestamp(timestamp, self.log_start_offset)
-                    return _timestamp_offset(found)
+                    if found is not None:  # else it lies below the log start, or compaction took it
+                        return _timestamp_offset(found)
         except CorruptSegment as error:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         return None

@@ -161,6 +161,17 @@ def test_offsets_by_timestamp(index_interval: int) -> None:
     assert (best.timestamp, best.offset) == (max(stamps), stamps.index(max(stamps)))
 
 
+def test_a_timestamp_below_the_log_start_is_found_above_it() -> None:
+    log = open_log(config=LogConfig(segment_bytes=300))
+    for index in range(6):
+        append(log, [b"x" * 100], timestamp=NOW + index)
+    assert len(log.segments) > 2
+    log.maybe_increment_log_start_offset(log.segments[1].base_offset + 1)
+    found = log.offset_for_timestamp(NOW)
+    assert found is not None
+    assert found.offset == log.log_start_offset
+
+
 def test_timestamps_inside_a_compressed_batch() -> None:
     log = open_log()
     records = [Record(0, stamp, None, b"v") for stamp in (5, 3, 9, 9, 1)]

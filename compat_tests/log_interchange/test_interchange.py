@@ -1,0 +1,88 @@
+"""One writes a log directory, the other opens it, reads all, writes on, and gives it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.log_interchange.content import Reading, Site, wait_for
+from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
+
+COMPACTED = ("compacted", "compacted-zstd")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture(params=["kbroker-first", "apache-first"])
+def nodes(request: pytest.FixtureRequest, place: Place) -> Iterator[tuple[Node, Node]]:
+    pair: tuple[Node, Node] = (Kbroker(place), Apache(place))
+    first, second = pair if request.param == "kbroker-first" else pair[::-1]
+    yield first, second
+    for node in pair:
+        node.kill()
+
+
+def sealed_below(place: Place, topic: str) -> int:
+    """Base offset of the active segment, from the files' names."""
+    return max(int(path.stem) for path in (place.data / f"{topic}-0").glob("*.log"))
+
+
+def checkpoint(place: Place, name: str) -> dict[str, int]:
+    """A checkpoint file of the log dir by topic, of partition 0."""
+    path = place.data / name
+    lines = path.read_text().splitlines()[2:] if path.exists() else []
+    return {line.split()[0]: int(line.split()[2]) for line in lines if line.split()[1] == "0"}
+
+
+def wait_for_compaction(place: Place) -> None:
+    def done() -> bool:
+        offsets = checkpoint(place, "cleaner-offset-checkpoint")
+        return all(offsets.get(topic, -1) == sealed_below(place, topic) for topic in COMPACTED)
+
+    wait_for(done, "compaction", 120)
+
+
+def check_compacted(reading: Reading, place: Place) -> None:
+    for topic in COMPACTED:
+        below = [content for content in reading.records[topic, 0] if content[0] < sealed_below(place, topic)]
+        keys = [content[2] for content in below]
+        assert len(keys) == len(set(keys)), f"{topic} has a key twice in its clean part"
+        assert 50 < len(keys) <= 97
+
+
+def assert_same(before: Reading, after: Reading) -> None:
+    for partition, records in before.records.items():
+        assert after.records[partition] == records, f"{partition} reads differently"
+    assert after.bounds == before.bounds
+    assert after.by_time == before.by_time
+    assert after.committed == before.committed
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_there_and_back(nodes: tuple[Node, Node], place: Place, end: str) -> None:
+    first, second = nodes
+    transactions = isinstance(first, Apache)
+    before: Reading | None = None
+    for part, node in enumerate((first, second, first)):
+        node.start()
+        site = Site(place.bootstrap)
+        if before is None:
+            site.create_topics()
+        else:
+            assert_same(before, site.read())
+            if end == "stopped":
+                assert node.complaints() == []
+        site.write(part, transactions=transactions and isinstance(node, Apache))
+        wait_for_compaction(place)
+        before = site.read()
+        check_compacted(before, place)
+        assert all(records for (topic, _), records in before.records.items() if topic not in ("empty", "transactions"))
+        if end == "stopped":
+            node.stop()
+        else:
+            node.kill()
