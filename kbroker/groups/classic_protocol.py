@@ -286,7 +286,8 @@ class ClassicProtocol:
             effects.completed.append((token, error))
             return
         instance_id = request.group_instance_id
-        member_id = f"{client.client_id if instance_id is None else instance_id}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
+        prefix = client.client_id if instance_id is None else instance_id
+        member_id = f"{prefix}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
         if instance_id is not None:
             old_member_id = group.static_members.get(instance_id)
             if old_member_id is not None:
