@@ -80,13 +80,15 @@ class Partition:
         state.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         if state.is_leader:
             self.on_leadership(log)
+        log.on_high_watermark_updated(state.high_watermark)  # or transactions that ended before would seem to go on
 
     def on_leadership(self, log: PartitionLog) -> None:
         """The log begins the leader epoch at its end; alone in the ISR, all that it holds is committed."""
         state = self.state
         log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
         state.leader_epoch_start_offset = log.log_end_offset
-        state.maybe_advance_high_watermark(log.log_end_offset)
+        if state.maybe_advance_high_watermark(log.log_end_offset):
+            log.on_high_watermark_updated(state.high_watermark)
 
     @property
     def must_flush(self) -> bool:

@@ -13,13 +13,14 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller import Controller, ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.configs import APPEND, ConfigChange
-from kbroker.raft_metadata.controller.features import SUPPORTED_FEATURES
+from kbroker.raft_metadata.controller.features import SUPPORTED_FEATURES, features_to_register
 from kbroker.raft_metadata.controller.placement import UsableBroker, place_replicas
 from kbroker.raft_metadata.controller.schema import ConfigSchema
 from kbroker.raft_metadata.controller.topics import CreatedTopic, NewTopic
 from kbroker.raft_metadata.image import NO_LEADER, ConfigResource, Endpoint, ResourceType
 from kbroker.raft_metadata.storage import bootstrap_records
 from kbroker.types import OffsetAndEpoch, TopicPartition, Uuid
+from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from tests.handlers.metadata_plane import properties
 
 FEATURES = {name: (levels.min, levels.max) for name, levels in SUPPORTED_FEATURES.items()}
@@ -115,6 +116,35 @@ def test_placement_spreads_over_racks_and_brokers(seed: int) -> None:
     leaders = Counter(replicas[0] for replicas in placements)
     assert max(leaders.values()) - min(leaders.values()) <= 6
     assert len(leaders) == 6
+
+
+def test_an_eligible_replica_leads_again_when_it_is_back() -> None:
+    """What the controlled shutdown of Apache Kafka leaves behind (KIP-966)."""
+    h = Harness()
+    epochs = {broker: h.broker(broker) for broker in (1, 2)}
+    topic = h.create("t", 1, 2)
+    change = PartitionChangeRecord(
+        partition_id=0, topic_id=topic.topic_id, leader=NO_LEADER, isr=[], eligible_leader_replicas=[2]
+    )
+    h.apply(ControllerResult(None, [change]))
+    for broker in (1, 2):
+        h.apply(
+            ControllerResult(
+                None, [BrokerRegistrationChangeRecord(broker_id=broker, broker_epoch=epochs[broker], fenced=1)]
+            )
+        )
+    h.apply(h.controller.brokers.unfence(1, epochs[1]))
+    assert h.controller.image.topics.by_name["t"].partitions[0].leader == NO_LEADER
+    h.apply(h.controller.brokers.unfence(2, epochs[2]))
+    partition = h.controller.image.topics.by_name["t"].partitions[0]
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ())
+
+
+def test_what_apache_kafka_finalized_is_tolerated() -> None:
+    assert "share.version" not in features_to_register({"share.version": 0})
+    tolerated = features_to_register({"share.version": 1, "transaction.version": 2})
+    assert tolerated["share.version"] == (0, 1)
+    assert tolerated["metadata.version"] == SUPPORTED_FEATURES["metadata.version"]
 
 
 def test_fenced_brokers_hold_replicas_only_if_they_must_and_never_lead() -> None:

@@ -318,12 +318,28 @@ class TopicControl:
     # Leadership
 
     def leader_records_for_unfenced(self, broker_id: int) -> list[PartitionChangeRecord]:
-        """Give ``broker_id`` the leaderless partitions of whose ISR it is a member."""
-        return [
-            PartitionChangeRecord(partition_id=partition_id, topic_id=topic.id, leader=broker_id)
-            for topic, partition_id, partition in self._partitions()
-            if partition.leader == NO_LEADER and broker_id in partition.isr
-        ]
+        """Give ``broker_id`` the leaderless partitions of whose ISR it is a member; or of whose eligible leader
+        replicas, if the ISR is empty (KIP-966), as Apache Kafka's own controlled shutdown leaves it."""
+        records = []
+        for topic, partition_id, partition in self._partitions():
+            if partition.leader != NO_LEADER:
+                continue
+            if broker_id in partition.isr:
+                records.append(
+                    PartitionChangeRecord(partition_id=partition_id, topic_id=topic.id, leader=broker_id)
+                )
+            elif not partition.isr and broker_id in partition.elr:
+                records.append(
+                    PartitionChangeRecord(
+                        partition_id=partition_id,
+                        topic_id=topic.id,
+                        leader=broker_id,
+                        isr=[broker_id],
+                        eligible_leader_replicas=[broker for broker in partition.elr if broker != broker_id],
+                        last_known_elr=[],
+                    )
+                )
+        return records
 
     def leader_records_for_fenced(self, broker_id: int) -> list[PartitionChangeRecord]:
         """Take ``broker_id`` out of the ISRs, and elect others where it leads. The last in-sync replica stays in its
