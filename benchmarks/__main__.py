@@ -29,12 +29,14 @@ import psutil
 
 from benchmarks import report
 from benchmarks.clients import JavaConsumer, Load, LoadError
+from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.servers import KINDS, ROOT, Server, ServerError
 from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
 from compat_tests.apache_kafka import KAFKA_VERSION, ApacheKafkaError, kafka_home
 
-TITLES = {workload.name: workload.title for workload in WORKLOADS}
+ALL_WORKLOADS = (*WORKLOADS, *GROUP_WORKLOADS)
+TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
 
 class PeakMemory:
@@ -192,15 +194,15 @@ def main() -> None:
         write_docs(json.loads(arguments.render.read_text()))
         return
     if arguments.list:
-        for workload in WORKLOADS:
+        for workload in ALL_WORKLOADS:
             print(f"{workload.name:<36} {workload.title}{'' if workload.in_quick else '  (not in --quick)'}")
         return
     if arguments.only:
-        chosen = [w for w in WORKLOADS if any(fnmatch.fnmatch(w.name, pattern) for pattern in arguments.only)]
+        chosen = [w for w in ALL_WORKLOADS if any(fnmatch.fnmatch(w.name, pattern) for pattern in arguments.only)]
         if not chosen:
             sys.exit(f"error: no workload is named {', '.join(arguments.only)}; --list names them")
     else:
-        chosen = [w for w in WORKLOADS if w.in_quick or not arguments.quick]
+        chosen = [w for w in ALL_WORKLOADS if w.in_quick or not arguments.quick]
     rounds = arguments.rounds or (1 if arguments.quick else 2)
     kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]
     try:

@@ -27,6 +27,10 @@ UNITS = {
     "first_writes_s": "first writes to all, s",
     "first_record_s": "s",
     "format_s": "formatting, s",
+    "mean_ms": "mean, ms",
+    "connections_MB": "memory of the connections, MB",
+    "restart_s": "launch to all offsets, s",
+    "loaded_s": "loading them, s",
 }
 MORE_IS_BETTER = frozenset({"records_per_s", "MB_per_s", "requests_per_s"})
 
@@ -65,6 +69,13 @@ def _targets() -> Iterator[Target]:
     yield Target("idle-connections", "more_MB", 20, None, is_ratio=False)
     yield Target("partitions", "created_s", 1.0, 0.2, is_ratio=False)
     yield Target("partitions", "first_writes_s", 1.0, 0.5)
+    for protocol in ("classic", "consumer"):
+        yield Target(f"rebalance-{protocol}", "mean_ms", 1.2, 1.0)
+        yield Target(f"rebalance-{protocol}", "p99_ms", 1.2, 1.0)
+        yield Target(f"groups-held-{protocol}", "MB", 150, None, is_ratio=False)
+    yield Target("heartbeat-requests", "requests_per_s", 0.7, 1.0)
+    yield Target("offset-commit-requests", "requests_per_s", 0.7, 1.0)
+    yield Target("offsets-restart", "loaded_s", 1.0, None, is_ratio=False)
 
 
 TARGETS = tuple(_targets())

@@ -74,6 +74,11 @@ class Server(ABC):
 
     def stop(self) -> None:
         """Ends the process, by force after 15 s, and removes its data."""
+        self.halt()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def halt(self) -> None:
+        """Ends the process, by force after 15 s; `start` goes on with its data."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -84,7 +89,6 @@ class Server(ABC):
             if self._process.stdout is not None:
                 self._process.stdout.close()
             self._process = None
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     def cpu_seconds(self) -> float:
         """User and system time of the broker and its worker processes since their start."""

@@ -1,0 +1,368 @@
+"""Simulated members of consumer groups: many in one thread, each a connection with at most one request under way.
+
+They do what a consumer does about its group and nothing else, in both protocols, and they heartbeat far more often than
+clients do, so that it is the coordinator that is measured and not the wait for the next heartbeat. Every partition is
+entered with its owner; two at a time are an error.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import selectors
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.clients import LoadError
+from kbroker.types import Uuid
+from kbroker.wire.compiler import decode, encode
+from kbroker.wire.headers import decode_response_header, encode_request_header
+from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kbroker.wire.messages.leave_group import LeaveGroupRequest
+from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kbroker.wire.records.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
+from kbroker.wire.registry import API_KEYS
+
+HEARTBEAT_SECONDS = 0.05
+NOT_READY = frozenset({14, 15, 16})
+"""The coordinator loads, is not available, or is another: what passes."""
+ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, FENCED_EPOCH = 22, 25, 27, 110
+
+
+class Loop:
+    """Sockets and timers of one thread."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.address = (host, port)
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call once after that time."""
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), call))
+
+    def run_until(self, condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
+        """Work until the condition holds. Raises LoadError."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            now = time.monotonic()
+            if now > deadline:
+                raise LoadError(f"not within {timeout} s: {what}")
+            while self._timers and self._timers[0][0] <= now:
+                heapq.heappop(self._timers)[2]()
+            wait = self._timers[0][0] - now if self._timers else 0.1
+            for key, _ in self._selector.select(max(0.0, min(wait, 0.1))):
+                key.data()
+
+    def open(self) -> Wire:
+        """A new connection."""
+        wire = Wire(self.address)
+        self._selector.register(wire.socket, selectors.EVENT_READ, wire.readable)
+        return wire
+
+    def close(self, wire: Wire) -> None:
+        """Close a connection; what was under way on it is forgotten."""
+        self._selector.unregister(wire.socket)
+        wire.socket.close()
+
+
+class Wire:
+    """A connection; responses come in the order of the requests."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, 10)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = bytearray()
+        self._waiting: list[tuple[int, int, Callable[[Any], None]]] = []
+
+    def ask(self, request: Any, version: int, then: Callable[[Any], None]) -> None:
+        """Send a request; `then` is called with its response."""
+        key = type(request).api_key
+        frame = encode_request_header(key, version, 1, "benchmark") + encode(request, version)
+        self._waiting.append((key, version, then))
+        # A request fits into the socket's buffer: few are under way.
+        self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def readable(self) -> None:
+        """Take what has come. Raises LoadError when the broker has closed the connection."""
+        piece = self.socket.recv(1 << 16)
+        if not piece:
+            raise LoadError("the broker closed a member's connection")
+        self._received += piece
+        while len(self._received) >= 4:
+            (size,) = struct.unpack_from(">i", self._received)
+            if len(self._received) < 4 + size:
+                return
+            body = bytes(self._received[4 : 4 + size])
+            del self._received[: 4 + size]
+            key, version, then = self._waiting.pop(0)
+            _, offset = decode_response_header(key, version, body)
+            then(decode(API_KEYS[key].response, version, body, offset)[0])
+
+
+class Group:
+    """A group, and who owns what in it."""
+
+    def __init__(self, name: str, topic: str, topic_id: Uuid, partitions: int) -> None:
+        self.name, self.topic, self.topic_id, self.partitions = name, topic, topic_id, partitions
+        self.owners: dict[int, Member] = {}
+        self.by_generation: dict[int, dict[int, Member]] = {}
+        self.members: list[Member] = []
+
+    def take(self, member: Member, partitions: set[int], generation: int | None = None) -> None:
+        """`member` owns these from now on. Raises LoadError where another does."""
+        for partition in partitions - member.owned:
+            if self.owners.setdefault(partition, member) is not member:
+                raise LoadError(f"partition {partition} of {self.name} has two owners")
+            if generation is not None:
+                given = self.by_generation.setdefault(generation, {})
+                if given.setdefault(partition, member) is not member:
+                    raise LoadError(f"partition {partition} of {self.name} was given twice in generation {generation}")
+        member.owned |= partitions
+
+    def give(self, member: Member, partitions: set[int]) -> None:
+        """`member` owns these no longer."""
+        for partition in partitions:
+            if self.owners.get(partition) is member:
+                del self.owners[partition]
+        member.owned -= partitions
+
+    def is_settled(self) -> bool:
+        """Whether every member has its share of all partitions and nothing is going on."""
+        counts = [len(member.owned) for member in self.members]
+        return (
+            sum(counts) == self.partitions
+            and max(counts) - min(counts) <= 1
+            and all(member.is_stable for member in self.members)
+            and len({member.generation for member in self.members}) == 1
+        )
+
+
+class Member:
+    """What the members of both protocols share."""
+
+    def __init__(self, loop: Loop, group: Group, wire: Wire | None = None, heartbeats: bool = True) -> None:
+        self.owned: set[int] = set()
+        self.is_stable = False
+        self.generation = -1
+        self.member_id = ""
+        self._loop, self._group, self._heartbeats = loop, group, heartbeats
+        self.wire = wire or loop.open()
+        self._left = False
+        self.finished = False
+        group.members.append(self)
+
+    def join(self) -> None:
+        """Begin to join."""
+        raise NotImplementedError
+
+    def heartbeat(self, then: Callable[[Any], None] | None = None) -> None:
+        """Tell that it lives; `then` takes the answer instead of the member."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Leave as soon as no request is under way; `finished` tells when that is answered."""
+        raise NotImplementedError
+
+    def _retry(self) -> None:
+        self._loop.later(0.05, self.join)
+
+    def _on_left(self, response: Any) -> None:
+        if response.error_code:
+            raise LoadError(f"leaving: error {response.error_code}")
+        self.finished = True
+
+
+class ClassicMember(Member):
+    """JoinGroup, SyncGroup, Heartbeat, LeaveGroup; eager, as the stock assignors range and round robin are."""
+
+    session_timeout_ms = 300_000
+
+    def join(self) -> None:
+        self._group.give(self, set(self.owned))
+        self.is_stable = False
+        metadata = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[self._group.topic]), 0)
+        self.wire.ask(
+            JoinGroupRequest(
+                group_id=self._group.name, session_timeout_ms=self.session_timeout_ms, rebalance_timeout_ms=60_000,
+                member_id=self.member_id, protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+            ), 3, self._on_joined,
+        )
+
+    def _on_joined(self, response: Any) -> None:
+        if response.error_code in NOT_READY:
+            self._retry()
+            return
+        if response.error_code == UNKNOWN_MEMBER:
+            self.member_id = ""
+            self.join()
+            return
+        if response.error_code:
+            raise LoadError(f"JoinGroup: error {response.error_code}")
+        self.member_id, self.generation = response.member_id, response.generation_id
+        assignments: list[SyncGroupRequestAssignment] = []
+        if response.leader == self.member_id:
+            ids = sorted(each.member_id for each in response.members)
+            assignments = [
+                SyncGroupRequestAssignment(member_id=name, assignment=self._assignment(index, len(ids)))
+                for index, name in enumerate(ids)
+            ]
+        self.wire.ask(
+            SyncGroupRequest(
+                group_id=self._group.name, generation_id=self.generation, member_id=self.member_id,
+                assignments=assignments,
+            ), 2, self._on_synced,
+        )
+
+    def _assignment(self, index: int, count: int) -> bytes:
+        mine = list(range(index, self._group.partitions, count))
+        topics = [ConsumerProtocolAssignmentTopicPartition(topic=self._group.topic, partitions=mine)]
+        return b"\0\0" + encode(ConsumerProtocolAssignment(assigned_partitions=topics), 0)
+
+    def _on_synced(self, response: Any) -> None:
+        if response.error_code == REBALANCING:
+            self.join()
+            return
+        if response.error_code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER):
+            self.join()
+            return
+        if response.error_code:
+            raise LoadError(f"SyncGroup: error {response.error_code}")
+        assignment, _ = decode(ConsumerProtocolAssignment, 0, bytes(response.assignment), 2)
+        mine = {index for each in assignment.assigned_partitions for index in each.partitions}
+        self._group.take(self, mine, self.generation)
+        self.is_stable = True
+        if self._left:
+            self._leave_now()
+        elif self._heartbeats:
+            self._loop.later(HEARTBEAT_SECONDS, self.heartbeat)
+
+    def heartbeat(self, then: Callable[[Any], None] | None = None) -> None:
+        if self._left:
+            self._leave_now()
+            return
+        self.wire.ask(
+            HeartbeatRequest(group_id=self._group.name, generation_id=self.generation, member_id=self.member_id),
+            3, then or self._on_heartbeat,
+        )
+
+    def _on_heartbeat(self, response: Any) -> None:
+        if self._left:
+            self._leave_now()
+        elif response.error_code in (REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER):
+            self.join()
+        elif response.error_code:
+            raise LoadError(f"Heartbeat: error {response.error_code}")
+        else:
+            self._loop.later(HEARTBEAT_SECONDS, self.heartbeat)
+
+    def leave(self) -> None:
+        self._left = True
+
+    def _leave_now(self) -> None:
+        self._group.give(self, set(self.owned))
+        self.wire.ask(
+            LeaveGroupRequest(group_id=self._group.name, member_id=self.member_id), 1, self._on_left
+        )
+
+    def _on_left(self, response: Any) -> None:
+        super()._on_left(response)
+        self._loop.close(self.wire)
+
+
+class ConsumerMember(Member):
+    """ConsumerGroupHeartbeat: gives partitions up at once when told to, and says so at once."""
+
+    def __init__(self, loop: Loop, group: Group, wire: Wire | None = None, heartbeats: bool = True) -> None:
+        super().__init__(loop, group, wire, heartbeats)
+        self.member_id = str(uuid.uuid4())
+        self._epoch = 0
+        self._said: set[int] | None = None
+
+    def join(self) -> None:
+        self._group.give(self, set(self.owned))
+        self._epoch, self._said = 0, set()
+        self.is_stable = False
+        self.wire.ask(
+            ConsumerGroupHeartbeatRequest(
+                group_id=self._group.name, member_id=self.member_id, member_epoch=0, rebalance_timeout_ms=60_000,
+                subscribed_topic_names=[self._group.topic], topic_partitions=[],
+            ), 1, self._on_heartbeat,
+        )
+
+    def heartbeat(self, then: Callable[[Any], None] | None = None) -> None:
+        # It says what it owns where that has changed.
+        if self._left:
+            self._leave_now()
+            return
+        owned = None
+        if self._said != self.owned:
+            self._said = set(self.owned)
+            one = TopicPartitions(topic_id=self._group.topic_id, partitions=sorted(self.owned))
+            owned = [one] if self.owned else []
+        self.wire.ask(
+            ConsumerGroupHeartbeatRequest(
+                group_id=self._group.name, member_id=self.member_id, member_epoch=self._epoch, topic_partitions=owned
+            ), 1, then or self._on_heartbeat,
+        )
+
+    def _on_heartbeat(self, response: Any) -> None:
+        if response.error_code in NOT_READY:
+            self._retry()
+            return
+        if response.error_code in (UNKNOWN_MEMBER, FENCED_EPOCH):
+            self.join()
+            return
+        if response.error_code:
+            raise LoadError(f"ConsumerGroupHeartbeat: error {response.error_code} {response.error_message}")
+        self._epoch = response.member_epoch
+        revoked = False
+        if response.assignment is not None:
+            mine = {index for each in response.assignment.topic_partitions for index in each.partitions}
+            revoked = bool(self.owned - mine)
+            self._group.give(self, self.owned - mine)
+            self._group.take(self, mine)
+        self.is_stable = True
+        if self._left:
+            self._leave_now()
+        elif self._heartbeats:
+            # As Kafka's consumer: what was taken from it is acknowledged at once.
+            self._loop.later(0 if revoked else HEARTBEAT_SECONDS, self.heartbeat)
+
+    def leave(self) -> None:
+        self._left = True
+
+    def _leave_now(self) -> None:
+        self._group.give(self, set(self.owned))
+        self.wire.ask(
+            ConsumerGroupHeartbeatRequest(group_id=self._group.name, member_id=self.member_id, member_epoch=-1),
+            1, self._on_left,
+        )
+
+    def _on_left(self, response: Any) -> None:
+        super()._on_left(response)
+        self._loop.close(self.wire)
+
+
+PROTOCOLS: dict[str, type[ClassicMember] | type[ConsumerMember]] = {
+    "classic": ClassicMember,
+    "consumer": ConsumerMember,
+}
+
+
+def drop(members: Sequence[Member]) -> None:
+    """Members that have left no longer count."""
+    for member in members:
+        member._group.members.remove(member)
