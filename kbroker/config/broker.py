@@ -420,8 +420,8 @@ BROKER_CONFIGS = ConfigDef(
             LIST,
             "classic,consumer,streams",
             MEDIUM,
-            "Group protocols that are served, of classic, which must be there, and consumer (KIP-848); share and streams "
-            "groups do not exist yet.",
+            "Group protocols that are served, of classic, which must be there, and consumer (KIP-848); share and "
+            "streams groups do not exist yet.",
             validator=ListOf(("consumer", "classic", "share", "streams"), may_be_empty=False),
         ),
         ConfigKey(

@@ -8,8 +8,7 @@ such groups: one that is accepted and ignored would be a lie.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.config.definition import ConfigDef, ConfigKey, ConfigType, Importance, InvalidConfig, Range
 
@@ -64,8 +63,7 @@ GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
 _KINDS_NOT_SERVED = ("share.", "streams.")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(NamedTuple):
     """What is in force for one consumer group, in milliseconds."""
 
     consumer_session_timeout_ms: int

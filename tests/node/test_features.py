@@ -1,4 +1,5 @@
-"""Data directories of other releases: fewer features open and can be raised, unknown ones are refused in a line."""
+"""Data directories of other releases: those with fewer features open and can be raised, those of Apache Kafka 4.3 open,
+and features that nobody here knows are refused in a line."""
 
 from __future__ import annotations
 
@@ -55,9 +56,19 @@ def test_a_directory_with_fewer_features_opens_and_can_be_raised(tmp_path: Path)
     run(test)
 
 
-def test_a_directory_with_a_feature_that_is_not_here_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_directory_of_apache_kafka_opens_with_all_its_features(tmp_path: Path) -> None:
     async def test() -> None:
-        formatted(tmp_path, metadata_version=30, share_version=1)
+        levels = {"metadata.version": 30, "group.version": 1, ELR: 1, "share.version": 1, "transaction.version": 2}
+        formatted(tmp_path, **{name.replace(".", "_"): level for name, level in levels.items()})
+        async with running_node(tmp_path, **VOTERS) as node:
+            assert await finalized(await node.connect()) == levels
+
+    run(test)
+
+
+def test_a_directory_with_a_feature_that_nobody_knows_is_refused_in_a_line(tmp_path: Path) -> None:
+    async def test() -> None:
+        formatted(tmp_path, metadata_version=30, future_version=1)
         with pytest.raises(ExceptionGroup) as caught:
             async with running_node(tmp_path, **VOTERS):
                 pass
@@ -65,6 +76,6 @@ def test_a_directory_with_a_feature_that_is_not_here_is_refused_in_a_line(tmp_pa
         while isinstance(errors, BaseExceptionGroup):
             (errors,) = errors.exceptions
         assert isinstance(errors, FatalError)
-        assert "does not support finalized version 1 of share.version" in str(errors)
+        assert "does not support finalized version 1 of future.version" in str(errors)
 
     run(test)

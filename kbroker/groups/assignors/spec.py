@@ -6,8 +6,8 @@ Neither of Kafka 4.3's assignors looks at racks, so :class:`TopicsView` has no m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from kbroker.types import Uuid
 
@@ -15,19 +15,20 @@ Assignment = Mapping[Uuid, frozenset[int]]
 """A member's partitions by topic id; a topic of which it has none is absent."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSpec:
+NOTHING: Assignment = MappingProxyType({})
+
+
+class MemberSpec(NamedTuple):
     """A member: what it may be given and what its target assignment was until now."""
 
     member_id: str
     instance_id: str | None = None
     rack_id: str | None = None
     subscribed_topic_ids: frozenset[Uuid] = frozenset()
-    assigned: Assignment = field(default_factory=dict)
+    assigned: Assignment = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSpec:
+class GroupSpec(NamedTuple):
     """The members by member id. ``homogeneous`` says that all of them subscribe to the same topics."""
 
     members: Mapping[str, MemberSpec]

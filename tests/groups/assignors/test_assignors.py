@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -110,7 +109,7 @@ def test_uniform_keeps_an_assignment_that_is_as_good_as_any(case: tuple[GroupSpe
 
 def with_assigned(spec: GroupSpec, target: Target) -> GroupSpec:
     return GroupSpec.of(
-        {member_id: replace(member, assigned=target.get(member_id, {})) for member_id, member in spec.members.items()}
+        {member_id: member._replace(assigned=target.get(member_id, {})) for member_id, member in spec.members.items()}
     )
 
 
@@ -118,7 +117,7 @@ def with_assigned(spec: GroupSpec, target: Target) -> GroupSpec:
 def test_a_member_that_joins_moves_only_what_it_gets(case: tuple[GroupSpec, Topics]) -> None:
     spec, topics = case
     before = UNIFORM.assign(spec, topics)
-    newcomer = replace(next(iter(spec.members.values())), member_id="m99", assigned={})
+    newcomer = next(iter(spec.members.values()))._replace(member_id="m99", assigned={})
     joined = with_assigned(GroupSpec({**spec.members, "m99": newcomer}, True), before)
     after = UNIFORM.assign(joined, topics)
     check(joined, topics, after)
@@ -174,7 +173,8 @@ def test_uniform_moves_partitions_to_members_of_other_subscriptions() -> None:
 
 
 def test_uniform_takes_away_what_is_no_longer_subscribed() -> None:
-    spec = group({"m1": frozenset({A}), "m2": frozenset({B})}, {"m1": {B: frozenset({0, 1})}, "m2": {A: frozenset({0})}})
+    had: Target = {"m1": {B: frozenset({0, 1})}, "m2": {A: frozenset({0})}}
+    spec = group({"m1": frozenset({A}), "m2": frozenset({B})}, had)
     assert UNIFORM.assign(spec, Topics({A: 2, B: 2})) == {"m1": {A: frozenset({0, 1})}, "m2": {B: frozenset({0, 1})}}
 
 
@@ -207,7 +207,7 @@ def test_range_puts_static_members_first_by_instance_id() -> None:
     target = RANGE.assign(GroupSpec.of(members), Topics({A: 3}))
     assert target == {"z": {A: frozenset({0})}, "y": {A: frozenset({1})}, "a": {A: frozenset({2})}}
     # A static member that comes back under another member id has its range again.
-    members["b"] = replace(members.pop("z"), member_id="b")
+    members["b"] = members.pop("z")._replace(member_id="b")
     assert RANGE.assign(GroupSpec.of(members), Topics({A: 3}))["b"] == target["z"]
 
 
