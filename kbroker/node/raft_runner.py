@@ -124,7 +124,7 @@ class RaftRunner:
         if ready.truncate_to is not None:
             async with self._disk_lock:
                 log.truncate_to(ready.truncate_to)
-            logger.info("cut the metadata log at offset %d, where leader %d's is another", log.end_offset, core.leader_id)
+            logger.info("cut the metadata log at offset %d, where the leader's is another", log.end_offset)
         if ready.snapshot is not None:
             await self._take_snapshot(ready.snapshot)
         if ready.records:
@@ -167,7 +167,7 @@ class RaftRunner:
         try:
             async with self._disk_lock:
                 log.install_snapshot(chunk.snapshot_id)
-            logger.info("the metadata log goes on from snapshot %s of leader %d", chunk.snapshot_id, self.core.leader_id)
+            logger.info("the metadata log goes on from the leader's snapshot %s", chunk.snapshot_id)
         except CorruptSnapshot as error:
             logger.warning("%s", error)
 

@@ -21,7 +21,7 @@ from kbroker.types import OffsetAndEpoch
 class QuorumRole(enum.Enum):
     """A node's part in the quorum, and what takes it to the next.
 
-    UNATTACHED: knows the epoch but nobody to fetch from. Hears of a leader: FOLLOWER; its election timeout: PROSPECTIVE.
+    UNATTACHED: knows the epoch but no leader. Hears of a leader: FOLLOWER; its election timeout: PROSPECTIVE.
     FOLLOWER: fetches from the leader. Its fetch timeout: PROSPECTIVE; a higher epoch: UNATTACHED or FOLLOWER.
     PROSPECTIVE: asks for pre-votes, in the old epoch (KIP-996). A majority: CANDIDATE; refused: UNATTACHED or FOLLOWER.
     CANDIDATE: asks for votes in a new epoch. A majority: LEADER; its election timeout: PROSPECTIVE.
@@ -149,8 +149,8 @@ class QuorumState:
         """The election timeout; a follower's fetch timeout. Infinite for observers and leaders."""
         self.votes: Votes | None = None
         """Of a PROSPECTIVE or CANDIDATE."""
-        self.has_fetched = False
-        """Whether a FOLLOWER has had an answer from its leader, which proves that leader alive."""
+        self.leader_seen_ms = -math.inf
+        """When a FOLLOWER last had an answer from its leader, which proves that leader alive."""
         self.fetching: SnapshotFetch | None = None
         """What a FOLLOWER fetches before it goes on with the log."""
         self.update_voter_ms = math.inf
@@ -243,7 +243,6 @@ class QuorumState:
 
     def _enter_follower(self, now_ms: int) -> None:
         self.role = QuorumRole.FOLLOWER
-        self.has_fetched = False
         self.has_updated_leader = False
         self.fetching = None
         self.update_voter_ms = now_ms + self._fetch_timeout_ms
@@ -302,7 +301,7 @@ class QuorumState:
         self.role = role
         self.votes = None
         self.fetching = None
-        self.has_fetched = False
+        self.leader_seen_ms = -math.inf
         self.update_voter_ms = math.inf
         self.successors = ()
         self.resignation_unacknowledged = set()
@@ -313,7 +312,9 @@ class QuorumState:
 
     # Votes
 
-    def can_grant_vote(self, candidate: ReplicaKey, *, is_log_up_to_date: bool, pre_vote: bool) -> bool:
+    def can_grant_vote(
+        self, candidate: ReplicaKey, *, is_log_up_to_date: bool, pre_vote: bool, now_ms: int
+    ) -> bool:
         """Whether ``candidate``'s log and this node's role, vote and leader allow a vote in the present epoch."""
         if self.role in (QuorumRole.UNATTACHED, QuorumRole.PROSPECTIVE):
             if pre_vote:
@@ -324,8 +325,8 @@ class QuorumState:
         if not pre_vote:
             return False
         if self.role is QuorumRole.FOLLOWER:
-            # A follower that its leader has answered knows that no election is needed.
-            return is_log_up_to_date and not self.has_fetched
+            # A follower that its leader has answered lately knows that no election is needed.
+            return is_log_up_to_date and now_ms - self.leader_seen_ms >= self._fetch_timeout_ms
         return self.role in (QuorumRole.CANDIDATE, QuorumRole.RESIGNED) and is_log_up_to_date
 
     def add_vote(self, candidate: ReplicaKey, now_ms: int) -> None:
@@ -341,12 +342,18 @@ class QuorumState:
 
     # Timeouts
 
-    def reset_fetch_timeout(self, now_ms: int) -> None:
+    def on_leader_contact(self, now_ms: int) -> None:
         """The leader has shown that it lives."""
+        self.leader_seen_ms = now_ms
+        self.reset_fetch_timeout(now_ms)
+
+    def reset_fetch_timeout(self, now_ms: int) -> None:
+        """Wait for the leader for another while."""
         self.deadline_ms = now_ms + self._fetch_timeout_ms if self.is_voter else math.inf
 
-    def shorten_fetch_timeout(self, deadline_ms: float) -> None:
+    def on_leader_gone(self, deadline_ms: float) -> None:
         """There is evidence that the leader is gone: stand at ``deadline_ms``, unless that is due before."""
+        self.leader_seen_ms = -math.inf
         if self.is_voter:
             self.deadline_ms = min(self.deadline_ms, deadline_ms)
 

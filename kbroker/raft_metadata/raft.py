@@ -10,7 +10,9 @@ in ``voter_changes``. Apache Kafka's counterpart is ``KafkaRaftClient``; where t
 - a leader counts with what is on its own disk, not with what it has appended, and a candidate's log is on disk before
   it asks for a vote: a log directory on a slow disk takes nothing back after a crash;
 - a leader at whose address nobody listens is given up soon rather than at the end of the fetch timeout; the pre-vote
-  keeps that from disturbing a leader that lives.
+  keeps that from disturbing a leader that lives;
+- a follower refuses pre-votes for one fetch timeout after its leader's last answer, not for ever: one that does not
+  know yet that it is a voter has no timeout of its own, and would keep the others from electing.
 """
 
 from __future__ import annotations
@@ -184,7 +186,7 @@ class RaftCore:
         log: LogView,
         rng: random.Random,
         *,
-        config: RaftConfig = RaftConfig(),  # noqa: B008 - a frozen value
+        config: RaftConfig = RaftConfig(),
         election_state: ElectionState | None = None,
         bootstrap: Sequence[Node] = (),
         local_endpoints: Endpoints = NO_ENDPOINTS,
@@ -221,6 +223,7 @@ class RaftCore:
         self._voter_changes = VoterChanges(self)
         self._correlation_id = 0
         self._leader_high_watermark = -1
+        self._complained_epoch = -1
         self._deadline_ms = math.inf
         self._ready = Ready()
         self._handlers: dict[type[Any], Callable[[int, Any, int], None]] = {
@@ -312,7 +315,7 @@ class RaftCore:
         else:
             self._ready.flush = True
             if quorum.role is QuorumRole.UNATTACHED:
-                quorum.shorten_fetch_timeout(now_ms + self._rng.randrange(self.config.initial_election_timeout_ms + 1))
+                quorum.on_leader_gone(now_ms + self._rng.randrange(self.config.initial_election_timeout_ms + 1))
         self._ready.role_changed = True
         return self._finish(now_ms)
 
@@ -516,7 +519,7 @@ class RaftCore:
             return ErrorCode.INVALID_VOTER_KEY, False
         up_to_date = (last.epoch, last.offset) >= (self.log.last_epoch, self.log.end_offset)
         granted = self.quorum.can_grant_vote(
-            request.candidate, is_log_up_to_date=up_to_date, pre_vote=request.pre_vote
+            request.candidate, is_log_up_to_date=up_to_date, pre_vote=request.pre_vote, now_ms=now_ms
         )
         if granted and not request.pre_vote:
             self.quorum.add_vote(request.candidate, now_ms)
@@ -539,7 +542,7 @@ class RaftCore:
             if not self._maybe_transition(request.leader_id, request.epoch, endpoints, now_ms):
                 error = ErrorCode.INVALID_REQUEST
             elif self.role is QuorumRole.FOLLOWER and self.leader_id == request.leader_id:
-                self.quorum.shorten_fetch_timeout(now_ms + self._succession_delay_ms(request.successors))
+                self.quorum.on_leader_gone(now_ms + self._succession_delay_ms(request.successors))
         self.respond(token, EndQuorumEpochResponse(error, *self.header()))
 
     def _succession_delay_ms(self, successors: tuple[ReplicaKey, ...]) -> int:
@@ -697,7 +700,7 @@ class RaftCore:
                 self._become_candidate(now_ms)
             success = True
         elif reply.refused and self._is_leader_address(reply.source):
-            self.quorum.shorten_fetch_timeout(
+            self.quorum.on_leader_gone(
                 now_ms + 1 + self._rng.randrange(self.config.refused_election_timeout_ms + 1)
             )
         self._requests.on_result(reply.source, reply.correlation_id, now_ms, success=success)
@@ -778,12 +781,7 @@ class RaftCore:
         if response.diverging is not None:
             offset = self._truncation_offset(response.diverging)
             if offset < self.high_watermark:
-                logger.error(
-                    "leader %d asks to cut the metadata log at offset %d, below the high watermark %d",
-                    self.leader_id,
-                    offset,
-                    self.high_watermark,
-                )
+                self._complain_of_lost_data(offset)
                 return False
             ready.truncate_to = offset
             ready.flush = True
@@ -791,6 +789,9 @@ class RaftCore:
         elif response.snapshot_id is not None:
             if response.snapshot_id.offset < 0 or response.snapshot_id.epoch < 0:
                 return _unexpected(response, reply)
+            if response.snapshot_id.offset < self.high_watermark:
+                self._complain_of_lost_data(response.snapshot_id.offset)
+                return False
             quorum.fetching = SnapshotFetch(response.snapshot_id)
         else:
             self._leader_high_watermark = max(self._leader_high_watermark, response.high_watermark)
@@ -802,9 +803,21 @@ class RaftCore:
         self._on_leader_contact(now_ms)
         return True
 
+    def _complain_of_lost_data(self, offset: int) -> None:
+        """A majority has lost what was committed; this replica keeps what it has and follows no further."""
+        if self._complained_epoch != self.epoch:
+            self._complained_epoch = self.epoch
+            logger.error(
+                "leader %d of epoch %d asks to cut the metadata log at offset %d, below the high watermark %d: "
+                "committed metadata is lost on a majority of the voters; this node keeps its log and does not follow",
+                self.leader_id,
+                self.epoch,
+                offset,
+                self.high_watermark,
+            )
+
     def _on_leader_contact(self, now_ms: int) -> None:
-        self.quorum.has_fetched = True
-        self.quorum.reset_fetch_timeout(now_ms)
+        self.quorum.on_leader_contact(now_ms)
 
     def _truncation_offset(self, diverging: OffsetAndEpoch) -> int:
         """Where this log leaves the leader's, which ends its epoch ``diverging.epoch`` at that offset (KIP-279)."""
@@ -842,6 +855,7 @@ class RaftCore:
         if is_last:
             quorum.fetching = None
             self._ready.flush = True
+            self.flushed_offset = min(self.flushed_offset, chunk.snapshot_id.offset)
             # A snapshot holds only what is committed.
             self._leader_high_watermark = max(self._leader_high_watermark, chunk.snapshot_id.offset)
         self._on_leader_contact(now_ms)
@@ -888,7 +902,9 @@ class RaftCore:
         address = endpoints.get(self.listener_name) or next(iter(endpoints.values()), None)
         return None if address is None else Node(node_id, address)
 
-    def _send_to_voters(self, voter_ids: Sequence[int], request: Callable[[VoterNode], RaftRequest], now_ms: int) -> float:
+    def _send_to_voters(
+        self, voter_ids: Sequence[int], request: Callable[[VoterNode], RaftRequest], now_ms: int
+    ) -> float:
         """Send to those of the voters that are ready; when the next one is."""
         deadline = math.inf
         for voter_id in voter_ids:

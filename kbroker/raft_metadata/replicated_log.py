@@ -207,9 +207,11 @@ class MemoryStore:
         if generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, offset)
 
-    def crash(self) -> None:
-        """Lose what was not flushed."""
-        self.truncate_to(self.flushed_offset)
+    def crash(self, keep: float = 0.0) -> None:
+        """Lose what was not flushed, but for the first ``keep`` of it (0 to 1), which then is durable."""
+        unflushed = self.log_end_offset - self.flushed_offset
+        self.truncate_to(self.flushed_offset + int(unflushed * keep))
+        self.flushed_offset = self.log_end_offset
 
     def truncate_to(self, offset: int) -> None:
         if offset >= self.log_end_offset:

@@ -1,0 +1,90 @@
+"""The disk of one replica of the metadata log: what is not durable when the node dies is lost, or not."""
+
+from __future__ import annotations
+
+import random
+
+from kbroker.raft_metadata.election_state import ElectionState
+from kbroker.raft_metadata.replicated_log import MemoryStore
+from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotContent, decode_snapshot
+from kbroker.types import OffsetAndEpoch
+from kbroker.wire.errors import WireError
+
+
+class SimSnapshots:
+    """Snapshots in memory; one is durable as soon as it has its name."""
+
+    def __init__(self) -> None:
+        self._files: dict[OffsetAndEpoch, bytes] = {}
+        self._parts: dict[OffsetAndEpoch, bytes] = {}
+
+    def ids(self) -> list[OffsetAndEpoch]:
+        """Which there are, oldest first."""
+        return sorted(self._files)
+
+    def read(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
+        """A snapshot's content."""
+        return decode_snapshot(self._files[snapshot_id])
+
+    def read_range(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """Size and some bytes."""
+        data = self._files.get(snapshot_id)
+        return None if data is None else (len(data), data[position : position + max_bytes])
+
+    def write_chunk(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """Keep a part."""
+        self._parts[snapshot_id] = self._parts.get(snapshot_id, b"")[:position] + data
+
+    def finish(self, snapshot_id: OffsetAndEpoch) -> None:
+        """All parts are there."""
+        data = self._parts.pop(snapshot_id)
+        try:
+            decode_snapshot(data)
+        except WireError as error:
+            raise CorruptSnapshot(str(error)) from error
+        self._files[snapshot_id] = data
+
+    def write(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        """Put one in place."""
+        self._files[snapshot_id] = data
+
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> list[OffsetAndEpoch]:
+        """Remove older ones."""
+        old = [other for other in self.ids() if other < snapshot_id]
+        for other in old:
+            del self._files[other]
+        return old
+
+
+class SimDisk:
+    """The log, the snapshots and ``quorum-state`` of one node."""
+
+    def __init__(self, rng: random.Random, max_latency_ms: int) -> None:
+        self.store = MemoryStore()
+        self.snapshots = SimSnapshots()
+        self.election: ElectionState | None = None
+        self._writing: ElectionState | None = None
+        self._rng = rng
+        self._max_latency_ms = max_latency_ms
+
+    def latency_ms(self) -> int:
+        """How long the next flush takes; now and then a disk is slow."""
+        if self._rng.random() < 0.02:
+            return self._rng.randrange(20 * self._max_latency_ms + 1)
+        return self._rng.randrange(self._max_latency_ms + 1)
+
+    def begin_election(self, state: ElectionState) -> None:
+        """``quorum-state`` is being written."""
+        self._writing = state
+
+    def end_election(self) -> None:
+        """It is durable."""
+        if self._writing is not None:
+            self.election, self._writing = self._writing, None
+
+    def crash(self) -> None:
+        """The power fails: of what was not durable, a part may be there."""
+        if self._rng.random() < 0.5:
+            self.end_election()
+        self._writing = None
+        self.store.crash(keep=self._rng.random())
