@@ -35,6 +35,23 @@ BROKER_CONFIGS = ConfigDef(
     "broker",
     [
         ConfigKey(
+            "add.partitions.to.txn.retry.backoff.max.ms",
+            INT,
+            "100",
+            HIGH,
+            "How long, in milliseconds, a Produce request of a new transaction waits at most for the producer's last "
+            "one to be complete.",
+            validator=Range(0),
+        ),
+        ConfigKey(
+            "add.partitions.to.txn.retry.backoff.ms",
+            INT,
+            "20",
+            HIGH,
+            "Milliseconds between two looks whether the last transaction of a producer is complete.",
+            validator=Range(1),
+        ),
+        ConfigKey(
             "advertised.listeners",
             LIST,
             None,
@@ -1428,7 +1445,6 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Milliseconds between two looks for transactions out of time.",
             validator=Range(1),
-            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.max.timeout.ms",
@@ -1437,7 +1453,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Longest transaction timeout that a producer may ask for, in milliseconds.",
             validator=Range(1),
-            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.partition.verification.enable",
@@ -1446,7 +1461,6 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Check with the coordinator that a partition belongs to the transaction before it is written to.",
             update_mode=CLUSTER_WIDE,
-            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -1455,7 +1469,6 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Milliseconds between two looks for expired transactional ids.",
             validator=Range(1),
-            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.state.log.load.buffer.size",
@@ -1464,7 +1477,7 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Bytes read at a time when a coordinator loads transactions.",
             validator=Range(1),
-            no_effect="transactions are not served yet",
+            no_effect="a coordinator loads with reads of its own size",
         ),
         ConfigKey(
             "transaction.state.log.min.isr",
@@ -1473,7 +1486,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "min.insync.replicas of the transaction topic.",
             validator=Range(1),
-            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.state.log.num.partitions",
@@ -1482,7 +1494,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Partitions of the transaction topic.",
             validator=Range(1),
-            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.state.log.replication.factor",
@@ -1491,7 +1502,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Replication factor of the transaction topic.",
             validator=Range(1),
-            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.state.log.segment.bytes",
@@ -1500,7 +1510,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Segment size of the transaction topic, in bytes.",
             validator=Range(1),
-            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "transaction.two.phase.commit.enable",
@@ -1508,7 +1517,7 @@ BROKER_CONFIGS = ConfigDef(
             "false",
             LOW,
             "Allow producers that take part in two-phase commit.",
-            no_effect="transactions are not served yet",
+            no_effect="clients cannot ask for two-phase commit before Kafka 4.4",
         ),
         ConfigKey(
             "transactional.id.expiration.ms",
@@ -1517,7 +1526,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Idle time after which a transactional id is forgotten, in milliseconds.",
             validator=Range(1),
-            no_effect="transactions are not served yet",
         ),
         ConfigKey(
             "unclean.leader.election.enable",

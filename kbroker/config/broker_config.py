@@ -51,6 +51,8 @@ class BrokerConfig:
     without_effect: tuple[str, ...]
     """Names in ``raw`` that Kafka acts on and kbroker does not."""
 
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
     advertised_listeners: tuple[Listener, ...]
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool

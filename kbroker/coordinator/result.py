@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.producer_state import VerificationGuard
+from kbroker.wire.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 R = TypeVar("R")
 
@@ -49,3 +51,14 @@ class CoordinatorResult(Generic[R]):
     """Whether the records change the core's state; False where they only describe what it already holds."""
     error: ApiError | None = None
     """What the client is told once the records are committed, where that is an error."""
+
+
+class TransactionalWriter(NamedTuple):
+    """The producer in whose transaction a step's records are written, and what its coordinator has confirmed."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    guard: VerificationGuard | None = None
+
+
+NO_TRANSACTION = TransactionalWriter()

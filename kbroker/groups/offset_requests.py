@@ -316,9 +316,7 @@ class OffsetRequests:
                 topic_id = names.get(partition.topic)
                 if topic_id is not None and committed.topic_id in (ZERO_UUID, topic_id):
                     records.append(offset_commit_record(group_id, *partition, None))
-        for key in self.pending.keys():
-            if key.topic in names:
-                records.append(offset_commit_record(*key, None))
+        records += [offset_commit_record(*key, None) for key in self.pending.all_keys() if key.topic in names]
         return CoordinatorResult(None, records)
 
     def expire(self, now_ms: int) -> CoordinatorResult[None]:

@@ -65,7 +65,7 @@ class PendingOffsets:
         partitions = self._open.get(group_id)
         return partitions is not None and (topic, partition) in partitions
 
-    def keys(self) -> Iterator[OffsetKey]:
+    def all_keys(self) -> Iterator[OffsetKey]:
         """Every pending offset's key."""
         for offsets in self._by_producer.values():
             yield from offsets

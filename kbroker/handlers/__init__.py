@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-_NOT_APIS = frozenset({"registration", "context", "leaders", "internal_topics"})
+_NOT_APIS = frozenset(
+    {"registration", "context", "leaders", "internal_topics", "transactional_produce", "transactions"}
+)
 
 
 def load_handlers() -> None:

@@ -108,6 +108,10 @@ class Services:
     producer_ids: Any
     groups: Any = None
     """The group coordinator's driver (``node.group_driver``)."""
+    transactions: Any = None
+    """The transaction coordinator's driver (``node.transaction_driver``)."""
+    markers: Any = None
+    """Writes transaction markers into partitions (``node.transaction_markers``)."""
     extra: dict[str, Any] = field(default_factory=dict)
 
 

@@ -1,8 +1,7 @@
-"""FindCoordinator (key 10): which node coordinates a group.
+"""FindCoordinator (key 10): which node coordinates a group or a transactional id.
 
 Served: 0 to 6. 1: key type; 4: several keys at once (KIP-699); 5, 6: newer error codes and share groups.
-Only groups have a coordinator here: a transactional id is answered with INVALID_REQUEST, as a key type that
-the broker does not know is in Kafka.
+A key type that the broker does not know is answered with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from kbroker.wire.messages.find_coordinator import (
 VERSIONS = Versions(0, 6)
 
 _GROUP = 0
+_TRANSACTION = 1
 
 
 class _Node(NamedTuple):
@@ -32,7 +32,7 @@ class _Node(NamedTuple):
 
 @handler(FindCoordinatorRequest, versions=VERSIONS)
 async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCoordinatorResponse:
-    """Find each key's coordinator; the topic that holds the groups is made at the first question."""
+    """Find each key's coordinator; the topic that holds its records is made at the first question."""
     keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
     coordinators = []
     for key in keys:
@@ -66,11 +66,12 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
 
 
 async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:
-    if key_type != _GROUP:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "this broker coordinates groups only")
+    if key_type not in (_GROUP, _TRANSACTION):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "this broker coordinates groups and transactions only")
     services = ctx.services
-    topic = await ensure_internal_topic(services, services.groups.TOPIC)
-    index = services.groups.partition_for(key)
+    coordinator = services.groups if key_type == _GROUP else services.transactions
+    topic = await ensure_internal_topic(services, coordinator.TOPIC)
+    index = coordinator.partition_for(key)
     assigned = None if index is None else topic.partitions.get(index)
     if assigned is None or assigned.leader < 0:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

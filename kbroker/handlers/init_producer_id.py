@@ -1,10 +1,9 @@
-"""InitProducerId (key 22): an id for an idempotent producer.
+"""InitProducerId (key 22): an id and epoch for an idempotent or transactional producer.
 
 Served: 0 to 5 (6 is unstable in 4.3.1). 2: flexible; 3: producer_id and epoch (KIP-360); 4: PRODUCER_FENCED; 5: as 4.
 
 Without a transactional id a fresh id is given, from a block that the controller has granted this broker. With one,
-a transaction coordinator is needed, and this node runs none yet: COORDINATOR_NOT_AVAILABLE, what Kafka answers
-while its coordinator is not there; clients report it after their own timeout.
+the transaction coordinator decides.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.transactions import fenced_for
+from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 VERSIONS = Versions(0, 5)
@@ -19,19 +20,31 @@ VERSIONS = Versions(0, 5)
 
 @handler(InitProducerIdRequest, versions=VERSIONS)
 async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
-    """Give a new producer id with epoch 0 (``TransactionCoordinator.handleInitProducerId``)."""
-    if (request.producer_id == -1) != (request.producer_epoch == -1):
-        return _refuse(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id == "":
-        return _refuse(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return _refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    """Give a producer id and epoch (``TransactionCoordinator.handleInitProducerId``)."""
     try:
-        producer_id = await ctx.services.producer_ids.next_id()
+        producer = await _initialize(request, ctx)
     except ApiError as error:
-        return _refuse(error.code)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        code = fenced_for(error.code, ctx.api_version >= 4)
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
-def _refuse(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+async def _initialize(request: InitProducerIdRequest, ctx: RequestContext) -> ProducerIdAndEpoch:
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        return ProducerIdAndEpoch(await ctx.services.producer_ids.next_id(), 0)
+    if transactional_id == "":
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+    expected = None
+    if request.producer_id != -1:
+        expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    await ctx.services.producer_ids.ensure()
+    producer: ProducerIdAndEpoch = await ctx.services.transactions.submit(
+        transactional_id,
+        lambda shard, now_ms: shard.init_producer_id(
+            transactional_id, request.transaction_timeout_ms, expected, now_ms
+        ),
+    )
+    return producer

@@ -23,7 +23,23 @@ def _consumer_offsets(services: Services) -> NewTopic:
     )
 
 
-_INTERNAL_TOPICS = {"__consumer_offsets": _consumer_offsets}
+def _transaction_state(services: Services) -> NewTopic:
+    config = services.config
+    return NewTopic(
+        name="__transaction_state",
+        num_partitions=config.transaction_state_log_num_partitions,
+        replication_factor=_affordable(services, config.transaction_state_log_replication_factor),
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "uncompressed"),
+            ("min.insync.replicas", str(config.transaction_state_log_min_isr)),
+            ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+            ("unclean.leader.election.enable", "false"),
+        ),
+    )
+
+
+_INTERNAL_TOPICS = {"__consumer_offsets": _consumer_offsets, "__transaction_state": _transaction_state}
 
 
 def _affordable(services: Services, replication_factor: int) -> int:

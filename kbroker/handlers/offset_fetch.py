@@ -1,8 +1,7 @@
 """OffsetFetch (key 9): how far groups have read.
 
 Served: 1 to 10. 2: all partitions; 5: leader epoch; 6: flexible; 7: require_stable; 8: several groups (KIP-709);
-9: member epoch (KIP-848); 10: topics by id. No offset is ever pending in a transaction here, so stable
-and committed are the same.
+9: member epoch (KIP-848); 10: topics by id.
 """
 
 from __future__ import annotations
@@ -30,18 +29,23 @@ VERSIONS = Versions(1, 10)
 async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     """Answer for each group; below version 8 there is one, in the response's own fields."""
     if ctx.api_version >= 8:
-        return OffsetFetchResponse(groups=[await _fetch(group, ctx) for group in request.groups])
+        return OffsetFetchResponse(
+            groups=[await _fetch(group, request.require_stable, ctx) for group in request.groups]
+        )
     topics = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
-    group = await _fetch(OffsetFetchRequestGroup(group_id=request.group_id, topics=topics), ctx)
+    asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    group = await _fetch(asked, request.require_stable, ctx)
     return _single(group, topics, ctx.api_version)
 
 
-async def _fetch(group: OffsetFetchRequestGroup, ctx: RequestContext) -> OffsetFetchResponseGroup:
+async def _fetch(
+    group: OffsetFetchRequestGroup, require_stable: bool, ctx: RequestContext
+) -> OffsetFetchResponseGroup:
     by_id = ctx.api_version >= 10
     image_topics = ctx.services.metadata.image.topics
     unknown: list[OffsetFetchResponseTopics] = []
@@ -64,7 +68,7 @@ async def _fetch(group: OffsetFetchRequestGroup, ctx: RequestContext) -> OffsetF
         if ctx.api_version >= 9 and group.member_id and not group.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard = await ctx.services.groups.loaded_shard(group.group_id)
-        fetched: OffsetFetchResponseGroup = shard.fetch_offsets(group, ids)
+        fetched: OffsetFetchResponseGroup = shard.fetch_offsets(group, ids, require_stable)
     except ApiError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     if by_id:

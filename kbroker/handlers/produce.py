@@ -20,6 +20,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.transactional_produce import Verified, handle_transactional
 from kbroker.log.validation import check_produce_version
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
@@ -46,6 +47,14 @@ _TRANSACTIONAL = 0x10
 @handler(ProduceRequest, versions=VERSIONS, advertised=ADVERTISED)
 def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | DelayedResponse | None:
     """Append each partition's batch; the answer waits for replication only if acks=all needs more than this node."""
+    if request.transactional_id is not None:
+        return handle_transactional(request, ctx, _append)
+    return _append(request, ctx)
+
+
+def _append(
+    request: ProduceRequest, ctx: RequestContext, verified: Verified | None = None
+) -> ProduceResponse | DelayedResponse | None:
     version = ctx.header.api_version
     services = ctx.services
     manager = services.replica_manager
@@ -75,7 +84,13 @@ def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | De
                     raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition.is_internal and ctx.header.client_id != _ADMIN_CLIENT:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-                info = partition.append(records, acks, now_ms)
+                if verified is None:
+                    info = partition.append(records, acks, now_ms)
+                else:
+                    guard = verified.get((name, data.index))
+                    if isinstance(guard, ApiError):
+                        raise guard
+                    info = partition.append(records, acks, now_ms, guard)
                 answer = PartitionProduceResponse(
                     index=data.index,
                     base_offset=info.first_offset,
@@ -143,7 +158,7 @@ def _flush_first(
 
 
 def _check_records(records: Any, version: int, transactional_id: str | None) -> None:
-    """What the version forbids, and what needs a transaction coordinator; the log judges all else."""
+    """What the version forbids, and a transaction without its id; the log judges all else."""
     if records is None:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
@@ -151,12 +166,8 @@ def _check_records(records: Any, version: int, transactional_id: str | None) -> 
         )
     if version < 7:
         check_produce_version(records, version)
-    if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
-        # No transaction is ever open here until this node coordinates some: what Kafka answers to a batch
-        # whose transaction it cannot verify.
-        if transactional_id is None:
-            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, "the transaction of this batch is not open")
+    if transactional_id is None and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def _error_answer(index: int, error: ApiError, manager: Any, name: str | None) -> PartitionProduceResponse:

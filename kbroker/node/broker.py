@@ -34,6 +34,7 @@ from kbroker.replication.fetch_session import FetchSessionCache
 
 if TYPE_CHECKING:
     from kbroker.env import Env, StreamListener
+    from kbroker.node.group_driver import GroupDriver
 
 logger = logging.getLogger(__name__)
 
@@ -186,6 +187,7 @@ class Broker:
                 self.services.groups = groups
                 self.driver.subscribe(groups.on_image)
                 nursery.start_soon(groups.run)
+                self._serve_transactions(groups, nursery)
             flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
             nursery.start_soon(flusher.run)
             if config.log_cleaner_enable:
@@ -221,7 +223,7 @@ class Broker:
             result.append(Endpoint(listener.name, host, port, protocol))
         return result
 
-    def _group_coordinator(self) -> Any:
+    def _group_coordinator(self) -> GroupDriver | None:
         if not self.config.is_broker:
             return None
         from kbroker.groups.settings import GroupSettings
@@ -234,6 +236,31 @@ class Broker:
             settings=lambda: settings,
             group_config=lambda image, group_id: group_config(image, self.config, group_id),
         )
+
+    def _serve_transactions(self, groups: GroupDriver, nursery: trio.Nursery) -> None:
+        from kbroker.node.transaction_driver import TransactionDriver
+        from kbroker.node.transaction_markers import MarkerWriter
+        from kbroker.transactions.settings import TransactionSettings
+
+        def settings(image: Any) -> TransactionSettings:
+            changed = {
+                name: value for name, value in self._dynamic_configs().items() if name.startswith("transaction.")
+            }
+            return TransactionSettings.from_config(self.config.with_properties(changed) if changed else self.config)
+
+        markers = MarkerWriter(self.env, self.replica_manager, groups, self.config.request_timeout_ms)
+        transactions = TransactionDriver(
+            env=self.env,
+            replica_manager=self.replica_manager,
+            settings=settings,
+            producer_ids=self.services.producer_ids,
+            markers=markers,
+        )
+        self.services.markers = markers
+        self.services.transactions = transactions
+        self.driver.subscribe(transactions.on_image)
+        nursery.start_soon(transactions.run)
+        nursery.start_soon(self.services.producer_ids.run)
 
     def _open_listeners(self, bound: Mapping[str, StreamListener], nursery: trio.Nursery) -> None:
         config = self.config

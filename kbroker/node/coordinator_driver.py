@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import trio
 
 from kbroker.coordinator.core import CoordinatorCore, append_error_for_client
 from kbroker.coordinator.partitioner import partition_for
-from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
+from kbroker.coordinator.result import (
+    NO_TRANSACTION,
+    CoordinatorRecord,
+    CoordinatorResult,
+    Token,
+    TransactionalWriter,
+)
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
 from kbroker.wire.record_batch import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     Record,
     build_batch,
@@ -33,7 +37,6 @@ from kbroker.wire.record_batch import (
 
 if TYPE_CHECKING:
     from kbroker.env import Env
-    from kbroker.log.producer_state import VerificationGuard
     from kbroker.node.replica_manager import Partition, ReplicaManager
 
 logger = logging.getLogger(__name__)
@@ -65,17 +68,6 @@ class PendingReply:
             self.response = response
             if self.wake is not None:
                 self.wake()
-
-
-class TransactionalWriter(NamedTuple):
-    """The producer in whose transaction a step's records are written."""
-
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    guard: VerificationGuard | None = None
-
-
-_NO_TRANSACTION = TransactionalWriter()
 
 
 class Shard(Generic[C]):
@@ -209,7 +201,7 @@ class CoordinatorDriver(Generic[C]):
         self,
         key: str,
         operation: Callable[[C, int], CoordinatorResult[R]],
-        writer: TransactionalWriter = _NO_TRANSACTION,
+        writer: TransactionalWriter = NO_TRANSACTION,
     ) -> R | PendingReply:
         """Run a step on the shard of a group or transactional id.
 
@@ -271,7 +263,7 @@ class CoordinatorDriver(Generic[C]):
     # -- records -------------------------------------------------------------------------------
 
     def _process(
-        self, shard: Shard[C], result: CoordinatorResult[Any], writer: TransactionalWriter = _NO_TRANSACTION
+        self, shard: Shard[C], result: CoordinatorResult[Any], writer: TransactionalWriter = NO_TRANSACTION
     ) -> PendingReply | None:
         """Append and replay a result; replies go out when it is committed.
 
@@ -332,7 +324,7 @@ class CoordinatorDriver(Generic[C]):
     ) -> int:
         now_ms = self._env.wall_clock_ms()
         end_offset = 0
-        in_transaction = writer is not _NO_TRANSACTION
+        in_transaction = writer is not NO_TRANSACTION
         for chunk in _chunks(records):
             batch = build_batch(
                 [Record(0, now_ms, record.key, record.value) for record in chunk],

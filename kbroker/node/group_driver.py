@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.group_coordinator import GroupCoordinator
 from kbroker.groups.settings import GroupSettings
 from kbroker.node.coordinator_driver import CoordinatorDriver
@@ -57,6 +58,22 @@ class GroupDriver(CoordinatorDriver[GroupCoordinator]):
             for shard in self._shards.values():
                 if shard.loaded.is_set():
                     self._process(shard, shard.core.on_topics_deleted(deleted))
+
+    def end_transaction(
+        self, index: int, marker: bytearray, producer_id: int, commit: bool, transaction_version: int
+    ) -> int:
+        """Append the marker that ends a transaction with offsets in it; the log's end after it.
+
+        `ApiError`: NOT_LEADER_OR_FOLLOWER, also while the groups are being loaded, or what the log has against it.
+        """
+        shard = self._shards.get(index)
+        if shard is None or not shard.loaded.is_set():
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        info = shard.partition.append_as_coordinator(
+            marker, self._env.wall_clock_ms(), transaction_version=transaction_version
+        )
+        shard.core.replay_end_transaction(producer_id, commit)
+        return info.last_offset + 1
 
     def _follow_configs_and_topics(self, delta: Any, image: Any) -> None:
         before, self._image = self._image, image

@@ -1,4 +1,4 @@
-"""Producer ids for idempotent producers, taken from blocks that the controller grants this broker."""
+"""Producer ids for idempotent and transactional producers, from blocks that the controller grants this broker."""
 
 from __future__ import annotations
 
@@ -7,32 +7,55 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.errors import ApiError
+from kbroker.transactions.producer_ids import ProducerIdPool
+
 if TYPE_CHECKING:
     from kbroker.node.raft_driver import RaftDriver
 
 
 class ProducerIdAllocator:
-    """Hands out ids, each once in the life of the cluster; what is left of a block at a stop is never used."""
+    """Keeps ids at hand for those who cannot wait (`take`), and waits for those who can (`next_id`)."""
 
     def __init__(self, driver: RaftDriver, node_id: int, broker_epoch: Callable[[], int]) -> None:
         self._driver = driver
         self._node_id = node_id
         self._broker_epoch = broker_epoch
-        self._next = 0
-        self._end = 0
+        self._pool = ProducerIdPool()
         self._lock = trio.Lock()
+        self._wanted = trio.Event()
 
-    async def next_id(self) -> int:
-        """A new producer id. ``ApiError`` when the controller cannot grant a block now."""
-        if self._next >= self._end:
+    async def ensure(self) -> None:
+        """Have at least one id at hand. `ApiError` when the controller cannot grant a block now."""
+        if not self._pool.available:
             async with self._lock:
-                if self._next >= self._end:
+                if not self._pool.available:
                     block = await self._driver.submit(
                         lambda controller, now_ms: controller.producer_ids.allocate(
                             self._node_id, self._broker_epoch()
                         )
                     )
-                    self._next, self._end = block.first, block.first + block.size
-        producer_id = self._next
-        self._next += 1
-        return producer_id
+                    self._pool.add_block(block.first, block.size)
+
+    async def next_id(self) -> int:
+        """A new producer id. `ApiError` when the controller cannot grant a block now."""
+        await self.ensure()
+        return self._pool.take()
+
+    def take(self) -> int:
+        """A new producer id at once. `ApiError` COORDINATOR_LOAD_IN_PROGRESS when there is none; more are fetched."""
+        try:
+            return self._pool.take()
+        except ApiError:
+            self._wanted.set()
+            raise
+
+    async def run(self) -> None:
+        """Fetch a block whenever somebody went away empty-handed, for as long as the node runs."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            try:
+                await self.ensure()
+            except ApiError:
+                continue  # Whoever wants one asks again.

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NEVER = 2**63 - 1  # flush.messages by default
+_ALL_BYTES = 2**63 - 1
+"""As many as any waiting fetch may want."""
 _TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
 _BROKER_RESOURCE = 4
 
@@ -192,7 +194,8 @@ class Partition:
         except OSError as error:
             self._manager.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
-        self._manager.appended(self, log, len(records))
+        # A marker opens to read_committed what was written long before.
+        self._manager.appended(self, log, len(records) if transaction_version == TV_UNKNOWN else _ALL_BYTES)
         return info
 
     def _not_leader(self) -> ApiError:

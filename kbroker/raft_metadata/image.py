@@ -25,6 +25,7 @@ _NO_LEADER_CHANGE = -2
 
 METADATA_VERSION = "metadata.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
+TRANSACTION_VERSION = "transaction.version"
 
 
 class ConfigResource(NamedTuple):

@@ -17,6 +17,11 @@ class TransactionSettings:
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
     abort_timed_out_interval_ms: int = 10_000
     remove_expired_interval_ms: int = 3_600_000
+    verifies_partitions: bool = True
+    """Whether a batch of a client before version 2 is verified with the coordinator."""
+    add_partitions_retry_backoff_ms: int = 20
+    add_partitions_retry_backoff_max_ms: int = 100
+    """How long Produce waits at most for the producer's last transaction to be complete."""
 
     marker_retry_backoff_ms: int = 100
     """How long after a partition could not take its marker it is asked again (fixed)."""
@@ -29,4 +34,7 @@ class TransactionSettings:
             transactional_id_expiration_ms=config.transactional_id_expiration_ms,
             abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             remove_expired_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            verifies_partitions=config.transaction_partition_verification_enable,
+            add_partitions_retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
+            add_partitions_retry_backoff_max_ms=config.add_partitions_to_txn_retry_backoff_max_ms,
         )

@@ -1,0 +1,49 @@
+"""DescribeTransactions (key 65): the state of transactional ids (KIP-664).
+
+Served: 0.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.transactions.records import partitions_by_topic
+from kbroker.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+VERSIONS = Versions(0, 0)
+
+
+@handler(DescribeTransactionsRequest, versions=VERSIONS)
+async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> DescribeTransactionsResponse:
+    """Describe each id that this node coordinates."""
+    return DescribeTransactionsResponse(
+        transaction_states=[await _describe(transactional_id, ctx) for transactional_id in request.transactional_ids]
+    )
+
+
+async def _describe(transactional_id: str, ctx: RequestContext) -> TransactionState:
+    try:
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST)
+        shard = await ctx.services.transactions.loaded_shard(transactional_id)
+        transaction = shard.describe(transactional_id)
+    except ApiError as error:
+        return TransactionState(error_code=error.code, transactional_id=transactional_id)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=transaction.state.state_name,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=partitions)
+            for topic, partitions in partitions_by_topic(transaction.partitions).items()
+        ],
+    )

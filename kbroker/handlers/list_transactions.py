@@ -1,0 +1,51 @@
+"""ListTransactions (key 66): the transactional ids that this node coordinates (KIP-664).
+
+Served: 0 to 2. 1: duration_filter (KIP-994); 2: transactional_id_pattern (KIP-1152).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError
+from kbroker.groups.regex import compile_topic_regex
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.transactions.transaction import STATES_BY_NAME
+from kbroker.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+VERSIONS = Versions(0, 2)
+
+
+@handler(ListTransactionsRequest, versions=VERSIONS)
+async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListTransactionsResponse:
+    """Every id that passes the filters; an empty filter lets all pass."""
+    pattern = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = compile_topic_regex(request.transactional_id_pattern)
+        except ApiError as error:
+            return ListTransactionsResponse(error_code=error.code)
+    producer_ids = set(request.producer_id_filters)
+    states = {STATES_BY_NAME[name] for name in request.state_filters if name in STATES_BY_NAME}
+    driver = ctx.services.transactions
+    now_ms = driver.now_ms()
+    found = [
+        TransactionState(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            transaction_state=transaction.state.state_name,
+        )
+        for shard in await driver.loaded_shards()
+        for transaction in shard.transactions.values()
+        if (not producer_ids or transaction.producer_id in producer_ids)
+        and (not request.state_filters or transaction.state in states)
+        and (request.duration_filter < 0 or now_ms - transaction.start_ms > request.duration_filter)
+        and (pattern is None or pattern.matches(transaction.transactional_id))
+    ]
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in STATES_BY_NAME],
+        transaction_states=found,
+    )

@@ -1,0 +1,188 @@
+"""Produce in a transaction: before its first batch in a partition, the transaction's coordinator is asked.
+
+A client of transaction version 1 has added the partition before, which is verified; one of version 2 (Produce 12 and
+later) leaves that to the broker (KIP-890). Where the coordinator is on this node and at rest, all happens at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
+from kbroker.handlers.transactions import ClientSupport, verification_errors
+from kbroker.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.types import TopicPartition
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse
+from kbroker.wire.record_batch import BatchHeader, parse_header
+
+logger = logging.getLogger(__name__)
+
+Verified = Mapping[tuple[str, int], Any]
+"""By partition: the guard to append with, or the `ApiError` that it is refused with."""
+Response = ProduceResponse | DelayedResponse | None
+Append = Callable[[ProduceRequest, RequestContext, Verified], Response]
+
+_UNVERIFIABLE = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+def handle_transactional(request: ProduceRequest, ctx: RequestContext, append: Append) -> Response:
+    """Verify, then ``append``; with a `DelayedResponse` where that takes time."""
+    headers = _transactional_batches(request, ctx)
+    producers = {ProducerIdAndEpoch(header.producer_id, header.producer_epoch) for header in headers.values()}
+    if not headers:
+        return append(request, ctx, {})
+    if len(producers) > 1:
+        mixed = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return append(request, ctx, dict.fromkeys(_all_partitions(request, ctx), mixed))
+    verification = _Verification(request, ctx, append, headers, producers.pop())
+    verification.start()
+    return verification.outcome()
+
+
+def _transactional_batches(request: ProduceRequest, ctx: RequestContext) -> dict[TopicPartition, BatchHeader]:
+    found = {}
+    name_of = ctx.services.replica_manager.topic_name
+    for topic in request.topic_data:
+        name = name_of(topic.topic_id) if ctx.api_version >= 13 else topic.name
+        for data in topic.partition_data:
+            try:
+                header = parse_header(data.records or b"")
+            except CorruptRecord:
+                continue  # The log says what is wrong with it.
+            if header.is_transactional and header.has_producer_id and name is not None:
+                found[TopicPartition(name, data.index)] = header
+    return found
+
+
+def _all_partitions(request: ProduceRequest, ctx: RequestContext) -> list[tuple[str, int]]:
+    name_of = ctx.services.replica_manager.topic_name
+    by_id = ctx.api_version >= 13
+    return [
+        ((name_of(topic.topic_id) or "") if by_id else topic.name, data.index)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    ]
+
+
+class _Verification:
+    """One request's way through the coordinator."""
+
+    def __init__(
+        self,
+        request: ProduceRequest,
+        ctx: RequestContext,
+        append: Append,
+        headers: Mapping[TopicPartition, BatchHeader],
+        producer: ProducerIdAndEpoch,
+    ) -> None:
+        self._request = request
+        self._ctx = ctx
+        self._append = append
+        self._headers = headers
+        self._producer = producer
+        version = ctx.api_version
+        self._support = ClientSupport.VERIFY
+        if version > 11:
+            self._support = ClientSupport.ADD_PARTITIONS
+        elif version > 10:
+            self._support = ClientSupport.ABORTABLE_ERRORS
+        services = ctx.services
+        self._now_ms = services.env.wall_clock_ms()
+        backoff_ms = min(
+            services.transactions.settings.add_partitions_retry_backoff_max_ms, services.config.request_timeout_ms
+        )
+        self._retry_until = services.env.now() + backoff_ms / 1000
+        self._response: Response = None
+        self._appended = False
+        self._delayed: DelayedResponse | None = None
+
+    def outcome(self) -> Response:
+        """The response, or what stands for it until it is there."""
+        if self._appended:
+            return self._response
+        self._delayed = DelayedResponse()
+        return None if self._request.acks == 0 else self._delayed
+
+    def start(self) -> None:
+        """Ask the coordinator where it has to be asked, and append when it has answered."""
+        verified: dict[tuple[str, int], Any] = {}
+        unknown: list[TopicPartition] = []
+        services = self._ctx.services
+        for key, header in self._headers.items():
+            try:
+                partition = services.replica_manager.get_partition(*key)
+                guard = partition.log.producers.maybe_start_verification(
+                    header.producer_id,
+                    header.base_sequence,
+                    header.producer_epoch,
+                    self._support.adds_partitions,
+                    self._now_ms,
+                )
+            except ApiError as error:
+                verified[key] = error
+                continue
+            if guard is not None:
+                verified[key] = guard
+                unknown.append(key)
+        if not unknown or not (
+            self._support.adds_partitions or services.transactions.settings.verifies_partitions
+        ):
+            self._finish(verified)
+            return
+
+        def answered(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+            failed = verification_errors(errors, self._support)
+            if (
+                self._support.adds_partitions
+                and ErrorCode.CONCURRENT_TRANSACTIONS in failed.values()
+                and services.env.now() < self._retry_until
+            ):
+                # The producer's last transaction is about to be complete.
+                services.replica_manager.start_soon(self._try_again)
+                return
+            for key, code in failed.items():
+                verified[key] = ApiError(_for_client(code, self._support))
+            self._finish(verified)
+
+        services.transactions.add_or_verify(
+            self._request.transactional_id, self._producer, unknown, self._support.adds_partitions, answered
+        )
+
+    async def _try_again(self) -> None:
+        await trio.sleep(self._ctx.services.transactions.settings.add_partitions_retry_backoff_ms / 1000)
+        self.start()
+
+    def _finish(self, verified: Verified) -> None:
+        delayed = self._delayed
+        if delayed is None:
+            self._response, self._appended = self._append(self._request, self._ctx, verified), True
+            return
+        try:
+            response = self._append(self._request, self._ctx, verified)
+        except CloseConnection as error:  # acks=0: the client has gone on and awaits nothing
+            logger.info("%s", error)
+            return
+        if isinstance(response, DelayedResponse):
+            response.on_complete(lambda: delayed.complete(response.response))
+        else:
+            delayed.complete(response)
+
+
+def _for_client(code: ErrorCode, support: ClientSupport) -> ErrorCode:
+    """What could pass, as an error that every client answers with another try and nothing else."""
+    if code in _UNVERIFIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not support.adds_partitions):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return code

@@ -1,0 +1,133 @@
+"""TxnOffsetCommit (key 28): commit a group's offsets as part of a transaction.
+
+Served: 0 to 5. 2: leader epoch; 3: member and generation (KIP-447), flexible; 4: TRANSACTION_ABORTABLE; 5: transaction
+version 2, without AddOffsetsToTxn before (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from kbroker.coordinator.core import append_error_for_client
+from kbroker.coordinator.result import TransactionalWriter
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.transactions import ClientSupport, verification_errors
+from kbroker.log.producer_state import VerificationGuard
+from kbroker.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from kbroker.wire.record_batch import NO_SEQUENCE
+
+VERSIONS = Versions(0, 5)
+
+
+@handler(TxnOffsetCommitRequest, versions=VERSIONS)
+async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
+    """Commit for the partitions that exist; the others get their error, the rest is served."""
+    answers: dict[str, TxnOffsetCommitResponseTopic] = {}
+    valid = []
+    partition_of = ctx.services.metadata.image.topics.partition
+    for topic in request.topics:
+        known = [each for each in topic.partitions if partition_of(topic.name, each.partition_index) is not None]
+        if known:
+            valid.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=known))
+        missing = [each.partition_index for each in topic.partitions if each not in known]
+        if missing:
+            _add(answers, topic.name, dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if valid:
+        asked, request.topics = request.topics, valid
+        try:
+            response = await _commit(request, ctx)
+        except ApiError as error:
+            code = _for_client(error.code, ctx.api_version)
+            return TxnOffsetCommitResponse(
+                topics=[
+                    TxnOffsetCommitResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                            for each in topic.partitions
+                        ],
+                    )
+                    for topic in asked
+                ]
+            )
+        for answer in response.topics:
+            _add(answers, answer.name, {each.partition_index: each.error_code for each in answer.partitions})
+    return TxnOffsetCommitResponse(topics=list(answers.values()))
+
+
+def _add(answers: dict[str, TxnOffsetCommitResponseTopic], name: str, errors: Mapping[int, int]) -> None:
+    answer = answers.setdefault(name, TxnOffsetCommitResponseTopic(name=name))
+    answer.partitions += [
+        TxnOffsetCommitResponsePartition(partition_index=index, error_code=code) for index, code in errors.items()
+    ]
+
+
+async def _commit(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
+    if not request.group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID)
+    groups = ctx.services.groups
+    await groups.loaded_shard(request.group_id)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    guard = await _verify(request, producer, TopicPartition(groups.TOPIC, groups.partition_for(request.group_id)), ctx)
+    response: TxnOffsetCommitResponse = await groups.submit(
+        request.group_id,
+        lambda shard, now_ms: shard.commit_offsets_in_transaction(request, now_ms),
+        TransactionalWriter(request.producer_id, request.producer_epoch, guard),
+    )
+    return response
+
+
+async def _verify(
+    request: TxnOffsetCommitRequest, producer: ProducerIdAndEpoch, key: TopicPartition, ctx: RequestContext
+) -> VerificationGuard | None:
+    """Have the coordinator of the transaction confirm that the group's partition is in it; the guard to append with."""
+    services = ctx.services
+    support = ClientSupport.VERIFY
+    if ctx.api_version > 4:
+        support = ClientSupport.ADD_PARTITIONS
+    elif ctx.api_version > 3:
+        support = ClientSupport.ABORTABLE_ERRORS
+    producers = services.replica_manager.get_partition(*key).log.producers
+    guard: VerificationGuard | None = producers.maybe_start_verification(
+        producer.producer_id,
+        NO_SEQUENCE,
+        producer.producer_epoch,
+        support.adds_partitions,
+        services.env.wall_clock_ms(),
+    )
+    if guard is None or not (support.adds_partitions or services.transactions.settings.verifies_partitions):
+        return guard
+    answers: dict[TopicPartition, ErrorCode] = {}
+    answered = trio.Event()
+
+    def done(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        answers.update(errors)
+        answered.set()
+
+    services.transactions.add_or_verify(request.transactional_id, producer, [key], support.adds_partitions, done)
+    await answered.wait()
+    failed = verification_errors(answers, support)
+    if failed:
+        raise ApiError(failed[key])
+    return guard
+
+
+def _for_client(code: ErrorCode, api_version: int) -> ErrorCode:
+    if code is ErrorCode.NETWORK_EXCEPTION:
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    code = append_error_for_client(code)
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and api_version < 2:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE  # Producers before 2.0 fail on the other (KAFKA-7296).
+    return code

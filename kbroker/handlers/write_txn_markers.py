@@ -1,0 +1,76 @@
+"""WriteTxnMarkers (key 27): the markers that end transactions, from a coordinator or from an administrator.
+
+Served: 1 to 2. 1: flexible; 2: transaction_version (KIP-890).
+"""
+
+from __future__ import annotations
+
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.transactions.marker import TransactionMarker
+from kbroker.transactions.records import partitions_by_topic
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+VERSIONS = Versions(1, 2)
+
+
+@handler(WriteTxnMarkersRequest, versions=VERSIONS)
+async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:
+    """Write each marker to its partitions; the results of markers of one producer are told together, as in Kafka."""
+    errors: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    for marker in request.markers:
+        errors.setdefault(marker.producer_id, {}).update(await _write(marker, ctx))
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(
+                                partition_index=index, error_code=by_partition[TopicPartition(topic, index)]
+                            )
+                            for index in indexes
+                        ],
+                    )
+                    for topic, indexes in partitions_by_topic(by_partition).items()
+                ],
+            )
+            for producer_id, by_partition in errors.items()
+        ]
+    )
+
+
+async def _write(marker: WritableTxnMarker, ctx: RequestContext) -> dict[TopicPartition, ErrorCode]:
+    written: dict[TopicPartition, ErrorCode] = {}
+    all_done = trio.Event()
+
+    def done(errors: dict[TopicPartition, ErrorCode]) -> None:
+        written.update(errors)
+        all_done.set()
+
+    ctx.services.markers.write(
+        TransactionMarker(
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            commit=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=marker.transaction_version,
+        ),
+        [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes],
+        done,
+    )
+    await all_done.wait()
+    return written

@@ -1,0 +1,131 @@
+"""The node's transaction coordinator: shards over ``__transaction_state``, and the markers that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.coordinator_driver import CoordinatorDriver, Shard
+from kbroker.node.transaction_markers import MarkerWriter
+from kbroker.raft_metadata.image import TRANSACTION_VERSION
+from kbroker.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch, TransactionCoordinator
+from kbroker.transactions.marker import TransactionMarker
+from kbroker.transactions.settings import TransactionSettings
+from kbroker.transactions.transaction import TV_2
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.env import Env
+    from kbroker.node.producer_ids import ProducerIdAllocator
+    from kbroker.node.replica_manager import ReplicaManager
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+
+PartitionErrors = dict[TopicPartition, ErrorCode]
+
+
+class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
+    """Drives the transactions that this node coordinates."""
+
+    TOPIC = TRANSACTION_STATE_TOPIC
+    CONTENT = "transactions"
+    REPLAYS_COMMITTED = True
+    """What is read must not be lost with the leadership: a partition that counts as added stays added."""
+
+    def __init__(
+        self,
+        *,
+        env: Env,
+        replica_manager: ReplicaManager,
+        settings: Callable[[Any], TransactionSettings],
+        producer_ids: ProducerIdAllocator,
+        markers: MarkerWriter,
+    ) -> None:
+        """``settings`` are computed from a metadata image, when its configs have changed."""
+        super().__init__(env, replica_manager)
+        self._compute_settings = settings
+        self.settings = TransactionSettings()
+        """What is in force now."""
+        self._producer_ids = producer_ids
+        self._markers = markers
+        self._image: Any = None
+
+    @property
+    def transaction_version(self) -> int:
+        """What the cluster has finalized."""
+        return 0 if self._image is None else int(self._image.features.levels.get(TRANSACTION_VERSION, 0))
+
+    def _new_core(self) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take
+        )
+
+    def on_image(self, delta: Any, image: Any) -> None:
+        """Follow leadership, configs and the finalized version."""
+        before, self._image = self._image, image
+        if before is None or before.configs is not image.configs:
+            self.settings = self._compute_settings(image)
+        super().on_image(delta, image)
+
+    # -- markers -------------------------------------------------------------------------------
+
+    def _after_step(self, shard: Shard[TransactionCoordinator]) -> None:
+        for markers in shard.core.take_markers():
+            self._write_markers(shard, markers)
+
+    def _write_markers(self, shard: Shard[TransactionCoordinator], markers: MarkersToWrite) -> None:
+        exists = self._image.topics.partition
+        # A partition that was deleted needs no marker.
+        errors = {each: ErrorCode.NONE for each in markers.partitions if exists(*each) is None}
+
+        def done(written: PartitionErrors) -> None:
+            if self._shards.get(shard.index) is shard:
+                self._process(shard, shard.core.on_markers_written(markers, errors | written, self.now_ms()))
+
+        self._markers.write(
+            TransactionMarker(
+                producer_id=markers.producer_id,
+                producer_epoch=markers.producer_epoch,
+                commit=markers.commit,
+                coordinator_epoch=shard.leader_epoch,
+                transaction_version=markers.transaction_version,
+            ),
+            [each for each in markers.partitions if each not in errors],
+            done,
+        )
+
+    # -- verification --------------------------------------------------------------------------
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        add: bool,
+        on_done: Callable[[PartitionErrors], None],
+    ) -> None:
+        """Ask the transaction's coordinator before a partition takes the first batch of a transaction (KIP-890).
+
+        Either whether the partitions are in the transaction, or to ``add`` them. ``on_done`` is called with the
+        error of each, often at once.
+        """
+
+        def all_get(code: ErrorCode) -> None:
+            on_done(dict.fromkeys(partitions, code))
+
+        try:
+            if add:
+                self.perform(
+                    transactional_id,
+                    lambda shard, now_ms: shard.add_partitions(transactional_id, producer, partitions, TV_2, now_ms),
+                    all_get,
+                )
+                return
+            core = self.shard_now(transactional_id).core
+            errors = core.verify_partitions(transactional_id, producer, partitions)
+        except ApiError as error:
+            all_get(error.code)
+            return
+        on_done(errors)
+

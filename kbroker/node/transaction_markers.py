@@ -1,0 +1,77 @@
+"""Writes the markers that end transactions into the partitions that this node leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.group_driver import CONSUMER_OFFSETS_TOPIC, GroupDriver
+from kbroker.replication.delayed import DelayedProduce
+from kbroker.transactions.marker import TransactionMarker
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import build_end_txn_marker
+
+if TYPE_CHECKING:
+    from kbroker.env import Env
+    from kbroker.node.replica_manager import ReplicaManager
+
+
+class MarkerWriter:
+    """What WriteTxnMarkers does, for the coordinators of other nodes and of this one alike."""
+
+    def __init__(self, env: Env, replica_manager: ReplicaManager, groups: GroupDriver, timeout_ms: int) -> None:
+        self._env = env
+        self._manager = replica_manager
+        self._groups = groups
+        self._timeout_ms = timeout_ms
+
+    def write(
+        self,
+        marker: TransactionMarker,
+        partitions: Iterable[TopicPartition],
+        on_done: Callable[[dict[TopicPartition, ErrorCode]], None],
+    ) -> None:
+        """Append the marker to each partition; ``on_done`` is called with each one's error, often at once."""
+        now_ms = self._env.wall_clock_ms()
+        batch = build_end_txn_marker(
+            commit=marker.commit,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        errors: dict[TopicPartition, ErrorCode] = {}
+        required: dict[Hashable, int] = {}
+        for key in partitions:
+            try:
+                end_offset = self._append(key, bytearray(batch), marker, now_ms)
+            except ApiError as error:
+                errors[key] = error.code
+                continue
+            if self._manager.partitions[key].state.high_watermark >= end_offset:
+                errors[key] = ErrorCode.NONE
+            else:
+                required[key] = end_offset
+        if not required:
+            on_done(errors)
+            return
+
+        def replicated(results: dict[Hashable, Any]) -> None:
+            for key, error in results.items():
+                assert isinstance(key, TopicPartition)
+                errors[key] = ErrorCode.NONE if error is None else error
+            on_done(errors)
+
+        self._manager.watch_produce(DelayedProduce(required, replicated), self._timeout_ms)
+
+    def _append(self, key: TopicPartition, batch: bytearray, marker: TransactionMarker, now_ms: int) -> int:
+        partition = self._manager.partitions.get(key)
+        if partition is None or partition.offline:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if key.topic == CONSUMER_OFFSETS_TOPIC:
+            return self._groups.end_transaction(
+                key.partition, batch, marker.producer_id, marker.commit, marker.transaction_version
+            )
+        info = partition.append_as_coordinator(batch, now_ms, transaction_version=marker.transaction_version)
+        return info.last_offset + 1

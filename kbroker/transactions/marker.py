@@ -1,0 +1,18 @@
+"""The end of a transaction, as a partition is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMarker:
+    """The end of a producer's transaction, as its coordinator decided it."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    """A marker of an older coordinator is refused."""
+    transaction_version: int
+    """By which its epoch is judged: from 2 on each transaction has one of its own."""
