@@ -1,7 +1,8 @@
 """The two brokers that are compared, behind one shape: start, address, process, stop.
 
-Both run on loopback with their stock settings and their data in a temporary folder. The only setting changed on both is
-`log.segment.delete.delay.ms`, so that the gigabytes of a deleted topic do not stay for another minute.
+Both run on loopback with their stock settings and their data in a temporary folder. The only setting changed on both
+is `log.segment.delete.delay.ms`, so that the gigabytes of a deleted topic do not stay for another minute; and kbroker's own
+start for development does not wait for members of a new group, which here it does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import psutil
 from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka, java_command
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMON = {"log.segment.delete.delay.ms": "1000"}
+COMMON = {"log.segment.delete.delay.ms": "1000", "group.initial.rebalance.delay.ms": "3000"}
 
 
 class ServerError(Exception):
