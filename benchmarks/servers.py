@@ -1,8 +1,8 @@
 """The two brokers that are compared, behind one shape: start, address, process, stop.
 
 Both run on loopback with their stock settings and their data in a temporary folder. The only setting changed on both
-is `log.segment.delete.delay.ms`, so that the gigabytes of a deleted topic do not stay for another minute; and kbroker's own
-start for development does not wait for members of a new group, which here it does.
+is `log.segment.delete.delay.ms`, so that the gigabytes of a deleted topic do not stay for another minute; and
+kbroker's own start for development does not wait for members of a new group, which here it does.
 """
 
 from __future__ import annotations
