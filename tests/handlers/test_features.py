@@ -38,7 +38,7 @@ def levels(plane: Plane) -> dict[str, int]:
     return dict(plane.driver.image.features.levels)
 
 
-FRESH = {"metadata.version": 30, ELR: 1, "group.version": 1}
+FRESH = {"metadata.version": 30, ELR: 1, "group.version": 1, "transaction.version": 2}
 
 
 def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path) -> None:
@@ -51,6 +51,7 @@ def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path
             "group.version": (0, 1),
             "kraft.version": (0, 1),
             "metadata.version": (7, 30),
+            "transaction.version": (0, 2),
         }
         assert {f.name: f.max_version_level for f in answer.finalized_features} == {**FRESH, "kraft.version": 1}
 

@@ -35,6 +35,9 @@ from kbroker.wire.records import metadata as rec
 
 DIRECTORY_ID = Uuid(bytes(range(16)))
 
+ELR = "eligible.leader.replicas.version"
+TV = "transaction.version"
+
 
 def format_dir(path: Path, **more: object) -> list[str]:
     return format_log_dirs(
@@ -74,10 +77,10 @@ def test_unknown_features_and_levels_are_refused() -> None:
 @pytest.mark.parametrize(
     ("levels", "expected"),
     [
-        ({}, [("metadata.version", 30), ("eligible.leader.replicas.version", 1), ("group.version", 1)]),
-        ({"metadata.version": 25}, [("metadata.version", 25), ("group.version", 1)]),
+        ({}, [("metadata.version", 30), (ELR, 1), ("group.version", 1), (TV, 2)]),
+        ({"metadata.version": 25}, [("metadata.version", 25), ("group.version", 1), (TV, 2)]),
         ({"metadata.version": 21}, [("metadata.version", 21)]),
-        ({"group.version": 0}, [("metadata.version", 30), ("eligible.leader.replicas.version", 1)]),
+        ({"group.version": 0}, [("metadata.version", 30), (ELR, 1), (TV, 2)]),
         ({"metadata.version": 21, "group.version": 1}, [("metadata.version", 21), ("group.version", 1)]),
     ],
 )

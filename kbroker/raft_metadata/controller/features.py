@@ -1,7 +1,6 @@
 """Feature levels: what the whole cluster has agreed to speak (KIP-584, KIP-1022).
 
-A feature is supported when, and only when, its code is here: transaction.version, share.version and streams.version
-come with theirs. kraft.version is finalized in the metadata log's control records, not by the controller.
+A feature is supported when, and only when, its code is here: share.version and streams.version come with theirs. kraft.version is finalized in the metadata log's control records, not by the controller.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION
+from kbroker.raft_metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, TRANSACTION_VERSION
 from kbroker.wire.records.metadata import FeatureLevelRecord
 
 if TYPE_CHECKING:
@@ -77,6 +76,7 @@ SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
         GROUP_VERSION: FeatureRange(0, 1),
         KRAFT_VERSION: FeatureRange(0, 1),
         METADATA_VERSION: FeatureRange(MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
+        TRANSACTION_VERSION: FeatureRange(0, 2),
     }
 )
 """What this software can do, as nodes register it and ApiVersions tells it."""
@@ -85,14 +85,18 @@ TOLERATED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
     {
         "share.version": FeatureRange(0, 1),
         "streams.version": FeatureRange(0, 1),
-        "transaction.version": FeatureRange(0, 2),
     }
 )
 """What Apache Kafka 4.3 finalizes in a fresh cluster and this software cannot do, but does no harm to: a node that finds
 such a level in the metadata (its directory was Apache Kafka's) registers as if it could, and serves what it can."""
 
 _DEFAULT_SINCE: Mapping[tuple[str, int], int] = MappingProxyType(
-    {(GROUP_VERSION, 1): 22, (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): 26}
+    {
+        (GROUP_VERSION, 1): 22,
+        (TRANSACTION_VERSION, 1): 24,
+        (TRANSACTION_VERSION, 2): 24,
+        (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): 26,
+    }
 )
 """The level of ``metadata.version`` from which a fresh cluster has this level of a feature."""
 
