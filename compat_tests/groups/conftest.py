@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -15,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
 from compat_tests.groups import hosts
-from compat_tests.groups.hosts import Host, Kind, Member
+from compat_tests.groups.hosts import KINDS, Host, Kind, Member
 
 #: No initial delay, which would cost three seconds for each group, and members of both protocols that hear of a change
 #: within 0.3 s and are missed after 6 s.
@@ -28,6 +29,25 @@ OPTIONS = (
 )
 
 CONSUMER_GROUP_HEARTBEAT = 68
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each case of the suite is a row of docs/compatibility.md."""
+    for item in items:
+        if item.path.parent != Path(__file__).parent or not isinstance(item, pytest.Function):
+            continue
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        title = item.originalname.removeprefix("test_").replace("_", " ")
+        if item.path.name == "test_members.py":
+            kind = KINDS[parameters["kind"]]
+            rows = "Consumer groups of KIP-848 (group.protocol=consumer)" if kind.is_modern else "Consumer groups"
+            item.add_marker(pytest.mark.feature(kind.client, rows, title))
+        elif item.path.name == "test_migration.py":
+            rows = f"Groups that change the protocol: {title}"
+            item.add_marker(pytest.mark.feature(KINDS[parameters["old"]].client, rows, f"with {parameters['new']}"))
+        elif item.path.name == "test_wire.py":
+            rows = "Answers to wrong group requests, equal to Apache Kafka's"
+            item.add_marker(pytest.mark.feature("wire", rows, parameters["api"]))
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,15 @@ def judge(request: pytest.FixtureRequest) -> Iterator[World | None]:
         yield made
 
 
+def as_text(answers: dict[str, dict[str, Any]]) -> str:
+    """JSON with a line for each case, for which a difference is easy to see."""
+    apis = []
+    for api in sorted(answers):
+        lines = ",\n".join(f"  {json.dumps(case)}: {json.dumps(told)}" for case, told in answers[api].items())
+        apis.append(f" {json.dumps(api)}: {{\n{lines}\n }}")
+    return "{\n" + ",\n".join(apis) + "\n}\n"
+
+
 @pytest.mark.parametrize("api", list(wire_cases.CASES))
 def test_answers_are_apache_kafkas(
     api: str, request: pytest.FixtureRequest, bootstrap: str, world: World, judge: World | None
@@ -66,7 +75,7 @@ def test_answers_are_apache_kafkas(
         theirs = wire_cases.answers(judge, api, served_apis(judge.bootstrap)[wire_cases.api_key(api)])
     else:
         if request.config.getoption("--record"):
-            _RECORDED.write_text(json.dumps(dict(sorted({**recorded, api: ours}.items())), indent=1) + "\n")
+            _RECORDED.write_text(as_text({**recorded, api: ours}))
             return
         theirs = recorded[api]
     assert list(ours) == list(theirs)
