@@ -39,12 +39,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         title = item.originalname.removeprefix("test_").replace("_", " ")
         if item.path.name == "test_members.py":
-            kind = KINDS[parameters["kind"]]
+            kind = KINDS[str(parameters["kind"])]
             rows = "Consumer groups of KIP-848 (group.protocol=consumer)" if kind.is_modern else "Consumer groups"
             item.add_marker(pytest.mark.feature(kind.client, rows, title))
         elif item.path.name == "test_migration.py":
             rows = f"Groups that change the protocol: {title}"
-            item.add_marker(pytest.mark.feature(KINDS[parameters["old"]].client, rows, f"with {parameters['new']}"))
+            item.add_marker(pytest.mark.feature(KINDS[str(parameters["old"])].client, rows, f"with {parameters['new']}"))
         elif item.path.name == "test_wire.py":
             rows = "Answers to wrong group requests, equal to Apache Kafka's"
             item.add_marker(pytest.mark.feature("wire", rows, parameters["api"]))
