@@ -79,7 +79,13 @@ def _print_names(topics: Iterable[TopicDescription]) -> None:
 
 
 def _partitions(topics: Iterable[TopicDescription]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, entry.partition) for topic in topics for entry in topic.partitions]
+    """Those that have a leader: nobody else can be asked, and to wait for one would keep the rest from being seen."""
+    return [
+        TopicPartition(topic.name, entry.partition)
+        for topic in topics
+        for entry in topic.partitions
+        if entry.leader is not None
+    ]
 
 
 def _sizes(client: Client) -> Sizes | None:
@@ -150,6 +156,12 @@ def _describe(arguments: argparse.Namespace) -> int:
                 problems.append(error)
             documents.append(_document(topic, ranges, sizes, configs))
     problems += [error for error in ranges.values() if isinstance(error, ResponseError)]
+    problems += [
+        f"partition {topic.name}-{entry.partition} has no leader"
+        for topic in topics
+        for entry in topic.partitions
+        if entry.leader is None
+    ]
     if arguments.json:
         print_json(documents)
     else:
@@ -168,7 +180,7 @@ def _document(
     partitions: list[dict[str, Any]] = []
     for entry in topic.partitions:
         partition = TopicPartition(topic.name, entry.partition)
-        found = ranges[partition]
+        found = ranges.get(partition)
         start, end = found if isinstance(found, tuple) else (None, None)
         partitions.append(
             {

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kbroker.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kbroker.wire.messages.metadata import MetadataRequest
 from tests.cli.conftest import Run
+from tests.client.fake_broker import FakeBroker
 
 
 def fill(kb: Run, topic: str, count: int, tmp_path: Path, *options: str) -> None:
@@ -158,3 +168,41 @@ def test_nobody_there(kb: Run) -> None:
 @pytest.mark.parametrize("name", ["a b", "..", "x" * 250])
 def test_names_that_are_none(kb: Run, name: str) -> None:
     assert "INVALID_TOPIC_EXCEPTION" in kb("topic", "create", name, code=1).err
+
+
+def test_partitions_without_a_leader_are_shown_at_once(kb: Run) -> None:
+    def metadata(request: Any, version: int) -> Any:
+        response = fake.metadata(request, version)
+        for topic in response.topics:
+            topic.partitions[1].leader_id, topic.partitions[1].error_code = -1, 5
+        return response
+
+    def configs(request: Any, version: int) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(results=[])
+
+    with FakeBroker({DescribeConfigsRequest: configs}) as fake:
+        fake.answers |= {MetadataRequest: metadata, ListOffsetsRequest: offsets}
+        for key in (35, 75):  # DescribeLogDirs and DescribeTopicPartitions
+            del fake.versions[key]
+        found = kb("topic", "describe", "t", "-b", fake.bootstrap, code=1)
+        assert found.err == "kbroker: partition t-1 has no leader\n"
+        assert found.rows[-2:] == [
+            ["0", "1", "1", "1", "3", "3", "0", "-"],
+            ["1", "none", "1", "1", "-", "-", "-", "-"],
+        ]
+        assert kb("topic", "list", "-b", fake.bootstrap).rows[1] == ["t", "2", "1", "-", "-"]
+
+
+def offsets(request: Any, version: int) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=entry.partition_index, offset=3)
+                    for entry in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

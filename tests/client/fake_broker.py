@@ -34,7 +34,7 @@ class FakeBroker:
     """
 
     def __init__(self, answers: dict[type[Any], Answer] | None = None, *, partitions: int = 2) -> None:
-        self.answers: dict[type[Any], Answer] = {MetadataRequest: self._metadata, **(answers or {})}
+        self.answers: dict[type[Any], Answer] = {MetadataRequest: self.metadata, **(answers or {})}
         self.partitions = partitions
         self.versions = {key: api.stable_versions for key, api in API_KEYS.items()}
         self.highest_api_versions = 4
@@ -107,7 +107,8 @@ class FakeBroker:
         connection.sendall(b"".join(bytes(part) for part in parts))  # type: ignore[arg-type]
         return True
 
-    def _metadata(self, request: Any, version: int) -> MetadataResponse:
+    def metadata(self, request: Any, version: int) -> MetadataResponse:
+        """What it says of itself."""
         names = ["t"] if request.topics is None else [topic.name for topic in request.topics]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)],

@@ -78,7 +78,7 @@ def test_who_cannot_be_reached_at_all_is_not_tried_for_long() -> None:
 
 def test_an_advertised_address_that_is_wrong_is_named() -> None:
     def metadata(request: Any, version: int) -> Any:
-        response = broker._metadata(request, version)
+        response = broker.metadata(request, version)
         response.brokers[0].port = 1
         return response
 

@@ -1,0 +1,47 @@
+"""What the command reads of transactions that were committed, aborted, or are open."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.api_versions import served_apis
+from compat_tests.cli.conftest import Run
+
+ADD_PARTITIONS_TO_TXN = 24
+
+
+@pytest.mark.feature("kbroker's command", "commands", "transactions: committed, aborted and open")
+def test_transactions(kb: Run, bootstrap: str) -> None:
+    if ADD_PARTITIONS_TO_TXN not in served_apis(bootstrap):
+        pytest.skip("the broker does not serve transactions")
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    kb("topic", "create", "cli-transactions")
+
+    def producer(name: str):  # type: ignore[no-untyped-def]
+        made = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+        made.init_transactions(30)
+        made.begin_transaction()
+        return made
+
+    first, second = producer("cli-1"), producer("cli-2")
+    for number in range(5):
+        first.produce("cli-transactions", f"aborted {number}")
+        second.produce("cli-transactions", f"committed {number}")
+    first.flush()
+    second.flush()
+    first.abort_transaction(30)
+    second.commit_transaction(30)
+    first.begin_transaction()
+    first.produce("cli-transactions", "committed too")
+    first.commit_transaction(30)
+    expected = [*(f"committed {number}" for number in range(5)), "committed too"]
+    assert kb("consume", "cli-transactions", "--value-only").out.splitlines() == expected
+    everything = kb("consume", "cli-transactions", "--value-only", "--uncommitted").out.splitlines()
+    assert sorted(everything) == sorted([*expected, *(f"aborted {number}" for number in range(5))])
+    second.begin_transaction()
+    second.produce("cli-transactions", "open")
+    second.flush()
+    assert kb("consume", "cli-transactions", "--value-only").out.splitlines() == expected
+    assert kb("consume", "cli-transactions", "--value-only", "--uncommitted").out.splitlines()[-1] == "open"
+    assert kb("topic", "offsets", "cli-transactions", "--json").json[0]["messages"] > 11
+    second.abort_transaction(30)
