@@ -42,5 +42,4 @@ ALLOWED: Sequence[Allowed] = (
         "of a list with one wrong entry kbroker shows the list, Apache Kafka the entry",
         "Invalid value .* for configuration cleanup.policy: String must be one of: .*",
     ),
-    Allowed("CreateTopics", r"topics\[\]\.configs\[\]\.config_source", "min.insync.replicas is not set on the cluster"),
 )

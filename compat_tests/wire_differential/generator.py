@@ -149,6 +149,7 @@ _POOLS: dict[str, Callable[[random.Random], Any]] = {
     "num_partitions": _choice(1, 2, -1, 0, -2),
     "replication_factor": _choice(1, 1, -1, 0, 2, -3),
     "broker_ids": _choice(1, 1, 9, -1),
+    "replicas": _choice(1, 1, 9, -1),
     "count": _choice(1, 2, 4, 5, 0, -1),
     "endpoint_type": _choice(1, 1, 2, 7),
     "client_software_name": _choice("kbroker", "two words", ""),

@@ -1,0 +1,246 @@
+"""The same administrative requests, in the same order, to Apache Kafka 4.3.1 and to the broker under test.
+
+What changes the cluster (features, configurations of groups and brokers, reassignments) depends on what was done
+before, so it cannot be asked at random as in ``test_differential.py``: here each step's answers must be equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from compat_tests.brokers import ApacheBroker, ExternalBroker
+from compat_tests.clients import unavailable
+from compat_tests.conftest import Broker
+from compat_tests.wire_differential.conversation import Conversation, differences
+from kbroker.wire.messages import alter_configs as alter
+from kbroker.wire.messages import alter_partition_reassignments as reassign
+from kbroker.wire.messages import create_topics as create
+from kbroker.wire.messages import describe_configs as describe
+from kbroker.wire.messages import incremental_alter_configs as incremental
+from kbroker.wire.messages import list_config_resources as resources
+from kbroker.wire.messages import list_partition_reassignments as ongoing
+from kbroker.wire.messages import update_features as features
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND = 0, 1, 2
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+MIN_ISR = "min.insync.replicas"
+ELR = "eligible.leader.replicas.version"
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+ASSIGNMENT = "consumer.assignment.interval.ms"
+
+Pair = tuple[Conversation, Conversation]
+
+
+@pytest.fixture(scope="module")
+def pair(broker: Broker) -> Iterator[Pair]:
+    """The broker under test and the judge, each with the topic ``adm`` of two partitions."""
+    reason = unavailable("java")
+    if reason:
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        if not isinstance(broker, ExternalBroker):
+            broker = type(broker)()
+            stack.callback(broker.stop)
+        judge = ApacheBroker()
+        stack.callback(judge.stop)
+        talks = (Conversation(broker.bootstrap), Conversation(judge.bootstrap))
+        topic = create.CreatableTopic(name="adm", num_partitions=2, replication_factor=1)
+        for talk in talks:
+            stack.callback(talk.close)
+            made = talk.ask(create.CreateTopicsRequest(topics=[topic]), 7)
+            assert made.topics[0].error_code == 0
+        yield talks
+
+
+def compare(pair: Pair, request: Any, version: int) -> Any:
+    """The answer that both give. Apache Kafka's brokers learn of a change a moment after it is answered."""
+    deadline = time.monotonic() + 5
+    while True:
+        ours, theirs = (talk.plain(talk.ask(request, version)) for talk in pair)
+        found = list(differences(ours, theirs))
+        if not found:
+            return ours
+        if time.monotonic() > deadline or isinstance(request, WRITES):
+            lines = [f"{path or 'answer'}: kbroker {mine!r}, Apache {other!r}" for path, mine, other in found]
+            pytest.fail("\n".join([*lines, f"of {request!r:.600}"]), pytrace=False)
+        time.sleep(0.1)
+
+
+WRITES = (
+    features.UpdateFeaturesRequest,
+    incremental.IncrementalAlterConfigsRequest,
+    alter.AlterConfigsRequest,
+    reassign.AlterPartitionReassignmentsRequest,
+)
+
+
+def update(*wanted: tuple[str, int, int], validate_only: bool = False) -> features.UpdateFeaturesRequest:
+    return features.UpdateFeaturesRequest(
+        feature_updates=[
+            features.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
+            for name, level, upgrade_type in wanted
+        ],
+        validate_only=validate_only,
+    )
+
+
+def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> incremental.IncrementalAlterConfigsRequest:
+    entries = [incremental.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
+    resource = incremental.AlterConfigsResource(resource_type=kind, resource_name=name, configs=entries)
+    return incremental.IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def replace(kind: int, name: str, **configs: str) -> alter.AlterConfigsRequest:
+    entries = [alter.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    resource = alter.AlterConfigsResource(resource_type=kind, resource_name=name, configs=entries)
+    return alter.AlterConfigsRequest(resources=[resource])
+
+
+def show(kind: int, name: str, *keys: str) -> describe.DescribeConfigsRequest:
+    resource = describe.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    return describe.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+
+
+feature = pytest.mark.feature
+
+
+@feature("wire", "Answers equal to Apache Kafka's", "UpdateFeatures")
+def test_features(pair: Pair) -> None:
+    group = "group.version"
+    refused: list[tuple[str, int, int]] = [
+        ("foo.version", 1, UPGRADE),
+        ("foo.version", 0, UPGRADE),
+        ("", 1, UPGRADE),
+        (group, 2, UPGRADE),
+        (group, -1, UPGRADE),
+        (group, 0, UPGRADE),
+        ("metadata.version", 31, UPGRADE),
+        ("metadata.version", 6, UPGRADE),
+        ("metadata.version", 0, UPGRADE),
+        ("metadata.version", 29, UPGRADE),
+        ("kraft.version", 2, UPGRADE),
+        ("kraft.version", 0, UPGRADE),
+    ]
+    for version in (0, 1, 2):
+        compare(pair, update(), version)
+        compare(pair, update((group, 1, UPGRADE)), version)
+        compare(pair, update(("metadata.version", 30, UPGRADE), ("kraft.version", 1, UPGRADE)), version)
+        for wanted in refused:
+            assert compare(pair, update(wanted), version)["error_code"]
+            compare(pair, update((group, 1, UPGRADE), wanted), version)
+    for version in (1, 2):
+        compare(pair, update((group, 0, SAFE), validate_only=True), version)
+        for wanted in (
+            (group, 1, 0),
+            (group, 1, 9),
+            (group, 1, SAFE),
+            ("metadata.version", 29, SAFE),
+            ("metadata.version", 21, UNSAFE),
+            ("kraft.version", 0, SAFE),
+        ):
+            compare(pair, update(wanted), version)
+    compare(pair, update((group, 0, SAFE)), 2)
+    compare(pair, update((group, 1, SAFE)), 2)
+    compare(pair, update((group, 1, UPGRADE)), 2)
+
+
+@feature("wire", "Answers equal to Apache Kafka's", "min.insync.replicas with eligible leader replicas")
+def test_min_insync_replicas(pair: Pair) -> None:
+    def look() -> None:
+        compare(pair, show(BROKER, ""), 4)
+        compare(pair, show(BROKER, "1", MIN_ISR), 4)
+        compare(pair, show(TOPIC, "adm", MIN_ISR), 4)
+
+    look()
+    for request in (
+        change(BROKER, "1", (MIN_ISR, SET, "1")),
+        change(BROKER, "1", (MIN_ISR, DELETE, None)),
+        change(BROKER, "", (MIN_ISR, DELETE, None)),
+        change(BROKER, "", (MIN_ISR, SET, "0")),
+    ):
+        assert compare(pair, request, 1)["responses"][0]["error_code"]
+    compare(pair, replace(BROKER, ""), 2)
+    compare(pair, change(BROKER, "", (MIN_ISR, SET, "2")), 1)
+    compare(pair, change(TOPIC, "adm", (MIN_ISR, SET, "1")), 1)
+    look()
+    compare(pair, change(TOPIC, "adm", (MIN_ISR, DELETE, None)), 1)
+    compare(pair, update((ELR, 0, SAFE)), 2)
+    compare(pair, change(BROKER, "1", (MIN_ISR, SET, "1")), 1)
+    compare(pair, change(BROKER, "", (MIN_ISR, DELETE, None)), 1)
+    look()
+    compare(pair, update((ELR, 1, UPGRADE)), 2)
+    look()
+
+
+@feature("wire", "Answers equal to Apache Kafka's", "configurations of groups")
+def test_group_configs(pair: Pair) -> None:
+    def look() -> None:
+        compare(pair, show(GROUP, "g", SESSION, HEARTBEAT, ASSIGNMENT), 4)
+        compare(pair, resources.ListConfigResourcesRequest(resource_types=[GROUP]), 1)
+
+    look()
+    compare(pair, change(GROUP, "g", (SESSION, SET, "50000")), 1)
+    look()
+    for wanted in (
+        (SESSION, SET, "44999"),
+        (SESSION, SET, "60001"),
+        (HEARTBEAT, SET, "1"),
+        (HEARTBEAT, SET, "15001"),
+        (ASSIGNMENT, SET, "15001"),
+        (ASSIGNMENT, SET, "-1"),
+        (SESSION, SET, "soon"),
+        (SESSION, SET, None),
+        (SESSION, APPEND, "1"),
+        ("foo", SET, "1"),
+    ):
+        assert compare(pair, change(GROUP, "g", wanted), 1)["responses"][0]["error_code"]
+    compare(pair, change(GROUP, "g", ("foo", DELETE, None)), 1)
+    compare(pair, change(GROUP, "", (SESSION, SET, "50000")), 1)
+    compare(pair, show(GROUP, "", SESSION), 4)
+    compare(pair, show(GROUP, "g", "foo"), 4)
+    look()
+    compare(pair, replace(GROUP, "g", consumer_heartbeat_interval_ms="6000"), 2)
+    compare(pair, replace(GROUP, "g", consumer_heartbeat_interval_ms="60000"), 2)
+    look()
+    for value in ("2000", "20000"):
+        compare(pair, change(BROKER, "", (f"group.{ASSIGNMENT}", SET, value)), 1)
+    compare(pair, change(BROKER, "", (f"group.{SESSION}", SET, "50000")), 1)
+    look()
+    compare(pair, change(BROKER, "", (f"group.{ASSIGNMENT}", DELETE, None)), 1)
+    compare(pair, change(GROUP, "g", (HEARTBEAT, DELETE, None)), 1)
+    look()
+
+
+@feature("wire", "Answers equal to Apache Kafka's", "reassignments in order")
+def test_reassignments(pair: Pair) -> None:
+    wishes: list[tuple[str, int, list[int] | None]] = [
+        ("adm", 0, [1]),
+        ("adm", 0, [2]),
+        ("adm", 0, [1, 2]),
+        ("adm", 0, [1, 1]),
+        ("adm", 0, []),
+        ("adm", 0, None),
+        ("adm", 7, [1]),
+        ("nope", 0, [1]),
+        ("nope", 0, None),
+        ("", 0, [1]),
+    ]
+    topics = [
+        reassign.ReassignableTopic(
+            name=name, partitions=[reassign.ReassignablePartition(partition_index=index, replicas=replicas)]
+        )
+        for name, index, replicas in wishes
+    ]
+    for version in (0, 1):
+        compare(pair, reassign.AlterPartitionReassignmentsRequest(), version)
+        compare(pair, reassign.AlterPartitionReassignmentsRequest(topics=topics), version)
+    compare(pair, reassign.AlterPartitionReassignmentsRequest(topics=topics, allow_replication_factor_change=False), 1)
+    compare(pair, ongoing.ListPartitionReassignmentsRequest(topics=None), 0)
