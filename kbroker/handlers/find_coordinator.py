@@ -22,6 +22,7 @@ VERSIONS = Versions(0, 6)
 
 _GROUP = 0
 _TRANSACTION = 1
+_SHARE = 2
 
 
 class _Node(NamedTuple):
@@ -66,6 +67,8 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
 
 
 async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:
+    if key_type == _SHARE:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "")  # as Kafka answers a share key that it cannot read
     if key_type not in (_GROUP, _TRANSACTION):
         raise ApiError(ErrorCode.INVALID_REQUEST, "this broker coordinates groups and transactions only")
     services = ctx.services
