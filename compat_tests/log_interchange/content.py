@@ -21,6 +21,10 @@ from confluent_kafka.cimpl import NewTopic
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "interchange"
 BASE_TIME = 1_750_000_000_000
+NOT_BY_TIME = ("append-time", "compacted", "compacted-zstd", "trimmed")
+"""Apache Kafka looks for a time in one segment alone, and finds nothing if that is empty (it goes by the file's time
+then) or lies below the log start; kbroker goes on to the next one."""
+
 Content = tuple[int, tuple[int, int], bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
@@ -220,8 +224,7 @@ class Site:
             asked = TopicPartition(topic, partition)
             low, high = consumer.get_watermark_offsets(asked, timeout=30)
             reading.bounds[topic, partition] = low, high
-            # Apache Kafka finds nothing where compaction has left an empty segment: it goes by the file's time there.
-            if topic not in ("append-time", "compacted", "compacted-zstd"):
+            if topic not in NOT_BY_TIME:
                 for shift in (0, 5, 1234, 10_000, 1_000_500, 2_000_000):
                     (answer,) = consumer.offsets_for_times(
                         [TopicPartition(topic, partition, BASE_TIME + shift)], timeout=30
