@@ -64,7 +64,8 @@ class ConsumerShard(Shard):
     def __init__(self, *, topics: dict[str, int] | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.topics = FakeTopics()
-        self.set_topics(**({"t": 6} if topics is None else topics))
+        if topics != {}:
+            self.set_topics(**(topics or {"t": 6}))
 
     def set_topics(self, **partition_counts: int) -> None:
         """Create, grow or (with 0) delete topics."""
