@@ -11,8 +11,10 @@ import os
 import random
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoints import (
@@ -32,6 +34,7 @@ from kbroker.log.checkpoints import (
 )
 from kbroker.log.disk import Disk, DiskLock, DiskUsage, OpenFiles, OsDisk, raise_file_limit
 from kbroker.log.log_config import LogConfig
+from kbroker.log.log_move import LogMove
 from kbroker.log.partition_log import FlushTask, PartitionLog
 from kbroker.log.recovery import MAX_OFFSET
 from kbroker.types import METADATA_TOPIC, TopicPartition, Uuid, random_uuid
@@ -61,6 +64,7 @@ class LogDir:
         "broker_epoch",
         "cleaner_offsets",
         "directory_id",
+        "files",
         "lock",
         "offline",
         "path",
@@ -70,9 +74,11 @@ class LogDir:
         "written",
     )
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, files: OpenFiles) -> None:
         self._disk = disk
         self.path = path
+        self.files = files
+        """The open files of its logs: of its own, so that dirs can be opened side by side."""
         self.directory_id: Uuid | None = None
         self.lock: DiskLock | None = None
         self.was_clean = False
@@ -95,6 +101,38 @@ class LogDir:
         return self._disk.usage(self.path)
 
 
+class _ToLoad(NamedTuple):
+    """A log that was found in a log dir."""
+
+    log_dir: LogDir
+    path: str
+    topic_partition: TopicPartition
+    recovery_point: int
+    log_start_offset: int
+    clean_offset: int | None
+
+
+class _Progress:
+    """Tells how far the opening of logs has come: each time to a callback, and every second to people."""
+
+    def __init__(self, total: int, callback: Callable[[int, int], None] | None) -> None:
+        self._total = total
+        self._callback = callback
+        self._done = 0
+        self._tell_at = time.monotonic() + 1
+        self._lock = threading.Lock()
+
+    def advance(self) -> None:
+        """One more."""
+        with self._lock:
+            self._done += 1
+            if self._callback is not None:
+                self._callback(self._done, self._total)
+            if time.monotonic() >= self._tell_at:
+                self._tell_at = time.monotonic() + 1
+                logger.info("opening logs: %d of %d", self._done, self._total)
+
+
 class LogManager:
     """Use :meth:`open`; then one owner calls everything, as with :class:`PartitionLog`."""
 
@@ -102,7 +140,6 @@ class LogManager:
         self,
         log_dirs: list[LogDir],
         disk: Disk,
-        files: OpenFiles,
         rng: random.Random,
         producer_id_expiration_ms: int,
     ) -> None:
@@ -112,7 +149,6 @@ class LogManager:
         """As the checkpoints had them on opening."""
         self.failed: dict[TopicPartition, str] = {}
         """Logs that could not be opened: which file, and why."""
-        self._files = files
         self._rng = rng
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -122,6 +158,12 @@ class LogManager:
         """Directories to be removed: when (``None``: not decided yet), path, delay."""
         self._waiting_files: set[PartitionLog] = set()
         self._write_number = 0
+        self._preferred: dict[TopicPartition, LogDir] = {}
+        """Where logs that do not exist yet are to be made."""
+        self.moves: dict[TopicPartition, LogMove] = {}
+        """Logs on their way to another log dir."""
+        self.interrupted_moves: dict[TopicPartition, LogDir] = {}
+        """Where logs were on their way to when the node stopped."""
 
     # -- opening
 
@@ -149,8 +191,9 @@ class LogManager:
         rng = rng if rng is not None else random.SystemRandom()
         capacity = max(64, raise_file_limit() // 2) if isinstance(disk, OsDisk) else 512
         resolve = os.path.abspath if isinstance(disk, OsDisk) else os.path.normpath
-        dirs = [LogDir(disk, resolve(os.fspath(path))) for path in log_dirs]
-        manager = cls(dirs, disk, OpenFiles(disk, capacity), rng, producer_id_expiration_ms)
+        paths = [resolve(os.fspath(path)) for path in log_dirs]
+        dirs = [LogDir(disk, path, OpenFiles(disk, max(16, capacity // len(paths)))) for path in paths]
+        manager = cls(dirs, disk, rng, producer_id_expiration_ms)
         try:
             for log_dir in dirs:
                 manager._open_dir(log_dir, cluster_id, node_id)
@@ -212,7 +255,7 @@ class LogManager:
         log_config: Callable[[TopicPartition], LogConfig],
         on_progress: Callable[[int, int], None] | None,
     ) -> None:
-        work: list[tuple[LogDir, str, TopicPartition, int, int, int | None]] = []
+        work: list[_ToLoad] = []
         for log_dir in self.log_dirs:
             if log_dir.offline is not None:
                 continue
@@ -228,60 +271,88 @@ class LogManager:
                     path = os.path.join(log_dir.path, name)
                     marked = _MARKED.match(name)
                     if marked is not None:
-                        if marked[4] == DELETE_SUFFIX:
+                        if marked[4] in (DELETE_SUFFIX, FUTURE_SUFFIX):
                             self._doomed.append((None, path, 0))
+                        if marked[4] == FUTURE_SUFFIX:
+                            self.interrupted_moves[TopicPartition(marked[1], int(marked[2]))] = log_dir
                         continue
                     tp = parse_log_dir_name(name)
                     # The metadata log has an owner of its own (node/raft_driver.py).
                     if tp is None or tp.topic == METADATA_TOPIC or not self.disk.is_dir(path):
                         continue
-                    other = self._dir_of.get(tp)
-                    if other is not None:
-                        raise FatalError(f"the log of {tp} is in both {other.path} and {log_dir.path}")
-                    self._dir_of[tp] = log_dir
                     clean = cleaned.get(tp) if cleaned is not None else MAX_OFFSET
-                    work.append((log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0), clean))
+                    work.append(
+                        _ToLoad(log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0), clean)
+                    )
             except OSError as error:
                 self.mark_offline(log_dir, error)
-        for done, (log_dir, path, tp, recovery_point, start, clean) in enumerate(work):
-            if log_dir.offline is None:
-                self._load(log_dir, path, tp, log_config(tp), recovery_point, start, now_ms, clean)
-            if on_progress is not None:
-                on_progress(done + 1, len(work))
+        progress = _Progress(len(work), on_progress)
+        found: list[tuple[TopicPartition, PartitionLog, LogDir]] = []
 
-    def _load(
-        self,
-        log_dir: LogDir,
-        path: str,
-        tp: TopicPartition,
-        config: LogConfig,
-        recovery_point: int,
-        log_start_offset: int,
-        now_ms: int,
-        clean_offset: int | None,
-    ) -> None:
+        def load_dir(log_dir: LogDir) -> None:
+            for item in work:
+                if item.log_dir is log_dir and log_dir.offline is None:
+                    log = self._load(item, log_config(item.topic_partition), now_ms)
+                    if log is not None:
+                        found.append((item.topic_partition, log, log_dir))
+                    progress.advance()
+
+        if len(self.log_dirs) > 1 and isinstance(self.disk, OsDisk):
+            with ThreadPoolExecutor(len(self.log_dirs), thread_name_prefix="kbroker-open") as pool:
+                for future in [pool.submit(load_dir, log_dir) for log_dir in self.log_dirs]:
+                    future.result()
+        else:
+            for log_dir in self.log_dirs:
+                load_dir(log_dir)
+        for tp, log, log_dir in found:
+            self._take_in(tp, log, log_dir)
+        for item in work:
+            self._dir_of.setdefault(item.topic_partition, item.log_dir)
+
+    def _load(self, item: _ToLoad, config: LogConfig, now_ms: int) -> PartitionLog | None:
         try:
-            log = PartitionLog.open(
-                path,
-                tp,
+            return PartitionLog.open(
+                item.path,
+                item.topic_partition,
                 None,
                 config,
                 self.disk,
                 now_ms=now_ms,
-                clean_shutdown=log_dir.was_clean,
-                recovery_point=recovery_point,
-                log_start_offset=log_start_offset,
-                files=self._files,
+                clean_shutdown=item.log_dir.was_clean,
+                recovery_point=item.recovery_point,
+                log_start_offset=item.log_start_offset,
+                files=item.log_dir.files,
                 producer_id_expiration_ms=self._producer_id_expiration_ms,
-                clean_offset=clean_offset,
+                clean_offset=item.clean_offset,
             )
         except CorruptCheckpoint as error:
-            logger.error("the log of %s cannot be opened: %s", tp, error)
-            self.failed[tp] = str(error)
-            return
+            logger.error("the log of %s cannot be opened: %s", item.topic_partition, error)
+            self.failed[item.topic_partition] = str(error)
         except OSError as error:
-            self.mark_offline(log_dir, error)
-            return
+            self.mark_offline(item.log_dir, error)
+        return None
+
+    def _take_in(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
+        other = self._logs.get(tp)
+        if other is not None:
+            # The node stopped at the last step of a move: both have what was durable, one perhaps more.
+            other_dir = self._dir_of[tp]
+            if log.topic_id != other.topic_id:
+                raise FatalError(f"{other.directory} and {log.directory} hold the data of two topics of one name")
+            if log.log_end_offset <= other.log_end_offset:
+                log, log_dir, other, other_dir = other, other_dir, log, log_dir
+            logger.warning(
+                "the log of %s is in two log dirs; %s, up to offset %d, is kept, and %s, up to offset %d, is set aside",
+                tp,
+                log_dir.path,
+                log.log_end_offset,
+                other_dir.path,
+                other.log_end_offset,
+            )
+            try:
+                self._rename_aside(tp, other, other_dir, STRAY_SUFFIX)
+            except OSError as error:
+                self.mark_offline(other_dir, error)
         self._adopt(tp, log, log_dir)
 
     def _adopt(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
@@ -325,12 +396,19 @@ class LogManager:
     # -- making and removing
 
     def create_log(
-        self, topic_partition: TopicPartition, topic_id: Uuid | None, config: LogConfig, *, now_ms: int = 0
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid | None,
+        config: LogConfig,
+        *,
+        now_ms: int = 0,
+        is_new: bool = True,
     ) -> PartitionLog:
         """The partition's log: the one that is there, with this configuration from now on, or a new one.
 
         A new one goes to the log dir with the fewest logs, and touches the disk only on its first write.
         INCONSISTENT_TOPIC_ID if the log that is there belongs to another topic of this name.
+        KAFKA_STORAGE_ERROR if there is none, the partition is not new, and a log dir is offline: it is in there.
         """
         log = self.get_log(topic_partition)
         if log is not None:
@@ -343,7 +421,13 @@ class LogManager:
                 log.adopt_topic_id(topic_id)
             log.update_config(config)
             return log
-        log_dir = self._least_loaded()
+        if not is_new and any(log_dir.offline is not None for log_dir in self.log_dirs):
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic_partition} may be in a log dir that is offline"
+            )
+        log_dir = self._preferred.pop(topic_partition, None)
+        if log_dir is None or log_dir.offline is not None:
+            log_dir = self._least_loaded()
         log = PartitionLog.create(
             os.path.join(log_dir.path, str(topic_partition)),
             topic_partition,
@@ -351,7 +435,7 @@ class LogManager:
             config,
             self.disk,
             now_ms=now_ms,
-            files=self._files,
+            files=log_dir.files,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
         )
         self._adopt(topic_partition, log, log_dir)
@@ -386,23 +470,32 @@ class LogManager:
 
     def _set_aside(self, tp: TopicPartition, suffix: str) -> None:
         self.failed.pop(tp, None)
+        move = self.moves.get(tp)
+        if move is not None:
+            move.abandon()
         log = self._logs.pop(tp, None)
         log_dir = self._dir_of.pop(tp, None)
         if log is None or log_dir is None:
             return
         log_dir.cleaner_offsets.pop(tp, None)
+        self._rename_aside(tp, log, log_dir, suffix)
+
+    def _rename_aside(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir, suffix: str) -> None:
         self._rolled.discard(log)
         self._waiting_files.discard(log)
         if not log.is_on_disk:
             log.renamed(log.directory)
             return
-        end = f"-{tp.partition}.{self._rng.randbytes(16).hex()}{suffix}"
-        path = os.path.join(log_dir.path, tp.topic[: _MAX_NAME - len(end)] + end)
+        path = self._marked_path(tp, log_dir, suffix)
         old = log.directory
         log.renamed(path)
         self.disk.rename(old, path)
         if suffix == DELETE_SUFFIX:
             self._doomed.append((None, path, log.config.file_delete_delay_ms))
+
+    def _marked_path(self, tp: TopicPartition, log_dir: LogDir, suffix: str) -> str:
+        end = f"-{tp.partition}.{self._rng.randbytes(16).hex()}{suffix}"
+        return os.path.join(log_dir.path, tp.topic[: _MAX_NAME - len(end)] + end)
 
     def delete_expired(self, now_ms: int) -> None:
         """Remove what was renamed for removal ``file.delete.delay.ms`` ago: directories and segments."""
@@ -439,6 +532,108 @@ class LogManager:
                 total += count
                 self._waiting_files.add(log)
         return total
+
+    # -- moving
+
+    def find_log_dir(self, path: str) -> LogDir:
+        """The log dir of this path. LOG_DIR_NOT_FOUND, or KAFKA_STORAGE_ERROR if it is offline."""
+        for log_dir in self.log_dirs:
+            if log_dir.path == path:
+                if log_dir.offline is not None:
+                    raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, log_dir.offline)
+                return log_dir
+        raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is no log dir of this node")
+
+    def prefer(self, topic_partition: TopicPartition, log_dir: LogDir) -> None:
+        """When the log of this partition is made, let it be there."""
+        self._preferred[topic_partition] = log_dir
+
+    def begin_move(self, log: PartitionLog, target: LogDir, *, now_ms: int) -> LogMove | None:
+        """Begin to move a log to ``target``; ``None`` if it is there, or was never written (its files will be).
+
+        A move to another place is called off. KAFKA_STORAGE_ERROR while any log dir is offline: the log may be in
+        there too. The log's segments must not be held by anyone.
+        """
+        tp = log.topic_partition
+        present = self.moves.get(tp)
+        if present is not None:
+            if present.target is target:
+                return None
+            present.abandon()
+        source = self._dir_of[tp]
+        if source is target:
+            return None
+        offline = [log_dir.path for log_dir in self.log_dirs if log_dir.offline is not None]
+        if offline:
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is not moved while {', '.join(offline)} is offline"
+            )
+        if not log.is_on_disk:
+            self._preferred[tp] = target
+            del self._logs[tp], self._dir_of[tp]
+            self.create_log(tp, log.topic_id, log.config, now_ms=now_ms)
+            return None
+        future = PartitionLog.create(
+            self._marked_path(tp, target, FUTURE_SUFFIX),
+            tp,
+            log.topic_id,
+            log.config,
+            self.disk,
+            now_ms=now_ms,
+            files=target.files,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+        )
+        move = LogMove(self, log, target, future)
+        self.moves[tp] = move
+        clean = source.cleaner_offsets.get(tp)
+        if clean is not None:
+            target.cleaner_offsets[tp] = clean  # holes in the new log are no damage either
+        return move
+
+    def open_moved(
+        self, source: PartitionLog, target: LogDir, path: str, recovery_point: int, *, now_ms: int
+    ) -> PartitionLog:
+        """Open the copy of ``source`` that was closed, flushed, and renamed to ``path``."""
+        return PartitionLog.open(
+            path,
+            source.topic_partition,
+            source.topic_id,
+            source.config,
+            self.disk,
+            now_ms=now_ms,
+            clean_shutdown=True,
+            recovery_point=recovery_point,
+            files=target.files,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            clean_offset=self.cleaner_offset(source.topic_partition),
+        )
+
+    def end_move(self, move: LogMove, now_ms: int) -> None:
+        """The new log takes the place of the old one."""
+        tp = move.topic_partition
+        del self.moves[tp]
+        source_dir = self._dir_of[tp]
+        source_dir.cleaner_offsets.pop(tp, None)
+        self._rename_aside(tp, move.source, source_dir, DELETE_SUFFIX)
+        self._adopt(tp, move.future, move.target)
+        logger.info("%s was moved from %s to %s", tp, source_dir.path, move.target.path)
+
+    def abandon_move(self, move: LogMove) -> None:
+        """The new log is removed, whatever its directory is called by now."""
+        tp = move.topic_partition
+        if self.moves.get(tp) is move:
+            del self.moves[tp]
+        move.target.cleaner_offsets.pop(tp, None)
+        directory = move.future.directory
+        existed = move.future.is_on_disk
+        move.future.renamed(directory)
+        if existed:
+            try:
+                doomed = self._marked_path(tp, move.target, DELETE_SUFFIX)
+                self.disk.rename(directory, doomed)
+                self._doomed.append((None, doomed, 0))
+            except OSError as error:
+                self.mark_offline(move.target, error)
 
     # -- compaction
 
@@ -513,13 +708,20 @@ class LogManager:
             )()
 
     def _recovery_points(self, log_dir: LogDir) -> dict[TopicPartition, int]:
-        return {log.topic_partition: log.recovery_point for log in self.logs_in(log_dir) if log.is_on_disk}
+        return {log.topic_partition: log.recovery_point for log in self._with_moving(log_dir) if log.is_on_disk}
+
+    def _with_moving(self, log_dir: LogDir) -> list[PartitionLog]:
+        """The logs of a log dir, and those that may be there after a crash."""
+        logs = self.logs_in(log_dir)
+        if self.moves:
+            logs += [move.future for move in self.moves.values() if move.target is log_dir]
+        return logs
 
     def _log_starts(self, log_dir: LogDir) -> dict[TopicPartition, int]:
         # As in Kafka: what the first segment's name says need not be said again.
         return {
             log.topic_partition: log.log_start_offset
-            for log in self.logs_in(log_dir)
+            for log in self._with_moving(log_dir)
             if log.is_on_disk and log.log_start_offset > log.segments[0].base_offset
         }
 
@@ -627,7 +829,8 @@ class LogManager:
     def release(self) -> None:
         """Let go of files and locks without a word to the disk, as after a crash or a test."""
         self._logs.clear()
-        self._files.clear()
+        for log_dir in self.log_dirs:
+            log_dir.files.clear()
         self._unlock()
 
     def _unlock(self) -> None:

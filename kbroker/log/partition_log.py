@@ -174,7 +174,6 @@ class PartitionLog:
         "_roll_jitter",
         "_segments",
         "before_truncation",
-        "cleaning",
         "config",
         "cuts",
         "directory",
@@ -187,6 +186,7 @@ class PartitionLog:
         "on_rolled",
         "producers",
         "recovery_point",
+        "segments_held",
         "topic_id",
         "topic_partition",
     )
@@ -231,8 +231,9 @@ class PartitionLog:
         self._flush_lock = threading.Lock()
         self.generation = 0
         """Changes whenever something that the log held becomes something else: a truncation, a rename."""
-        self.cleaning = False
-        """A round of compaction is under way; retention waits for its end."""
+        self.segments_held = False
+        """The files of the sealed segments are in use: they are compacted, or moved to another log dir. Whoever wants
+        to replace or delete some waits."""
         self._cut = False
         """The end was cut, or may have been by an earlier process, and that is not durable yet."""
         self._first_unflushed_ms = -1
@@ -849,7 +850,7 @@ class PartitionLog:
         Their files are renamed at once and removed ``file.delete.delay.ms`` later
         (:meth:`delete_expired_files`); readers that hold a region of them are not disturbed.
         """
-        if not self._on_disk or self.cleaning:
+        if not self._on_disk or self.segments_held:
             return 0
         bound = self.log_end_offset if high_watermark is None else min(high_watermark, self.log_end_offset)
         count = deletable(

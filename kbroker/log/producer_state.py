@@ -295,6 +295,10 @@ class ProducerStateManager:
             state.note(sequence, epoch)
         return state.guard
 
+    def take_over_verification(self, other: ProducerStateManager) -> None:
+        """The partition's log is another one now: producers that wait for verification go on waiting."""
+        self._verification = other._verification
+
     def check(
         self,
         header: BatchHeader,

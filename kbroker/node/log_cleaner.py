@@ -148,13 +148,13 @@ class LogCleaner:
                 if candidate is not None and candidate.is_due:
                     candidates.append(candidate)
         # Others may have begun with one of them meanwhile.
-        return filthiest(candidate for candidate in candidates if not candidate.log.cleaning)
+        return filthiest(candidate for candidate in candidates if not candidate.log.segments_held)
 
     def _candidate(self, partition: Partition, now_ms: int) -> LogToClean | None:
         try:
             log = partition.log
             tp = log.topic_partition
-            if log.cleaning or self.uncleanable.get(tp) is log:
+            if log.segments_held or self.uncleanable.get(tp) is log:
                 return None
             return log_to_clean(
                 log,
@@ -181,7 +181,7 @@ class LogCleaner:
     async def _clean(self, found: LogToClean) -> None:
         log = found.log
         generation = log.generation
-        log.cleaning = True
+        log.segments_held = True
         try:
             await self._clean_log(found, generation)
         except CorruptSegment as error:
@@ -200,7 +200,7 @@ class LogCleaner:
                 if partition is not None:
                     self._replica_manager.storage_failed(partition, error)
         finally:
-            log.cleaning = False
+            log.segments_held = False
 
     async def _clean_log(self, found: LogToClean, generation: int) -> None:
         log, tp = found.log, found.log.topic_partition

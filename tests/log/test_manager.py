@@ -137,14 +137,66 @@ def test_new_logs_go_to_the_directory_with_the_fewest() -> None:
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_partition_in_two_directories_is_refused() -> None:
+def test_of_a_log_in_two_directories_the_longer_one_is_kept() -> None:
     disk = FakeDisk()
-    for path in ("/one", "/two"):
+    for path, values in (("/one", [b"1"]), ("/two", [b"1", b"2"])):
         manager = start(disk, path)
-        fill(manager, A, b"x")
+        fill(manager, A, *values)
         manager.close()
-    with pytest.raises(FatalError, match="in both /one and /two"):
+    manager = start(disk, "/one", "/two")
+    log = manager.get_log(A)
+    assert log is not None
+    assert log.directory == "/two/a.b_c-d-0"
+    assert log.log_end_offset == 2
+    assert [name.endswith("-stray") for name in disk.list_dir("/one") if name.startswith("a.")] == [True]
+
+
+def test_two_topics_of_one_name_are_refused() -> None:
+    disk = FakeDisk()
+    for path, topic_id in (("/one", ID), ("/two", random_uuid(random.Random(9)))):
+        manager = start(disk, path)
+        manager.create_log(A, topic_id, LogConfig()).append_as_leader(batch([b"x"]), 0, now_ms=NOW)
+        manager.close()
+    with pytest.raises(FatalError, match="hold the data of two topics"):
         start(disk, "/one", "/two")
+
+
+def test_a_log_that_may_be_in_an_offline_directory_is_not_made_anew() -> None:
+    disk = FakeDisk()
+    manager = start(disk, "/one", "/two")
+    manager.mark_offline(manager.log_dirs[0], OSError("gone"))
+    with pytest.raises(ApiError) as caught:
+        manager.create_log(A, ID, LogConfig(), is_new=False)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert manager.log_dir_of(A) is None
+    manager.create_log(A, ID, LogConfig())
+    assert manager.log_dir_of(A) is manager.log_dirs[1]
+
+
+def test_directories_are_opened_side_by_side(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("one", "two", "three")]
+    seen: list[tuple[int, int]] = []
+
+    def begin() -> LogManager:
+        seen.clear()
+        return LogManager.open(
+            paths,
+            OsDisk(),
+            now_ms=NOW,
+            rng=random.Random(1),
+            on_progress=lambda done, total: seen.append((done, total)),
+        )
+
+    manager = begin()
+    for partition in range(30):
+        fill(manager, TopicPartition("t", partition), b"%d" % partition)
+    manager.release()
+    manager = begin()
+    assert [len(manager.logs_in(log_dir)) for log_dir in manager.log_dirs] == [10, 10, 10]
+    assert seen == [(number, 30) for number in range(1, 31)]
+    for log in manager:
+        assert read_all(log) == [(0, b"%d" % log.topic_partition.partition)]
+    manager.close()
 
 
 def test_deleted_logs_are_renamed_then_removed() -> None:

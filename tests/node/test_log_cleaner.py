@@ -166,7 +166,7 @@ def test_a_log_truncated_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
         assert await cleaner.clean_filthiest()
         assert len(await consume(node)) == log.log_end_offset
         assert not [name for name in log.disk.list_dir(log.directory) if "cleaned" in name or "swap" in name]
-        assert not log.cleaning
+        assert not log.segments_held
 
     scenario(tmp_path, test)
 

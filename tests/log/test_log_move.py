@@ -1,0 +1,226 @@
+"""A log moves from one log dir to another while it is written: all is there, whenever the power fails."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.cleanable import log_to_clean, make_job
+from kbroker.log.compaction import compact
+from kbroker.log.fake_disk import FakeDisk, PowerCut
+from kbroker.log.log_config import LogConfig
+from kbroker.log.log_move import LogMove, MoveInterrupted
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from kbroker.types import Uuid
+from tests.log.log_helpers import NOW, TP, batch, read_all
+
+ID = Uuid(bytes(15) + b"\x07")
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
+
+
+def start(disk: FakeDisk) -> LogManager:
+    return LogManager.open(["/one", "/two"], disk, now_ms=NOW, log_config=lambda tp: CONFIG, rng=random.Random(1))
+
+
+def put(log: PartitionLog, count: int, *, epoch: int = 0) -> None:
+    for _ in range(count):
+        end = log.log_end_offset
+        log.append_as_leader(batch([b"v%d" % end + b"x" * 50], producer_id=4, sequence=end), epoch, now_ms=NOW)
+
+
+def expected(log: PartitionLog) -> list[tuple[int, bytes]]:
+    return [(offset, b"v%d" % offset + b"x" * 50) for offset in range(log.log_start_offset, log.log_end_offset)]
+
+
+def begin(manager: LogManager, *, written: int = 30) -> tuple[PartitionLog, LogMove]:
+    log = manager.create_log(TP, ID, CONFIG)
+    put(log, written)
+    assert manager.log_dir_of(TP) is manager.log_dirs[0]
+    move = manager.begin_move(log, manager.log_dirs[1], now_ms=NOW)
+    assert move is not None
+    return log, move
+
+
+def carry_out(manager: LogManager, move: LogMove, log: PartitionLog, *, appends: bool = True) -> PartitionLog:
+    """As ``node/log_mover.py`` does it, with a producer at work meanwhile."""
+    rounds = 0
+    while move.copy(200, NOW):
+        rounds += 1
+        if appends and rounds % 3 == 0 and rounds < 40:
+            put(log, 1, epoch=rounds // 10)
+    task = move.begin_close()
+    if task is not None:
+        task.run()
+    if appends:
+        put(log, 2, epoch=9)
+    move.take_name(NOW)
+    manager.disk.sync_dir("/two")
+    if appends:
+        put(log, 2, epoch=9)
+    manager.checkpoint()
+    new = move.finish(NOW)
+    manager.checkpoint()
+    return new
+
+
+def test_the_new_log_is_the_old_one() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    log, move = begin(manager)
+    log.maybe_increment_log_start_offset(7)
+    assert move.lag == 30
+    new = carry_out(manager, move, log)
+    assert manager.get_log(TP) is new
+    assert manager.log_dir_of(TP) is manager.log_dirs[1]
+    assert new.directory == "/two/topic-0"
+    assert (new.log_start_offset, new.log_end_offset) == (7, log.log_end_offset)
+    assert read_all(new) == expected(new)
+    assert new.leader_epochs.entries == [(max(epoch, 0), max(start, 7)) for epoch, start in log.leader_epochs.entries]
+    assert new.producers.active_producers[4].last_sequence == log.log_end_offset - 1
+    assert not new.segments_held
+    put(new, 5, epoch=9)
+    manager.delete_expired(NOW + 1)
+    manager.delete_expired(NOW + 2)
+    assert [name for name in disk.list_dir("/one") if name.startswith("topic")] == []
+    manager.close()
+    again = start(disk)
+    back = again.get_log(TP)
+    assert back is not None
+    assert read_all(back) == expected(back)
+    assert back.log_end_offset == new.log_end_offset
+
+
+def test_retention_and_compaction_wait() -> None:
+    manager = start(FakeDisk())
+    log, move = begin(manager)
+    log.log_start_offset = 20
+    assert log.delete_old_segments(NOW) == 0
+    move.abandon()
+    assert log.delete_old_segments(NOW) > 0
+
+
+def test_a_compacted_log_keeps_its_holes_and_its_checkpoint() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=600, min_cleanable_dirty_ratio=0)
+    from tests.log.test_compaction import pairs
+    from tests.log.test_compaction import put as put_pairs
+
+    log = manager.create_log(TP, ID, config)
+    for number in range(40):
+        put_pairs(log, [(b"k%d" % (number % 3), b"v%d" % number + b"x" * 60)])
+    log.roll(NOW)
+    put_pairs(log, [(b"k0", b"last")])
+    log.flush()
+    found = log_to_clean(log, None, last_stable_offset=log.log_end_offset, now_ms=NOW)
+    assert found is not None
+    result = compact(make_job(found, now_ms=NOW, map_bytes=1 << 20, read_bytes=1 << 16), disk)
+    manager.cleaning(log, 0)()
+    for segment in result.segments:
+        assert log.replace_segments(segment, NOW)
+    manager.cleaned(log, result.end_offset)()
+    before = pairs(log)
+    assert len(before) == 4
+    move = manager.begin_move(log, manager.log_dirs[1], now_ms=NOW)
+    assert move is not None
+    carry_out(manager, move, log, appends=False)
+    assert manager.cleaner_offset(TP) == result.end_offset
+    assert manager.log_dirs[0].cleaner_offsets == {}
+    disk.crash(lose_all=True)
+    again = start(disk).get_log(TP)
+    assert again is not None
+    assert pairs(again) == before
+
+
+def test_what_ends_a_move() -> None:
+    manager = start(FakeDisk())
+    log, move = begin(manager)
+    move.copy(200, NOW)
+    log.truncate_to(10)
+    with pytest.raises(MoveInterrupted):
+        move.copy(200, NOW)
+    move.abandon()
+    assert manager.moves == {}
+    second = manager.begin_move(log, manager.log_dirs[1], now_ms=NOW)
+    assert second is not None
+    assert manager.begin_move(log, manager.log_dirs[1], now_ms=NOW) is None, "it is on its way there"
+    assert manager.begin_move(log, manager.log_dirs[0], now_ms=NOW) is None, "called off: it is there"
+    assert second.over
+    assert not log.segments_held
+    third = manager.begin_move(log, manager.log_dirs[1], now_ms=NOW)
+    assert third is not None
+    third.copy(200, NOW)
+    manager.delete_log(TP)
+    assert third.over
+    manager.delete_expired(NOW)
+    manager.delete_expired(NOW)
+    for path in ("/one", "/two"):
+        assert not [name for name in manager.disk.list_dir(path) if name.startswith("topic")]
+
+
+def test_where_logs_can_go() -> None:
+    manager = start(FakeDisk())
+    with pytest.raises(ApiError) as unknown:
+        manager.find_log_dir("/three")
+    assert unknown.value.code == ErrorCode.LOG_DIR_NOT_FOUND
+    manager.prefer(TP, manager.log_dirs[1])
+    log = manager.create_log(TP, ID, CONFIG)
+    assert manager.log_dir_of(TP) is manager.log_dirs[1]
+    assert manager.begin_move(log, manager.log_dirs[0], now_ms=NOW) is None
+    assert manager.log_dir_of(TP) is manager.log_dirs[0], "without files it is there at once"
+    again = manager.get_log(TP)
+    assert again is not None
+    put(again, 1)
+    assert manager.disk.is_dir("/one/topic-0")
+    manager.mark_offline(manager.log_dirs[1], OSError("gone"))
+    with pytest.raises(ApiError) as offline:
+        manager.find_log_dir("/two")
+    assert offline.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def story(disk: FakeDisk, promised: dict[str, int]) -> None:
+    manager = start(disk)
+    log, move = begin(manager, written=12)
+    log.flush()
+    promised["durable"] = log.recovery_point
+    manager.checkpoint()
+    new = carry_out(manager, move, log)
+    promised["durable"] = max(promised["durable"], new.recovery_point)
+    put(new, 3, epoch=9)
+    new.flush()
+    promised["durable"] = new.recovery_point
+    manager.delete_expired(NOW + 1)
+    manager.delete_expired(NOW + 2)
+    manager.close()
+    promised["durable"] = new.log_end_offset
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_point(part: int) -> None:
+    disk = FakeDisk()
+    story(disk, {})
+    total = disk.operations
+    for point in range(part, total, 4):
+        for end in ("kill", "crash", "lose all"):
+            disk = FakeDisk(seed=point)
+            disk.crash_after = point
+            promised = {"durable": 0}
+            with pytest.raises(PowerCut):
+                story(disk, promised)
+            if end == "kill":
+                disk.kill()
+            else:
+                disk.crash(lose_all=end == "lose all")
+            manager = start(disk)
+            log = manager.get_log(TP)
+            if log is None:
+                assert promised["durable"] == 0, (point, end)
+                continue
+            assert log.log_end_offset >= promised["durable"], (point, end)
+            assert read_all(log) == expected(log), (point, end)
+            if manager.interrupted_moves:
+                assert manager.interrupted_moves == {TP: manager.log_dirs[1]}
+            manager.close()
