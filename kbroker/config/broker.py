@@ -91,7 +91,6 @@ BROKER_CONFIGS = ConfigDef(
             "2000",
             MEDIUM,
             "Milliseconds between a broker's heartbeats to the controller.",
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "broker.id",
@@ -113,7 +112,6 @@ BROKER_CONFIGS = ConfigDef(
             "9000",
             MEDIUM,
             "Milliseconds without a heartbeat after which the controller fences a broker.",
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "compression.gzip.level",
@@ -205,7 +203,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Longest wait between two elections of the metadata quorum, in milliseconds.",
             validator=Range(0),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.election.timeout.ms",
@@ -214,7 +211,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "How long a candidate waits for votes, in milliseconds.",
             validator=Range(0),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.fetch.max.bytes",
@@ -223,7 +219,6 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Largest fetch of metadata records, in bytes.",
             validator=Range(1),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.fetch.snapshot.max.bytes",
@@ -232,7 +227,6 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Largest piece of a metadata snapshot in one response, in bytes.",
             validator=Range(1),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.fetch.timeout.ms",
@@ -241,7 +235,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Milliseconds without the leader's answer after which an election begins.",
             validator=Range(0),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.request.timeout.ms",
@@ -250,7 +243,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "How long a request of the metadata quorum may take, in milliseconds.",
             validator=Range(0),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.retry.backoff.ms",
@@ -259,7 +251,6 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Wait before a failed request of the metadata quorum is sent again, in milliseconds.",
             validator=Range(0),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "controller.quorum.voters",
@@ -1361,7 +1352,6 @@ BROKER_CONFIGS = ConfigDef(
             "30000",
             HIGH,
             "How long requests of this node to others may take, in milliseconds.",
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "security.inter.broker.protocol",

@@ -70,6 +70,25 @@ class MetadataDriver(Protocol):
         """The ``QuorumDescription``: who leads the metadata quorum, who votes, how far they are."""
         ...
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node is the active controller."""
+        ...
+
+    async def heartbeat(
+        self, broker_id: int, broker_epoch: int, metadata_offset: int, *, want_fence: bool, want_shut_down: bool
+    ) -> Any:
+        """A broker shows that it lives: the ``HeartbeatState`` that it is to hear."""
+        ...
+
+    async def ask_quorum(self, request: Any) -> Any:
+        """Another replica's request to the Raft core, in the values of ``raft_metadata.raft_messages``."""
+        ...
+
+    async def forward(self, request: Any, version: int) -> Any:
+        """Have the active controller answer a client's request; None if it cannot be had."""
+        ...
+
     async def submit(self, operation: Callable[[Any, int], Any]) -> Any:
         """Run ``operation(controller, now_ms) -> ControllerResult`` on the active controller.
 

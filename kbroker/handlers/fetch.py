@@ -17,7 +17,8 @@ from typing import Any
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.leaders import current_leader
-from kbroker.handlers.registration import BROKER, Versions, handler
+from kbroker.handlers.quorum import ask_quorum
+from kbroker.handlers.registration import BOTH, Versions, handler
 from kbroker.replication.delayed import DelayedFetch
 from kbroker.replication.fetch_session import FetchPlan, PartitionKey, SessionPartition, key_of
 from kbroker.types import ZERO_UUID, Uuid
@@ -40,8 +41,16 @@ CONSUMER_REPLICA_ID = -1
 READ_COMMITTED = 1
 
 
-@handler(FetchRequest, versions=VERSIONS, listeners=BROKER)
+@handler(FetchRequest, versions=VERSIONS, listeners=BOTH)
 async def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
+    """On a controller listener the metadata log, from the Raft core (KIP-595); topics on all others."""
+    if ctx.connection.is_controller:
+        response: FetchResponse = await ask_quorum(request, ctx)
+        return response
+    return await fetch_topics(request, ctx)
+
+
+async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     """Read now; if that is less than ``min_bytes``, wait for appends to the requested partitions and read again."""
     version = ctx.header.api_version
     services = ctx.services

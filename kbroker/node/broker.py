@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -34,6 +34,7 @@ from kbroker.replication.fetch_session import FetchSessionCache
 
 if TYPE_CHECKING:
     from kbroker.env import Env, StreamListener
+    from kbroker.node.broker_lifecycle import BrokerLifecycle
     from kbroker.node.group_driver import GroupDriver
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ class Broker:
         self.driver: RaftDriver
         self.replica_manager: ReplicaManager
         self.broker_epoch = -1
+        self.lifecycle: BrokerLifecycle | None = None
+        self._opened: list[str] = []
 
     async def run(self, task_status: trio.TaskStatus[Broker]) -> None:
         """Start, serve until cancelled, stop cleanly."""
@@ -173,13 +176,19 @@ class Broker:
         load_handlers()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.driver.run)
+            if not self.driver.is_alone:
+                # The others must reach this node before there can be a leader.
+                self._open_listeners(bound, nursery, config.controller_listener_names)
+                await self.driver.wait_ready()
             nursery.start_soon(self.replica_manager.run)
+            if not self.driver.is_alone:
+                await self._join_cluster(nursery)
             async with trio.open_nursery() as registering:
-                if config.is_controller:
+                if config.is_controller and self.driver.is_alone:
                     registering.start_soon(
                         self.driver.register_controller, self._endpoints(config.advertised_controller_listeners)
                     )
-                if config.is_broker:
+                if config.is_broker and self.driver.is_alone:
                     registering.start_soon(self._register_broker)
             self.driver.subscribe(self.replica_manager.on_image)
             groups = self._group_coordinator()
@@ -192,7 +201,7 @@ class Broker:
             nursery.start_soon(flusher.run)
             if config.log_cleaner_enable:
                 nursery.start_soon(self._run_cleaner)
-            self._open_listeners(bound, nursery)
+            self._open_listeners(bound, nursery, [name for name in bound if name not in self._opened])
             logger.info(
                 "node %d serves %s",
                 config.node_id,
@@ -200,11 +209,28 @@ class Broker:
             )
             task_status.started(self)
 
+    async def _join_cluster(self, nursery: trio.Nursery) -> None:
+        """Register with the active controller, which may be another node, and be unfenced by it."""
+        from kbroker.node.broker_lifecycle import BrokerLifecycle
+
+        config = self.config
+        self.lifecycle = lifecycle = BrokerLifecycle(self.driver, self.services)
+        if config.is_controller:
+            await lifecycle.register_controller(self._endpoints(config.advertised_controller_listeners))
+        if config.is_broker:
+            self.broker_epoch = await lifecycle.register_broker(
+                self._endpoints(config.advertised_listeners), self._log_dir_ids(), config.broker_rack
+            )
+            await nursery.start(lifecycle.run)
+
+    def _log_dir_ids(self) -> list[Any]:
+        return [log_dir.directory_id for log_dir in self.log_manager.log_dirs if log_dir.directory_id is not None]
+
     async def _register_broker(self) -> None:
         try:
             self.broker_epoch = await self.driver.register_broker(
                 self._endpoints(self.config.advertised_listeners),
-                [log_dir.directory_id for log_dir in self.log_manager.log_dirs if log_dir.directory_id is not None],
+                self._log_dir_ids(),
                 rack=self.config.broker_rack,
             )
         except ApiError as error:
@@ -262,7 +288,9 @@ class Broker:
         nursery.start_soon(transactions.run)
         nursery.start_soon(self.services.producer_ids.run)
 
-    def _open_listeners(self, bound: Mapping[str, StreamListener], nursery: trio.Nursery) -> None:
+    def _open_listeners(
+        self, bound: Mapping[str, StreamListener], nursery: trio.Nursery, names: Sequence[str]
+    ) -> None:
         config = self.config
         limits = ConnectionLimits(
             max_connections=min(config.max_connections, _connections_by_file_limit()),
@@ -275,6 +303,9 @@ class Broker:
         memory = config.queued_max_request_bytes
         budget = MemoryBudget(memory if memory > 0 else DEFAULT_REQUEST_MEMORY)
         for listener in config.listeners:
+            if listener.name not in names:
+                continue
+            self._opened.append(listener.name)
             is_controller = listener.name in config.controller_listener_names
             server = ListenerServer(
                 listener.name,

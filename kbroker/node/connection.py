@@ -353,7 +353,11 @@ class Connection:
         header, offset = decode_request_header(frame)
         request, _ = decode(registration.request_class, version, frame, offset)
         try:
-            response = await registration.handle(request, RequestContext(header, self, self.services))
+            response = None
+            if registration.forwarded and not self.is_controller and not self.services.metadata.is_leader:
+                response = await self.services.metadata.forward(request, version)
+            if response is None:
+                response = await registration.handle(request, RequestContext(header, self, self.services))
         except (CloseConnection, ConnectionLost):
             raise
         except Exception:

@@ -11,13 +11,14 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.env import Env
 from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
 from kbroker.node.raft_runner import RaftRunner
 from kbroker.raft_metadata.controller import Controller, ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
@@ -27,6 +28,7 @@ from kbroker.raft_metadata.election_state import QuorumStateFile
 from kbroker.raft_metadata.image import ControllerImage, Endpoint, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.loader import ImageLoader, Published
 from kbroker.raft_metadata.raft import RaftConfig, RaftCore
+from kbroker.raft_metadata.raft_messages import Node, OutboundRequest, RaftRequest, RaftResponse, Reply
 from kbroker.raft_metadata.replicated_log import PartitionStore, RecordStore, ReplicatedLog
 from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot, read_bootstrap
 from kbroker.raft_metadata.storage import METADATA_DIRECTORY, activation_records, bootstrap_records
@@ -34,7 +36,13 @@ from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, V
 from kbroker.types import OffsetAndEpoch, Uuid, random_uuid
 from kbroker.wire.records.metadata import AbortTransactionRecord
 
+if TYPE_CHECKING:
+    from kbroker.node.raft_peers import RaftPeers
+
 T = TypeVar("T")
+
+HAND_OVER_SECONDS = 1.0
+"""How long a leader that stops waits for the others to have heard of it."""
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +121,8 @@ class RaftDriver:
         self._ready = trio.Event()
         self._failure: BaseException | None = None
         self._bytes_at_snapshot = 0
+        self._peers: RaftPeers | None = None
+        self._sessions = SessionKeeper(self, env, config.broker_session_timeout_ms)
         self._leading = False
         """Whether the controller decides: this node leads, and the image holds all that came before its epoch."""
         self._snapshot_wanted = trio.Event()
@@ -128,6 +138,11 @@ class RaftDriver:
     def is_leader(self) -> bool:
         """Whether this node is the active controller."""
         return self._leading
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node needs nobody else to decide."""
+        return self._core is not None and self._core.voters.is_only_voter(self._core.local)
 
     @property
     def voters(self) -> VoterSet:
@@ -177,9 +192,9 @@ class RaftDriver:
         ``ApiError`` NOT_CONTROLLER if that is not this node, and whatever the operation raises. An operation without
         records still waits until everything that it may have seen is committed.
         """
+        self.check_leading()
         log, core = self._log, self._core
-        if log is None or core is None or not self._leading or self._failure is not None:
-            raise ApiError(ErrorCode.NOT_CONTROLLER, "This is not the active controller.")
+        assert log is not None and core is not None
         now_ms = self.env.wall_clock_ms()
         self.controller.next_offset = log.end_offset
         result = operation(self.controller, now_ms)
@@ -192,6 +207,42 @@ class RaftDriver:
             if waiter.failed:
                 raise ApiError(ErrorCode.NOT_CONTROLLER, "The controller failed before the change was committed.")
         return result.response
+
+    def check_leading(self) -> None:
+        """``ApiError`` NOT_CONTROLLER unless this node is the active controller."""
+        if not self._leading or self._failure is not None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "This is not the active controller.")
+
+    async def heartbeat(
+        self, broker_id: int, broker_epoch: int, metadata_offset: int, *, want_fence: bool, want_shut_down: bool
+    ) -> HeartbeatState:
+        """A broker shows that it lives. ``ApiError`` if it should tell another controller, or register anew."""
+        return await self._sessions.heartbeat(
+            broker_id, broker_epoch, metadata_offset, want_fence=want_fence, want_shut_down=want_shut_down
+        )
+
+    async def ask_quorum(self, request: RaftRequest) -> RaftResponse:
+        """Another replica's request (Vote, Fetch and the like), answered by the Raft core."""
+        if self._runner is None:
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "The metadata quorum is not open.")
+        return await self._runner.ask(request)
+
+    async def forward(self, request: Any, version: int | None) -> Any:
+        """Have the active controller answer a request, in this version or the latest; None if it cannot be had."""
+        core = self._core
+        if core is None:
+            return None
+        leader = core.node_of(core.leader_id, core.quorum.leader_endpoints)
+        if leader is None or leader.id == self.node_id:
+            return None
+        from kbroker.node.raft_peers import forward
+
+        timeout = self.config.request_timeout_ms / 1000
+        try:
+            return await forward(self.env.network, leader.address, request, version, timeout)
+        except Exception as error:
+            logger.info("a request could not be forwarded to the active controller %d: %s", leader.id, error)
+            return None
 
     def _append(self, records: Sequence[object], now_ms: int) -> None:
         assert self._log is not None and self._core is not None and self._runner is not None
@@ -230,13 +281,13 @@ class RaftDriver:
         unfence: bool = True,
     ) -> int:
         """Register this node as a broker under its present addresses, and open it for clients; answers its epoch."""
-        for name in sorted(self._features().keys() - SUPPORTED_FEATURES.keys()):
+        for name in sorted(self.features().keys() - SUPPORTED_FEATURES.keys()):
             logger.warning("the cluster has %s, which this node tolerates but does not implement", name)
         registration = BrokerRegistration(
             broker_id=self.node_id,
             incarnation_id=self.incarnation_id,
             endpoints=endpoints,
-            features=features or self._features(),
+            features=features or self.features(),
             log_dirs=log_dirs,
             rack=rack,
         )
@@ -245,7 +296,7 @@ class RaftDriver:
             await self.submit(lambda controller, now_ms: controller.brokers.unfence(self.node_id, epoch))
         return epoch
 
-    def _features(self) -> dict[str, tuple[int, int]]:
+    def features(self) -> dict[str, tuple[int, int]]:
         found = features_to_register(self.image.features.levels)
         return {name: (levels.min, levels.max) for name, levels in found.items()}
 
@@ -255,7 +306,7 @@ class RaftDriver:
             id=self.node_id,
             incarnation_id=self.incarnation_id,
             endpoints={endpoint.name: endpoint for endpoint in endpoints},
-            features=self._features(),
+            features=self.features(),
         )
         await self.submit(lambda controller, now_ms: controller.brokers.register_controller(registration))
 
@@ -272,12 +323,19 @@ class RaftDriver:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(runner.run)
                 nursery.start_soon(self._snapshot_loop)
+                if not self.is_alone:
+                    nursery.start_soon(self._sessions.run)
         except (FatalError, CorruptSnapshot, OSError) as error:
             failure = error if isinstance(error, FatalError) else FatalError(_describe(error))
             self._fail(failure)
             raise failure from error
         finally:
+            if self._failure is None and self._runner is not None and not self.is_alone:
+                with trio.CancelScope(shield=True):
+                    await self._runner.hand_over(HAND_OVER_SECONDS)
             self._fail(trio.ClosedResourceError("the metadata quorum has stopped"))
+            if self._peers is not None:
+                self._peers.close()
             if self._log is not None:
                 with trio.CancelScope(shield=True):
                     self._log.close()
@@ -317,15 +375,34 @@ class RaftDriver:
                 auto_join=config.controller_quorum_auto_join_enable,
             ),
             election_state=self._quorum_file.read(),
+            bootstrap=self._bootstrap_nodes(),
             local_endpoints=self._own_endpoints(),
             listener_name=self._controller_listener,
             can_become_voter=config.is_controller,
         )
-        self._runner = RaftRunner(self._core, log, self._quorum_file, self.env, self)
-        if not log.voters.last.is_only_voter(self._core.local):
-            ids = ", ".join(map(str, log.voters.last.ids))
-            raise FatalError(f"the quorum has the voters {ids or 'none'}, and only node {self.node_id} is supported yet")
+        self._runner = RaftRunner(self._core, log, self._quorum_file, self.env, self, self._send)
         return self._runner
+
+    async def _send(self, request: OutboundRequest) -> Reply:
+        if self._peers is None:
+            # Imported here: a node alone in its quorum has nobody to talk to.
+            from kbroker.node.raft_peers import RaftPeers
+
+            self._peers = RaftPeers(
+                self.env.network,
+                self.node_id,
+                self.cluster_id,
+                self._controller_listener,
+                self.config.controller_quorum_request_timeout_ms,
+            )
+        return await self._peers.send(request)
+
+    def _bootstrap_nodes(self) -> list[Node]:
+        """Whom to ask for the leader: ``controller.quorum.bootstrap.servers``, or the static voters."""
+        addresses = [VoterEndpoint(host, port) for host, port in self.config.controller_quorum_bootstrap_servers] or [
+            VoterEndpoint(voter.host, voter.port) for voter in self.config.controller_quorum_voters
+        ]
+        return [Node(-2 - index, address) for index, address in enumerate(addresses)]
 
     def _load_snapshot(self, snapshot_id: OffsetAndEpoch) -> Published:
         assert self._log is not None
@@ -414,6 +491,7 @@ class RaftDriver:
             self.loader.abandon_transaction()
         self.controller.reset(self.loader.image, self._log.end_offset)
         self._leading = True
+        self._sessions.on_leading()
         if aborts:
             self._append([AbortTransactionRecord(reason="The writer is gone")], self.env.wall_clock_ms())
         if self.controller.image.features.metadata_version == 0:

@@ -81,6 +81,7 @@ class RaftRunner:
         self._appended = trio.Event()
         self._timer = trio.Event()
         self._timer_at = math.inf
+        self._stepped = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._unsent: list[OutboundRequest] = []
         self._slots: dict[int, _Slot] = {}
@@ -103,10 +104,13 @@ class RaftRunner:
         """Call the core and act on its answer. :class:`FatalError` if the disk fails."""
         async with self._lock:
             ready: Ready | None = call(self.now_ms())
-            while ready is not None:
-                ready = await self._act(ready)
+            # What the core takes for done must not be left half done; all of it is disk work, which ends.
+            with trio.CancelScope(shield=True):
+                while ready is not None:
+                    ready = await self._act(ready)
         if self.core.next_deadline() < self._timer_at:
             self._timer.set()
+        self._stepped.set()
 
     async def _act(self, ready: Ready) -> Ready | None:
         """Persist, send, apply: in this order, whatever happens. Gives back what the core says next."""
@@ -226,6 +230,19 @@ class RaftRunner:
                 await self._timer.wait()
             if self.now_ms() >= deadline:
                 await self.step(self.core.tick)
+
+    async def hand_over(self, within: float) -> None:
+        """The node stops: if it leads others, tell them to elect, and wait a little for them to have heard."""
+        if not self.core.is_leader or not self.core.voters.ids:
+            return
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await self.step(self.core.stop)
+            with trio.move_on_after(within):
+                while self.core.quorum.resignation_unacknowledged:
+                    self._stepped = trio.Event()
+                    await self._stepped.wait()
+            nursery.cancel_scope.cancel()
 
     # The others
 

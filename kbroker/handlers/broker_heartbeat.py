@@ -1,0 +1,31 @@
+"""BrokerHeartbeat (key 63): a broker shows the active controller that it lives; it hears whether it is fenced.
+
+Served: 0 to 1. 1: log directories that have failed (KIP-858).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+VERSIONS = Versions(0, 1)
+
+
+@handler(BrokerHeartbeatRequest, versions=VERSIONS, listeners=CONTROLLER)
+async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> BrokerHeartbeatResponse:
+    """Extend the broker's session; unfence it when it has caught up, fence it when it asks for that."""
+    try:
+        state = await ctx.services.metadata.heartbeat(
+            request.broker_id,
+            request.broker_epoch,
+            request.current_metadata_offset,
+            want_fence=request.want_fence,
+            want_shut_down=request.want_shut_down,
+        )
+    except ApiError as error:
+        return BrokerHeartbeatResponse(error_code=error.code)
+    return BrokerHeartbeatResponse(
+        is_caught_up=state.is_caught_up, is_fenced=state.is_fenced, should_shut_down=state.should_shut_down
+    )

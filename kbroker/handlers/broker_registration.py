@@ -1,0 +1,39 @@
+"""BrokerRegistration (key 62): a broker tells the active controller what it is, and gets its epoch (KIP-631).
+
+Served: 0 to 4. 1: ZooKeeper migration (ignored); 2: log directories; 3: the epoch before a clean stop; 4: features
+whose lowest level is 0 (KIP-1022).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.raft_metadata.controller.brokers import BrokerRegistration
+from kbroker.raft_metadata.image import Endpoint
+from kbroker.types import Uuid
+from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+VERSIONS = Versions(0, 4)
+
+
+@handler(BrokerRegistrationRequest, versions=VERSIONS, listeners=CONTROLLER)
+async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> BrokerRegistrationResponse:
+    """Register the broker, fenced until its heartbeats show that it has caught up."""
+    services = ctx.services
+    if request.cluster_id != services.cluster_id:
+        return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    registration = BrokerRegistration(
+        broker_id=request.broker_id,
+        incarnation_id=Uuid(request.incarnation_id),
+        endpoints=[Endpoint(e.name, e.host, e.port, e.security_protocol) for e in request.listeners],
+        features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
+        log_dirs=[Uuid(directory) for directory in request.log_dirs],
+        rack=request.rack,
+        previous_broker_epoch=request.previous_broker_epoch,
+    )
+    try:
+        epoch = await services.metadata.submit(lambda controller, now_ms: controller.brokers.register(registration))
+    except ApiError as error:
+        return BrokerRegistrationResponse(error_code=error.code)
+    return BrokerRegistrationResponse(broker_epoch=epoch)

@@ -1,0 +1,36 @@
+"""ControllerRegistration (key 70): a node of the quorum has its listeners and features written down (KIP-919).
+
+Served: 0.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.raft_metadata.image import ControllerImage, Endpoint
+from kbroker.types import Uuid
+from kbroker.wire.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+
+VERSIONS = Versions(0, 0)
+
+
+@handler(ControllerRegistrationRequest, versions=VERSIONS, listeners=CONTROLLER)
+async def handle(request: ControllerRegistrationRequest, ctx: RequestContext) -> ControllerRegistrationResponse:
+    """Write the controller down."""
+    registration = ControllerImage(
+        id=request.controller_id,
+        incarnation_id=Uuid(request.incarnation_id),
+        endpoints={e.name: Endpoint(e.name, e.host, e.port, e.security_protocol) for e in request.listeners},
+        features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
+    )
+    try:
+        await ctx.services.metadata.submit(
+            lambda controller, now_ms: controller.brokers.register_controller(registration)
+        )
+    except ApiError as error:
+        return ControllerRegistrationResponse(error_code=error.code, error_message=error.message)
+    return ControllerRegistrationResponse(error_message=None)

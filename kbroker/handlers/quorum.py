@@ -1,0 +1,21 @@
+"""What the handlers of the quorum's RPCs share: to a value for the Raft core, and its answer back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.handlers.context import RequestContext
+
+
+async def ask_quorum(request: Any, ctx: RequestContext) -> Any:
+    """Have the Raft core answer a request. One for another cluster or partition is refused without it."""
+    # Imported when the first of these requests comes: a node alone in its quorum has none.
+    from kbroker.raft_metadata import raft_rpc
+
+    services = ctx.services
+    try:
+        asked = raft_rpc.decode_request(request, services.cluster_id, ctx.api_version)
+    except raft_rpc.RpcError as error:
+        return raft_rpc.encode_refusal(request, error)
+    response = await services.metadata.ask_quorum(asked)
+    return raft_rpc.encode_response(response, ctx.api_version, ctx.connection.listener_name)

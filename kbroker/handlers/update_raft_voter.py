@@ -1,0 +1,20 @@
+"""UpdateRaftVoter (key 82): a voter tells its leader where it is and what it can do (KIP-853).
+
+Served: 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.quorum import ask_quorum
+from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.wire.messages.update_raft_voter import UpdateRaftVoterRequest
+
+VERSIONS = Versions(0, 0)
+
+
+@handler(UpdateRaftVoterRequest, versions=VERSIONS, listeners=CONTROLLER)
+async def handle(request: UpdateRaftVoterRequest, ctx: RequestContext) -> Any:
+    """Write the voter down as it is now."""
+    return await ask_quorum(request, ctx)

@@ -1,0 +1,173 @@
+"""A node's own standing with the active controller: registration and heartbeats (KIP-631, KIP-919).
+
+A node that is alone in its quorum registers with itself and needs no heartbeats; this is for all others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.errors import ErrorCode, FatalError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import CONTROLLER, registrations
+from kbroker.raft_metadata.image import Endpoint
+from kbroker.types import Uuid
+from kbroker.wire.headers import RequestHeader
+from kbroker.wire.messages import broker_registration, controller_registration
+from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+if TYPE_CHECKING:
+    from kbroker.handlers.context import Services
+    from kbroker.node.raft_driver import RaftDriver
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.05
+"""Between two attempts to reach the active controller."""
+
+_FATAL = frozenset(
+    {
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REGISTRATION,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_FORGOTTEN = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
+
+
+class _Local:
+    """Stands for a connection when this node asks its own controller."""
+
+    def __init__(self, listener_name: str) -> None:
+        self.listener_name = listener_name
+        self.is_controller = True
+        self.peer = "this node"
+        self.closed = False
+
+
+class BrokerLifecycle:
+    """Registers the node as controller and as broker, and keeps it unfenced while it runs."""
+
+    def __init__(self, driver: RaftDriver, services: Services) -> None:
+        self._driver = driver
+        self._services = services
+        self.broker_epoch = -1
+        self.fenced = True
+        self._registration: Callable[[], broker_registration.BrokerRegistrationRequest] | None = None
+
+    async def ask_controller(self, request: Any) -> Any:
+        """Have the active controller answer: this node's own, or another's; None if there is none to be reached."""
+        driver = self._driver
+        if not driver.is_leader:
+            return await driver.forward(request, None)
+        key = int(type(request).api_key)
+        entry = registrations(CONTROLLER)[key]
+        header = RequestHeader(key, entry.versions.max, 0, "local")
+        context = RequestContext(header, _Local(driver.config.controller_listener_names[0]), self._services)
+        return await entry.handle(request, context)
+
+    async def _insist(self, make: Callable[[], Any], what: str) -> Any:
+        """Ask until there is an answer without an error; :class:`FatalError` for one that will not go away."""
+        told = None
+        while True:
+            response = await self.ask_controller(make())
+            code = None if response is None else ErrorCode(response.error_code)
+            if code == ErrorCode.NONE:
+                return response
+            if code in _FATAL:
+                raise FatalError(f"the active controller refuses {what}: {code.name if code is not None else ''}")
+            if code != told and code not in (None, ErrorCode.NOT_CONTROLLER):
+                told = code
+                logger.warning("the active controller does not accept %s yet: %s", what, code.name if code else "")
+            await trio.sleep(RETRY_SECONDS)
+
+    async def register_controller(self, endpoints: Sequence[Endpoint]) -> None:
+        """Have this node's controller listeners written down."""
+        api = controller_registration
+        driver = self._driver
+        request = api.ControllerRegistrationRequest(
+            controller_id=driver.node_id,
+            incarnation_id=driver.incarnation_id,
+            listeners=[_listener(api.Listener, endpoint) for endpoint in endpoints],
+            features=_features(api.Feature, driver),
+        )
+        await self._insist(lambda: request, "the registration of this controller")
+
+    async def register_broker(self, endpoints: Sequence[Endpoint], log_dirs: Sequence[Uuid], rack: str | None) -> int:
+        """Register as a broker; its epoch. It is fenced until ``run`` has sent a heartbeat."""
+        api = broker_registration
+        driver = self._driver
+
+        def make() -> broker_registration.BrokerRegistrationRequest:
+            return api.BrokerRegistrationRequest(
+                broker_id=driver.node_id,
+                cluster_id=driver.cluster_id,
+                incarnation_id=driver.incarnation_id,
+                listeners=[_listener(api.Listener, endpoint) for endpoint in endpoints],
+                features=_features(api.Feature, driver),
+                rack=rack,
+                log_dirs=list(log_dirs),
+            )
+
+        self._registration = make
+        response = await self._insist(make, "the registration of this broker")
+        self.broker_epoch = response.broker_epoch
+        return self.broker_epoch
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Heartbeats until cancelled; started when the controller has unfenced this broker."""
+        interval = self._driver.config.broker_heartbeat_interval_ms / 1000
+        started = False
+        while True:
+            response = await self._heartbeat()
+            if response is None or response.error_code:
+                await trio.sleep(RETRY_SECONDS)
+                continue
+            self.fenced = response.is_fenced
+            if self.fenced:
+                await trio.sleep(RETRY_SECONDS)
+                continue
+            if not started:
+                started = True
+                task_status.started()
+            await trio.sleep(interval)
+
+    async def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse | None:
+        response: BrokerHeartbeatResponse | None = await self.ask_controller(
+            BrokerHeartbeatRequest(
+                broker_id=self._driver.node_id,
+                broker_epoch=self.broker_epoch,
+                current_metadata_offset=self._driver.image.offset,
+                want_shut_down=want_shut_down,
+            )
+        )
+        if response is not None and response.error_code in _FORGOTTEN and not want_shut_down:
+            # The controller knows another life of this broker, or none: begin again.
+            assert self._registration is not None
+            logger.warning("the controller has forgotten this broker's registration; it registers again")
+            answer = await self._insist(self._registration, "the registration of this broker")
+            self.broker_epoch = answer.broker_epoch
+        return response
+
+    async def shut_down(self, within: float) -> None:
+        """The node stops: let others lead what it leads."""
+        with trio.move_on_after(within):
+            await self._heartbeat(want_shut_down=True)
+
+
+def _listener(cls: Callable[..., Any], endpoint: Endpoint) -> Any:
+    return cls(
+        name=endpoint.name, host=endpoint.host, port=endpoint.port, security_protocol=endpoint.security_protocol
+    )
+
+
+def _features(cls: Callable[..., Any], driver: RaftDriver) -> list[Any]:
+    return [
+        cls(name=name, min_supported_version=low, max_supported_version=high)
+        for name, (low, high) in sorted(driver.features().items())
+    ]

@@ -1,0 +1,185 @@
+"""Requests to another node: one connection, one request at a time, in the versions that both sides know."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import trio
+
+from kbroker.env import Network, Stream
+from kbroker.errors import ErrorCode
+from kbroker.types import FileRegion
+from kbroker.wire.compiler import decode
+from kbroker.wire.errors import WireError
+from kbroker.wire.framing import FrameReader, request_parts
+from kbroker.wire.headers import decode_response_header
+from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.wire.registry import API_KEYS
+
+CLIENT_SOFTWARE = "kbroker"
+
+
+class PeerRefused(OSError):
+    """Nobody listens at the address, or it is not known any more: the node is down, as far as can be told."""
+
+
+class UnsupportedByPeer(Exception):
+    """The peer does not serve the API, or no version of it that this node speaks."""
+
+
+class VersionRange(NamedTuple):
+    """What a peer serves of an API."""
+
+    min: int
+    max: int
+
+
+class _Connection:
+    """A stream and what is left over of what was received on it."""
+
+    __slots__ = ("reader", "stream")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.reader = FrameReader(api_keys=None)
+
+    async def receive(self) -> memoryview:
+        """The next response."""
+        reader = self.reader
+        while True:
+            frame = reader.next_frame()
+            if frame is not None:
+                return frame
+            try:
+                received = self.stream.recv_into(reader.get_buffer())
+            except BlockingIOError:
+                await self.stream.wait_readable()
+                continue
+            if received == 0:
+                raise OSError("the peer has closed the connection")
+            reader.buffer_updated(received)
+
+
+class Peer:
+    """A node at an address. ``ask`` connects when it has to; after any failure the next request begins anew."""
+
+    def __init__(self, network: Network, host: str, port: int, *, client_id: str) -> None:
+        self.host = host
+        self.port = port
+        self._network = network
+        self._client_id = client_id
+        self._connection: _Connection | None = None
+        self._versions: dict[int, VersionRange] = {}
+        self._correlation_id = 0
+        self._asking: object | None = None
+        """Whose request is under way."""
+
+    async def ask(self, request: Any, version: int | None = None) -> Any:
+        """Send a request that does not depend on its version, in ``version`` or the latest; the response."""
+        response, _ = await self.ask_versioned(type(request), lambda _: request, version)
+        return response
+
+    async def ask_versioned(
+        self, request_class: type[Any], make: Callable[[int], Any], version: int | None = None
+    ) -> tuple[Any, int]:
+        """Send ``make(version)``, an instance of ``request_class``; the response and the version.
+
+        A request that is under way is given up: its connection is closed. :class:`PeerRefused`,
+        :class:`UnsupportedByPeer`, ``OSError`` or ``WireError`` if nothing comes of it.
+        """
+        if self._asking is not None:
+            self.close()
+        asking = self._asking = object()
+        try:
+            connection = self._connection
+            if connection is None:
+                connection = await self._connect()
+                if self._asking is not asking:
+                    connection.stream.close()
+                    raise OSError("given up for another request")
+                self._connection = connection
+            key = int(request_class.api_key)
+            chosen = self._version_of(key, version)
+            return await self._exchange(connection, key, chosen, make(chosen)), chosen
+        except trio.ClosedResourceError as error:
+            raise OSError("given up for another request") from error
+        except BaseException:
+            if self._asking is asking:
+                self.close()
+            raise
+        finally:
+            if self._asking is asking:
+                self._asking = None
+
+    def close(self) -> None:
+        """End the connection; whoever waits for it gets an ``OSError``."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.stream.close()
+
+    def _version_of(self, key: int, wanted: int | None) -> int:
+        served = self._versions.get(key)
+        known = API_KEYS[key].stable_versions
+        if served is not None:
+            low, high = max(served.min, known.lowest), min(served.max, known.highest)
+            if wanted is None and low <= high:
+                return high
+            if wanted is not None and low <= wanted <= high:
+                return wanted
+        raise UnsupportedByPeer(f"{self.host}:{self.port} does not serve API key {key} in a version that is wanted")
+
+    async def _connect(self) -> _Connection:
+        try:
+            connection = _Connection(await self._network.connect(self.host, self.port))
+        except OSError as error:
+            if _nobody_listens(error):
+                raise PeerRefused(f"{self.host}:{self.port}: nobody listens there") from error
+            raise
+        try:
+            request = ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE, client_software_version="1")
+            response: ApiVersionsResponse = await self._exchange(connection, 18, 4, request)
+            if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                response = await self._exchange(connection, 18, 3, request)
+            if response.error_code:
+                raise OSError(f"ApiVersions is answered with error {response.error_code}")
+        except BaseException:
+            connection.stream.close()
+            raise
+        self._versions = {
+            entry.api_key: VersionRange(entry.min_version, entry.max_version) for entry in response.api_keys
+        }
+        return connection
+
+    async def _exchange(self, connection: _Connection, key: int, version: int, request: Any) -> Any:
+        self._correlation_id += 1
+        correlation_id = self._correlation_id
+        parts = request_parts(key, version, correlation_id, self._client_id, request)
+        await _send(connection.stream, b"".join(part for part in parts if not isinstance(part, FileRegion)))
+        frame = await connection.receive()
+        if int.from_bytes(frame[:4], "big") != correlation_id:
+            raise WireError("a response to another request")
+        if key == 18 and int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0  # KIP-511: so that any client can read it
+        _, offset = decode_response_header(key, version, frame)
+        return decode(API_KEYS[key].response, version, frame, offset)[0]
+
+
+async def _send(stream: Stream, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[stream.send(rest) :]
+        except BlockingIOError:
+            await stream.wait_writable()
+
+
+def _nobody_listens(error: BaseException) -> bool:
+    """Whether every attempt to connect met a refusal, or the name is gone."""
+    if isinstance(error, ConnectionRefusedError | socket.gaierror):
+        return True
+    cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup):
+        return all(_nobody_listens(inner) for inner in cause.exceptions)
+    return cause is not None and _nobody_listens(cause)

@@ -1,0 +1,88 @@
+"""The other replicas of the metadata log, over the network."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import trio
+
+from kbroker.env import Network
+from kbroker.node.peer import Peer, PeerRefused, UnsupportedByPeer
+from kbroker.raft_metadata import raft_rpc
+from kbroker.raft_metadata.raft_messages import OutboundRequest, Reply
+from kbroker.raft_metadata.voters import VoterEndpoint
+from kbroker.wire.errors import WireError
+
+logger = logging.getLogger(__name__)
+
+
+class RaftPeers:
+    """A connection to each address that the core sends to. A newer request to an address gives the older one up."""
+
+    def __init__(
+        self, network: Network, node_id: int, cluster_id: str, listener_name: str, request_timeout_ms: int
+    ) -> None:
+        self._network = network
+        self._client_id = f"raft-client-{node_id}"
+        self._cluster_id = cluster_id
+        self._listener_name = listener_name
+        self._timeout = request_timeout_ms / 1000
+        self._peers: dict[VoterEndpoint, Peer] = {}
+        self._complaints: dict[VoterEndpoint, str] = {}
+
+    async def send(self, outbound: OutboundRequest) -> Reply:
+        """Send a request and wait for what becomes of it."""
+        address = outbound.destination.address
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = Peer(self._network, address.host, address.port, client_id=self._client_id)
+            self._peers[address] = peer
+        request = outbound.request
+        failure: Exception
+        try:
+            with trio.fail_after(self._timeout):
+                message, _ = await peer.ask_versioned(
+                    raft_rpc.MESSAGES[type(request)],
+                    lambda version: raft_rpc.encode_request(request, self._cluster_id, version),
+                )
+            response = raft_rpc.decode_response(message, self._listener_name)
+            self._complaints.pop(address, None)
+            return Reply(outbound.correlation_id, outbound.destination, response)
+        except raft_rpc.UnsupportedRpcVersion as error:
+            self._complain(address, error)
+            return Reply(outbound.correlation_id, outbound.destination, None, unsupported_version=True)
+        except PeerRefused as error:
+            self._complain(address, error)
+            return Reply(outbound.correlation_id, outbound.destination, None, refused=True)
+        except (OSError, WireError, ValueError, UnsupportedByPeer, raft_rpc.RpcError, trio.TooSlowError) as error:
+            failure = error
+        self._complain(address, failure)
+        return Reply(outbound.correlation_id, outbound.destination, None)
+
+    def _complain(self, address: VoterEndpoint, error: Exception) -> None:
+        """Say once what is wrong with an address, until it is right again or something else is wrong."""
+        if isinstance(error, raft_rpc.RpcError):
+            text = f"answers {error.code.name}"
+        elif isinstance(error, trio.TooSlowError):
+            text = "does not answer in time"
+        else:
+            text = str(error)
+        if self._complaints.get(address) != text:
+            self._complaints[address] = text
+            logger.info("metadata quorum: %s:%d: %s", address.host, address.port, text)
+
+    def close(self) -> None:
+        """End all connections."""
+        for peer in self._peers.values():
+            peer.close()
+
+
+async def forward(network: Network, address: VoterEndpoint, request: Any, version: int | None, timeout: float) -> Any:
+    """Ask the active controller at ``address`` what a client asked this node, in the client's version."""
+    peer = Peer(network, address.host, address.port, client_id="forward")
+    try:
+        with trio.fail_after(timeout):
+            return await peer.ask(request, version)
+    finally:
+        peer.close()

@@ -1,0 +1,202 @@
+"""Several whole nodes, one quorum, inside the test's own event loop, over real sockets of the loopback interface."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from node_harness import CLUSTER_ID, Client, Node
+
+from kbroker.config import BrokerConfig
+from kbroker.env import RealEnv
+from kbroker.node.broker import Broker, run_broker
+from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from kbroker.types import random_uuid
+
+LISTENER = "CONTROLLER"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+class Quorum:
+    """Nodes 1 to n, each of which can be started, stopped and killed."""
+
+    def __init__(
+        self, path: Path, count: int, nursery: trio.Nursery, *, dynamic: bool, roles: str, properties: dict[str, str]
+    ) -> None:
+        self.path = path
+        self.ports = free_ports(count)
+        self.nodes: dict[int, Broker] = {}
+        self._scopes: dict[int, trio.CancelScope] = {}
+        self._stopped: dict[int, trio.Event] = {}
+        self._nursery = nursery
+        self._dynamic = dynamic
+        self._roles = roles
+        self._properties = properties
+        self.voters = VoterSet.of(
+            VoterNode(
+                ReplicaKey(node_id, random_uuid(random.Random(node_id))),
+                {LISTENER: VoterEndpoint("127.0.0.1", self.ports[node_id - 1])},
+            )
+            for node_id in range(1, count + 1)
+        )
+        self.envs: dict[int, RealEnv] = {}
+
+    def config(self, node_id: int) -> BrokerConfig:
+        """The node's properties."""
+        port = self.ports[node_id - 1]
+        addresses = [f"127.0.0.1:{port}" for port in self.ports]
+        listeners = f"{LISTENER}://127.0.0.1:{port}"
+        if "broker" in self._roles:
+            listeners = "PLAINTEXT://127.0.0.1:0," + listeners
+        quorum = (
+            {"controller.quorum.bootstrap.servers": ",".join(addresses)}
+            if self._dynamic
+            else {
+                "controller.quorum.voters": ",".join(
+                    f"{index}@{address}" for index, address in enumerate(addresses, 1)
+                )
+            }
+        )
+        return BrokerConfig.from_properties(
+            {
+                "process.roles": self._roles,
+                "node.id": str(node_id),
+                "listeners": listeners,
+                "controller.listener.names": LISTENER,
+                "log.dirs": str(self.path / f"node{node_id}"),
+                "controller.quorum.election.timeout.ms": "300",
+                "controller.quorum.fetch.timeout.ms": "600",
+                "broker.heartbeat.interval.ms": "100",
+                "broker.session.timeout.ms": "1000",
+                **quorum,
+                **self._properties,
+            }
+        )
+
+    async def start(self, *node_ids: int) -> None:
+        """Start nodes at the same time and wait until all of them serve."""
+        async with trio.open_nursery() as nursery:
+            for node_id in node_ids:
+                nursery.start_soon(self._start, node_id)
+
+    async def _start(self, node_id: int) -> None:
+        config = self.config(node_id)
+        env = self.envs.setdefault(node_id, RealEnv(seed=node_id))
+        if not (self.path / f"node{node_id}" / "meta.properties").exists():
+            format_log_dirs(
+                env.disk,
+                config.log_dirs,
+                config.metadata_log_dir,
+                node_id=node_id,
+                cluster_id=CLUSTER_ID,
+                rng=random.Random(node_id),
+                now_ms=1_700_000_000_000,
+                initial_controllers=self.voters if self._dynamic else None,
+            )
+        self.nodes[node_id] = await self._nursery.start(self._run, node_id, config, env)
+
+    async def _run(
+        self, node_id: int, config: BrokerConfig, env: RealEnv, task_status: trio.TaskStatus[Broker]
+    ) -> None:
+        stopped = self._stopped[node_id] = trio.Event()
+        try:
+            with trio.CancelScope() as scope:
+                self._scopes[node_id] = scope
+                await run_broker(config, env, task_status=task_status)
+        finally:
+            stopped.set()
+
+    async def stop(self, *node_ids: int) -> None:
+        """Stop nodes as SIGTERM does."""
+        for node_id in node_ids:
+            self._scopes[node_id].cancel()
+        for node_id in node_ids:
+            await self._stopped[node_id].wait()
+            self.nodes.pop(node_id, None)
+
+    async def kill(self, node_id: int) -> None:
+        """End a node without the chance to say anything: what it says from now on gets nowhere."""
+        node = self.nodes[node_id]
+        runner = node.driver._runner
+        assert runner is not None
+
+        async def silent(*_: Any) -> None:
+            return None
+
+        runner.hand_over = silent  # type: ignore[method-assign,assignment]
+        await self.stop(node_id)
+
+    def leader(self) -> int | None:
+        """The active controller, if one of the nodes is."""
+        leaders = [node for node in self.nodes.values() if node.driver.is_leader]
+        best = max(leaders, key=lambda node: node.driver.describe_quorum().leader_epoch, default=None)
+        return None if best is None else best.config.node_id
+
+    async def until(self, condition: Callable[[], bool], within: float = 15) -> None:
+        """Wait for something that others bring about."""
+        with trio.fail_after(within):
+            while not condition():
+                await trio.sleep(0.01)
+
+    async def await_leader(self) -> int:
+        """Wait for an active controller that all nodes know."""
+
+        def agreed() -> bool:
+            leader = self.leader()
+            return leader is not None and all(
+                node.driver.describe_quorum().leader_id == leader for node in self.nodes.values()
+            )
+
+        await self.until(agreed)
+        leader = self.leader()
+        assert leader is not None
+        return leader
+
+    def node(self, node_id: int) -> Node:
+        """A node to talk to."""
+        return Node(self.nodes[node_id])
+
+    async def controller_client(self, node_id: int) -> Client:
+        """A connection to a node's controller listener."""
+        return await self.node(node_id).connect(LISTENER)
+
+    async def topics_everywhere(self, names: Sequence[str]) -> None:
+        """Wait until every node's metadata has these topics."""
+        await self.until(
+            lambda: all(set(names) <= set(node.driver.image.topics.by_name) for node in self.nodes.values())
+        )
+
+
+@asynccontextmanager
+async def quorum(
+    path: Path, count: int = 3, *, dynamic: bool = False, roles: str = "broker,controller", **properties: str
+) -> AsyncIterator[Quorum]:
+    """Nodes that are formatted on first start; leaving stops them all."""
+    async with trio.open_nursery() as nursery:
+        cluster = Quorum(
+            path,
+            count,
+            nursery,
+            dynamic=dynamic,
+            roles=roles,
+            properties={name.replace("_", "."): value for name, value in properties.items()},
+        )
+        yield cluster
+        nursery.cancel_scope.cancel()
