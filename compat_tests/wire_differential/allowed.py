@@ -36,6 +36,7 @@ ALLOWED: Sequence[Allowed] = (
     ),
     Allowed("Fetch", r"responses(\[\])*\.aborted_transactions", "null or empty where there is nothing to tell"),
     Allowed("Fetch", r"session_id", "a session of no partitions is not kept"),
+    Allowed("DescribeConfigs", r"results\[\]\.configs\[\]\.documentation", "our own words"),
     Allowed(
         ".*Configs|CreateTopics",
         r".*\.error_message",

@@ -30,9 +30,11 @@ async def handle(
         for topic in request.topics
         for partition in topic.partitions
     ]
+    if not request.topics:
+        # Apache Kafka answers an empty request with an empty response, whatever its other fields.
+        return AlterPartitionReassignmentsResponse(error_message="")
     response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None if request.topics else "",
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
     try:
         errors = iter(
@@ -41,8 +43,6 @@ async def handle(
                     wanted, allow_replication_factor_change=request.allow_replication_factor_change
                 )
             )
-            if wanted
-            else ()
         )
     except ApiError as error:
         response.error_code, response.error_message = error_fields(error)

@@ -121,6 +121,16 @@ def test_all_or_none_and_the_later_of_two(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
+def test_a_feature_needs_the_metadata_version_that_is_wished_for_with_it(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = await update(plane, ("group.version", 1, UPGRADE), ("metadata.version", 6, UPGRADE))
+        assert answer.error_message.endswith(
+            "group.version could not be set to 1 because it depends on metadata.version=7 (3.3-IV3)"
+        )
+
+    converse(tmp_path, talk)
+
+
 def test_a_feature_is_lowered_and_raised(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         assert (await update(plane, ("group.version", 0, SAFE), validate_only=True)).error_code == 0

@@ -75,6 +75,15 @@ def test_one_node_has_nowhere_to_move_to(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
+def test_an_empty_request_has_an_empty_answer(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        request = apr.AlterPartitionReassignmentsRequest(allow_replication_factor_change=False)
+        answer = await plane.ask(request, 1)
+        assert answer == apr.AlterPartitionReassignmentsResponse(error_message="")
+
+    converse(tmp_path, talk)
+
+
 def cluster(replicas: Sequence[int], *, brokers: int = 5) -> Harness:
     """A topic ``t`` with one partition on these brokers."""
     h = Harness()

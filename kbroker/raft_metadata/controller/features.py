@@ -1,6 +1,7 @@
 """Feature levels: what the whole cluster has agreed to speak (KIP-584, KIP-1022).
 
-A feature is supported when, and only when, its code is here: share.version and streams.version come with theirs. kraft.version is finalized in the metadata log's control records, not by the controller.
+A feature is supported when, and only when, its code is here. kraft.version is finalized in the metadata log's control
+records, not by the controller.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ TOLERATED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
         "streams.version": FeatureRange(0, 1),
     }
 )
-"""What Apache Kafka 4.3 finalizes in a fresh cluster and this software cannot do, but does no harm to: a node that finds
-such a level in the metadata (its directory was Apache Kafka's) registers as if it could, and serves what it can."""
+"""What Apache Kafka 4.3 finalizes in a fresh cluster and this software cannot do, but does no harm to: a node that
+finds such a level in the metadata (its directory was Apache Kafka's) registers as if it could, and serves what it can."""
 
 _DEFAULT_SINCE: Mapping[tuple[str, int], int] = MappingProxyType(
     {
@@ -123,6 +124,12 @@ def default_feature_levels(metadata_version: int = LATEST_METADATA_VERSION) -> d
 
 def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> str | None:
     """Why a feature cannot have this level among these ``levels`` of the others; None if it can."""
+    if level >= 1 and levels.get(METADATA_VERSION, 0) < MINIMUM_METADATA_VERSION:
+        least_name = METADATA_VERSION_NAMES[MINIMUM_METADATA_VERSION]
+        return (
+            f"{name} could not be set to {level} because it depends on "
+            f"{METADATA_VERSION}={MINIMUM_METADATA_VERSION} ({least_name})"
+        )
     for other, least in _DEPENDENCIES.get((name, level), {}).items():
         if levels.get(other, 0) < least:
             return f"{name} could not be set to {level} because it depends on {other} level {least}"
