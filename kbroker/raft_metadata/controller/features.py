@@ -89,7 +89,8 @@ TOLERATED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
     }
 )
 """What Apache Kafka 4.3 finalizes in a fresh cluster and this software cannot do, but does no harm to: a node that
-finds such a level in the metadata (its directory was Apache Kafka's) registers as if it could, and serves what it can."""
+finds such a level in the metadata (its directory was Apache Kafka's) registers as if it could, and serves what it
+can."""
 
 _DEFAULT_SINCE: Mapping[tuple[str, int], int] = MappingProxyType(
     {
