@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
 from compat_tests.groups import hosts
 from compat_tests.groups.hosts import KINDS, Host, Kind, Member
+from compat_tests.groups.wire_world import Connection
+from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 
 #: No initial delay, which would cost three seconds for each group, and members of both protocols that hear of a change
 #: within 0.3 s and are missed after 6 s.
@@ -44,7 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.feature(kind.client, rows, title))
         elif item.path.name == "test_migration.py":
             rows = f"Groups that change the protocol: {title}"
-            item.add_marker(pytest.mark.feature(KINDS[str(parameters["old"])].client, rows, f"with {parameters['new']}"))
+            client = KINDS[str(parameters["old"])].client
+            item.add_marker(pytest.mark.feature(client, rows, f"with {parameters['new']}"))
         elif item.path.name == "test_wire.py":
             rows = "Answers to wrong group requests, equal to Apache Kafka's"
             item.add_marker(pytest.mark.feature("wire", rows, parameters["api"]))
@@ -109,6 +113,31 @@ class Topics:
             (topic, partition, offset)
             for (topic, partition), end in self.end.items() if topic == name for offset in range(end)
         }
+
+
+Restart = Callable[[], None]
+
+
+@pytest.fixture
+def restart(broker: ApacheBroker | ExternalBroker | KbrokerBroker, bootstrap: str) -> Restart:
+    """Restarts the broker and waits until all group coordinators are there again.
+
+    librdkafka's admin client (2.16.0) does not survive ListConsumerGroupOffsets answered with NOT_COORDINATOR.
+    """
+    if not broker.can_restart:
+        pytest.skip("not ours to restart")
+
+    def run() -> None:
+        broker.restart()
+        # Enough names that every partition of the offsets topic has some.
+        ask = DescribeGroupsRequest(groups=[f"any-{number}" for number in range(1000)])
+        connection = Connection(bootstrap)
+        deadline = time.monotonic() + 60
+        while any(each.error_code for each in connection.ask(ask, 0).groups):
+            assert time.monotonic() < deadline, "the group coordinators are not back after 60 s"
+        connection.close()
+
+    return run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.groups import hosts
-from compat_tests.groups.conftest import Joining, Topics
+from compat_tests.groups.conftest import Joining, Restart, Topics
 from compat_tests.groups.hosts import KINDS, await_that
 
 CONFLUENT = KINDS["confluent-kafka"]
@@ -106,15 +106,13 @@ def test_administration_through_kafka_python(
 
 
 def test_offsets_survive_a_restart_of_the_broker(
-    broker: object, group: str, topic: str, topics: Topics, admin: AdminClient, join: Joining
+    restart: Restart, group: str, topic: str, topics: Topics, admin: AdminClient, join: Joining
 ) -> None:
-    if not getattr(broker, "can_restart", False):
-        pytest.skip("not ours to restart")
     first = join(CONFLUENT, topic)
     await_that(lambda: set(first.seen) == topics.records(topic), "every record read", [first])
     first.call("commit")
     first.close()
-    broker.restart()  # type: ignore[attr-defined]
+    restart()
     asked = [ConsumerGroupTopicPartitions(group)]
     told = admin.list_consumer_group_offsets(asked, request_timeout=20)[group].result(20)
     assert {each.partition: each.offset for each in told.topic_partitions} == dict.fromkeys(range(4), 5)

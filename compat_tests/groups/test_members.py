@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.groups import hosts
-from compat_tests.groups.conftest import Joining, Topics
+from compat_tests.groups.conftest import Joining, Restart, Topics
 from compat_tests.groups.hosts import KINDS, Kind, Member, await_that, never_two_owners, read_counts
 
 
@@ -225,14 +225,12 @@ def test_members_of_different_assignors_are_refused(kind: Kind, topic: str, join
 
 
 def test_members_go_on_when_the_broker_restarts(
-    broker: object, kind: Kind, topic: str, topics: Topics, join: Joining
+    restart: Restart, kind: Kind, topic: str, topics: Topics, join: Joining
 ) -> None:
-    if not getattr(broker, "can_restart", False):
-        pytest.skip("not ours to restart")
     members = [join(kind, topic, auto_commit=True) for _ in range(2)]
     await_that(lambda: share(members), "two partitions for each", members)
     await_that(lambda: set(read_counts(members)) == topics.records(topic), "every record read", members)
-    broker.restart()  # type: ignore[attr-defined]
+    restart()
     topics.write(topic)
     await_that(lambda: set(read_counts(members)) == topics.records(topic), "every later record", members, 60)
     await_that(lambda: share(members), "two partitions for each", members)
