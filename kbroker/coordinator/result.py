@@ -23,8 +23,7 @@ class Token:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorRecord:
+class CoordinatorRecord(NamedTuple):
     """A record of a coordinator's topic: versioned key, and versioned value or None for a tombstone."""
 
     key: bytes

@@ -24,7 +24,7 @@ from kbroker.groups.group_admin import GroupAdmin
 from kbroker.groups.groups import Groups
 from kbroker.groups.offset_requests import OffsetRequests
 from kbroker.groups.pending_offsets import OffsetKey
-from kbroker.groups.records import read_group_metadata, read_key, read_offset_commit, read_offset_record
+from kbroker.groups.records import OffsetKeys, read_group_metadata, read_key, read_offset_commit
 from kbroker.groups.settings import GroupSettings
 from kbroker.groups.topics import TopicsImage
 from kbroker.types import Uuid
@@ -64,6 +64,7 @@ class GroupCoordinator:
         self._offsets = OffsetRequests(self._groups, self._classic, settings, lambda: self._consumer.topics)
         self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
         self._next_expiry_check_ms: int | None = None
+        self._offset_keys = OffsetKeys()
 
     def on_topics(self, image: TopicsImage, changed: Collection[str], has_new: bool) -> None:
         """The next image of the topics: ``changed`` names those that differ, ``has_new`` says that some are new."""
@@ -186,9 +187,9 @@ class GroupCoordinator:
 
         ``producer_id`` is that of the transaction in which an offset was committed, -1 for none.
         """
-        committed = read_offset_record(record.key)
-        if committed is not None:
-            self._replay_offset(OffsetKey(*committed), record.value, offset, producer_id)
+        whose = self._offset_keys.read(record.key)
+        if whose is not None:
+            self._replay_offset(*whose, record.value, offset, producer_id)
             return
         key = read_key(record.key)
         if key is None:
@@ -199,20 +200,26 @@ class GroupCoordinator:
             if record.value is not None:
                 self._groups.classic[key.group] = _restored(key.group, read_group_metadata(record.value))
         elif isinstance(key, OffsetCommitKey):
-            self._replay_offset(OffsetKey(key.group, key.topic, key.partition), record.value, offset, producer_id)
+            self._replay_offset(key.group, key.topic, key.partition, record.value, offset, producer_id)
         else:
             if record.value is not None:
                 # Where a group has but offsets, it is a classic one until its first member's record.
                 self._forget_classic(key.group_id)
             consumer_group_records.replay(self._groups.consumer, key, record.value)
 
-    def _replay_offset(self, key: OffsetKey, value: bytes | None, offset: int, producer_id: int) -> None:
+    def _replay_offset(
+        self, group_id: str, topic: str, partition: int, value: bytes | None, offset: int, producer_id: int
+    ) -> None:
         if value is None:
-            self._offsets.replay_tombstone(key)
+            self._offsets.replay_tombstone(OffsetKey(group_id, topic, partition))
             return
-        self._offsets.replay(key, read_offset_commit(value, offset), producer_id)
-        if key.group_id not in self._groups:
-            self._groups.classic[key.group_id] = ClassicGroup(key.group_id)
+        committed = read_offset_commit(value, offset)
+        if producer_id < 0:
+            self._offsets.committed.put(group_id, topic, partition, committed)
+        else:
+            self._offsets.pending.put(producer_id, OffsetKey(group_id, topic, partition), committed)
+        if group_id not in self._groups.classic and group_id not in self._groups.consumer:
+            self._groups.classic[group_id] = ClassicGroup(group_id)
 
     def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
         """Apply the marker that ends a transaction: what it committed counts from now on, or never did."""

@@ -214,13 +214,6 @@ class OffsetRequests:
         if assigned_in is None or epoch < assigned_in:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
 
-    def replay(self, key: OffsetKey, offset: OffsetAndMetadata, producer_id: int) -> None:
-        """An offset was committed: in a transaction, unless ``producer_id`` is -1."""
-        if producer_id < 0:
-            self.committed.put(*key, offset)
-        else:
-            self.pending.put(producer_id, key, offset)
-
     def replay_tombstone(self, key: OffsetKey) -> None:
         """An offset was deleted, and with it what open transactions commit for the same partition."""
         self.committed.put(*key, None)

@@ -30,7 +30,10 @@ class CommittedOffsets:
     def put(self, group_id: str, topic: str, partition: int, committed: OffsetAndMetadata | None) -> None:
         """Set, or with None remove, an offset."""
         if committed is not None:
-            self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
+            try:
+                self._by_group[group_id][topic][partition] = committed
+            except KeyError:
+                self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
             return
         topics = self._by_group.get(group_id, {})
         partitions = topics.get(topic, {})

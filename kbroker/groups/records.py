@@ -7,8 +7,7 @@ A key opens with the record's type as int16, a value with its version as int16
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.groups.consumer_group_records import RECORD_TYPES as CONSUMER_GROUP_RECORD_TYPES
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from kbroker.groups.classic_group import ClassicGroup
 
 _PREFIX = struct.Struct(">h")
-_INT = struct.Struct(">i")
 _OFFSET_COMMIT_PREFIX = b"\0\1"
 _OFFSET_COMMIT_TYPES = (0, 1)
 """Type 0 is what brokers before 0.8.2's second format wrote; same fields."""
@@ -37,9 +35,14 @@ _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
 _GROUP_METADATA_VERSION = 3
 
+_PLAIN_OFFSET = struct.Struct(">hqiBqBBB16s")
+"""An offset's value of version 4 without metadata, with the topic's id: what nearly all are."""
+_PLAIN_MARKS = (_OFFSET_COMMIT_VERSION, 1, 1, 0, 16)
+"""Its version, length of metadata (plus one), number of tags, the tag and its size."""
+_MOST_NAMES = 20_000
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
+
+class OffsetAndMetadata(NamedTuple):
     """A committed offset. Times are ms since the epoch; the expiry only where a client set one."""
 
     offset: int
@@ -60,6 +63,20 @@ def offset_commit_record(
     if committed is None:
         return CoordinatorRecord(key, None)
     expires = committed.expire_timestamp_ms
+    if expires is None and not committed.metadata and committed.topic_id != ZERO_UUID:
+        version, no_metadata, *tags = _PLAIN_MARKS
+        return CoordinatorRecord(
+            key,
+            _PLAIN_OFFSET.pack(
+                version,
+                committed.offset,
+                committed.leader_epoch,
+                no_metadata,
+                committed.commit_timestamp_ms,
+                *tags,
+                committed.topic_id,
+            ),
+        )
     # Only version 1 can hold an expiry; the versions after it leave that to the retention config.
     version = _OFFSET_COMMIT_VERSION if expires is None else _OFFSET_COMMIT_VERSION_WITH_EXPIRY
     value = OffsetCommitValue(
@@ -121,27 +138,48 @@ def read_key(key: bytes) -> Any:
     return decode_group_key(key) if kind in CONSUMER_GROUP_RECORD_TYPES else None
 
 
-def read_offset_record(key: bytes) -> tuple[str, str, int] | None:
-    """Group, topic and partition of a committed offset's key, by the shortest way; None for any other key.
+class OffsetKeys:
+    """Reads the keys of committed offsets by the shortest way: nearly all of a partition's records are such.
 
-    Nearly all of a partition's records are committed offsets, and a restart reads them all.
+    Keys of the same group and topic differ in their last bytes only, so the names are kept by what comes before.
     """
-    if key[:2] != _OFFSET_COMMIT_PREFIX:
-        return None
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, tuple[str, str]] = {}
+
+    def read(self, key: bytes) -> tuple[str, str, int] | None:
+        """Group, topic and partition; None for any other key, and for a broken one."""
+        if key[:2] != _OFFSET_COMMIT_PREFIX:
+            return None
+        names = self._names.get(key[:-4])
+        if names is None:
+            names = _read_names(key)
+            if names is None:
+                return None
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            self._names[key[:-4]] = names
+        return *names, int.from_bytes(key[-4:], "big", signed=True)
+
+
+def _read_names(key: bytes) -> tuple[str, str] | None:
     try:
         topic_at = 4 + _PREFIX.unpack_from(key, 2)[0]
         (topic_length,) = _PREFIX.unpack_from(key, topic_at)
         partition_at = topic_at + 2 + topic_length
-        if topic_at < 4 or topic_length < 0:
-            return None  # Broken; `read_key` says how.
-        (partition,) = _INT.unpack_from(key, partition_at)
-        return key[4:topic_at].decode(), key[topic_at + 2 : partition_at].decode(), partition
+        if topic_at < 4 or topic_length < 0 or partition_at + 4 != len(key):
+            return None
+        return key[4:topic_at].decode(), key[topic_at + 2 : partition_at].decode()
     except (struct.error, UnicodeDecodeError):
         return None
 
 
 def read_offset_commit(value: bytes, record_offset: int = -1) -> OffsetAndMetadata:
     """Decode the value of an offset's record, which stands at ``record_offset``."""
+    if len(value) == _PLAIN_OFFSET.size:
+        version, offset, leader_epoch, metadata, commit_ms, tags, tag, size, topic_id = _PLAIN_OFFSET.unpack(value)
+        if (version, metadata, tags, tag, size) == _PLAIN_MARKS:
+            return OffsetAndMetadata(offset, leader_epoch, "", commit_ms, None, topic_id, record_offset)
     record, _ = decode(OffsetCommitValue, _prefix(value), value, _PREFIX.size)
     return OffsetAndMetadata(
         offset=record.offset,

@@ -7,8 +7,10 @@ log, losing it answers everybody who waits with NOT_COORDINATOR.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import trio
@@ -399,14 +401,9 @@ class CoordinatorDriver(Generic[C]):
                     data = log.read_bytes(offset, _LOAD_CHUNK_BYTES, max_offset=end)
                     if not data:
                         break
-                    for position, header in walk_headers(data):
-                        offset = header.next_offset
-                        if header.is_control:
-                            marker = parse_end_txn_marker(data, position)
-                            if marker is not None:
-                                shard.core.replay_end_transaction(header.producer_id, marker.commit)
-                            continue
-                        count += self._replay_batch(shard, key, data, position, header.producer_id)
+                    with _without_gc():
+                        offset, replayed = self._replay_chunk(shard, key, data, offset)
+                    count += replayed
                     await trio.lowlevel.checkpoint()
         except (ApiError, WireError) as error:
             logger.error("cannot load the %s of %s: %s", self.CONTENT, key, error)
@@ -420,26 +417,46 @@ class CoordinatorDriver(Generic[C]):
         if count:
             logger.info("loaded the %s of %s from %d records", self.CONTENT, key, count)
 
+    def _replay_chunk(self, shard: Shard[C], key: TopicPartition, data: bytes, offset: int) -> tuple[int, int]:
+        """Replay whole batches; the offset after them, and the number of their records."""
+        count = 0
+        for position, header in walk_headers(data):
+            offset = header.next_offset
+            if header.is_control:
+                marker = parse_end_txn_marker(data, position)
+                if marker is not None:
+                    shard.core.replay_end_transaction(header.producer_id, marker.commit)
+            else:
+                count += self._replay_batch(shard, key, data, position, header.producer_id)
+        return offset, count
+
     def _replay_batch(
         self, shard: Shard[C], key: TopicPartition, data: bytes, position: int, producer_id: int
     ) -> int:
         now_ms = self.now_ms()
+        replay = shard.core.replay
         count = 0
-        for record in iter_records(data, position):
+        for offset, _, record_key, value, _ in iter_records(data, position):
             count += 1
-            if record.key is None:
+            if record_key is None:
                 continue
-            value = None if record.value is None else bytes(record.value)
             try:
-                shard.core.replay(
-                    CoordinatorRecord(bytes(record.key), value),
-                    now_ms,
-                    offset=record.offset,
-                    producer_id=producer_id,
-                )
+                replay(CoordinatorRecord(record_key, value), now_ms, offset=offset, producer_id=producer_id)
             except WireError as error:
-                logger.warning("%s: record at offset %d is unreadable and skipped: %s", key, record.offset, error)
+                logger.warning("%s: record at offset %d is unreadable and skipped: %s", key, offset, error)
         return count
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """What is loaded stays, so looking through it for garbage again and again is lost time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _raise_failure(result: CoordinatorResult[Any], stored: PendingReply | None) -> None:
