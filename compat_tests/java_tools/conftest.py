@@ -14,6 +14,9 @@ from compat_tests.java_tools.comparison import Comparison, Side
 from compat_tests.java_tools.differences import DIFFERENCES
 from compat_tests.java_tools.driver import ToolDriver
 
+#: Members of groups hear of changes with their next heartbeat: five seconds by default.
+QUICK_GROUPS = ("group.consumer.min.heartbeat.interval.ms=200", "group.consumer.heartbeat.interval.ms=200")
+
 
 @pytest.fixture(scope="session")
 def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
@@ -30,14 +33,14 @@ def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             stack.callback(tools.close)
             return Side(broker, tools, tmp_path_factory.mktemp(name))
 
-        judge = ApacheBroker()
+        judge = ApacheBroker(*QUICK_GROUPS)
         theirs = side("apache", judge)
         bootstrap = request.config.getoption("--bootstrap")
         broker: Broker
         if bootstrap:
             broker = ExternalBroker(bootstrap)
         elif request.config.getoption("--broker") == "apache":
-            broker = ApacheBroker()
+            broker = ApacheBroker(*QUICK_GROUPS)
         else:
             broker = KbrokerBroker(*_same_settings(judge))
         yield side("ours", broker), theirs
