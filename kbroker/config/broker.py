@@ -1086,7 +1086,7 @@ BROKER_CONFIGS = ConfigDef(
             "Threads that recover logs after a crash.",
             validator=Range(1),
             update_mode=CLUSTER_WIDE,
-            no_effect="kbroker recovers one log after another",
+            no_effect="one thread recovers the logs of a directory",
         ),
         ConfigKey(
             "num.replica.alter.log.dirs.threads",
@@ -1094,7 +1094,7 @@ BROKER_CONFIGS = ConfigDef(
             None,
             HIGH,
             "Threads that move replicas between directories.",
-            no_effect="kbroker does not move replicas between directories",
+            no_effect="moves are shared out by the event loop",
         ),
         ConfigKey(
             "num.replica.fetchers",

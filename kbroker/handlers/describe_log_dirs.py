@@ -35,11 +35,15 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
             )
             continue
         by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
-        for topic, index, size in directory.partitions:
+        for log in directory.logs:
+            topic, index = log.topic_partition
             if wanted is None or (topic, index) in wanted:
                 by_topic.setdefault(topic, []).append(
                     DescribeLogDirsPartition(
-                        partition_index=index, partition_size=size, offset_lag=0, is_future_key=False
+                        partition_index=index,
+                        partition_size=log.size,
+                        offset_lag=log.offset_lag,
+                        is_future_key=log.is_future,
                     )
                 )
         results.append(

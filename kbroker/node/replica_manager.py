@@ -16,6 +16,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
 from kbroker.log.validation import AppendOrigin
+from kbroker.node.log_mover import move_log
 from kbroker.replication.delayed import DelayedProduce, Purgatory
 from kbroker.replication.partition_state import PartitionState
 from kbroker.types import TopicPartition, Uuid
@@ -46,10 +47,26 @@ class Partition:
     partitions is led at once. A partition without files is an empty partition, as after a crash in Kafka.
     """
 
-    __slots__ = ("_log", "_manager", "config", "is_internal", "offline", "state", "topic_id", "topic_partition")
+    __slots__ = (
+        "_log",
+        "_manager",
+        "config",
+        "is_internal",
+        "is_new",
+        "offline",
+        "state",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(
-        self, manager: ReplicaManager, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig
+        self,
+        manager: ReplicaManager,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: LogConfig,
+        *,
+        is_new: bool = True,
     ) -> None:
         self._manager = manager
         self.topic_partition = topic_partition
@@ -57,6 +74,8 @@ class Partition:
         self.config = config
         self.state = PartitionState(manager.node_id)
         self.is_internal = topic_partition.topic in INTERNAL_TOPICS
+        self.is_new = is_new
+        """It came into being while this node ran, so no log dir that is offline holds its log."""
         self.offline = False
         self._log: PartitionLog | None = None
 
@@ -83,6 +102,11 @@ class Partition:
         if state.is_leader:
             self.on_leadership(log)
         log.on_high_watermark_updated(state.high_watermark)  # or transactions that ended before would seem to go on
+
+    def replace_log(self, log: PartitionLog) -> None:
+        """The same log, in another directory."""
+        self._log = log
+        log.on_high_watermark_updated(self.state.high_watermark)
 
     def on_leadership(self, log: PartitionLog) -> None:
         """The log begins the leader epoch at its end; alone in the ISR, all that it holds is committed."""
@@ -209,14 +233,23 @@ class Partition:
         )
 
 
+class LogDescription(NamedTuple):
+    """A log in a log directory; one that ``is_future`` is on its way there, and lacks ``offset_lag`` records."""
+
+    topic_partition: TopicPartition
+    size: int
+    offset_lag: int = 0
+    is_future: bool = False
+
+
 class LogDirDescription(NamedTuple):
-    """One log directory: its file system's bytes, and (topic, partition, bytes) of the logs in it."""
+    """One log directory: its file system's bytes, and the logs in it."""
 
     path: str
     offline: bool
     total_bytes: int
     usable_bytes: int
-    partitions: list[tuple[str, int, int]]
+    logs: list[LogDescription]
 
 
 class ReplicaManager:
@@ -255,7 +288,7 @@ class ReplicaManager:
         before, self._image = self._image, image
         if before is None:
             for topic in image.topics.by_name.values():
-                self._apply_topic(topic, image)
+                self._apply_topic(topic, image, is_new=False)
             self.log_manager.set_stray_aside(lambda tp, topic_id: tp in self.partitions)
             return
         for topic_id in delta.deleted_topics:
@@ -275,7 +308,7 @@ class ReplicaManager:
             if resource.type == _TOPIC_RESOURCE:
                 self._apply_configs(resource.name, image)
 
-    def _apply_topic(self, topic: Any, image: Any) -> None:
+    def _apply_topic(self, topic: Any, image: Any, *, is_new: bool = True) -> None:
         config: LogConfig | None = None
         now_ms = self.env.wall_clock_ms()
         for index, assigned in topic.partitions.items():
@@ -288,7 +321,8 @@ class ReplicaManager:
             if partition is None:
                 if config is None:
                     config = self._topic_log_config(image.configs.for_topic(topic.name))
-                partition = Partition(self, TopicPartition(topic.name, index), topic.id, config)
+                tp = TopicPartition(topic.name, index)
+                partition = Partition(self, tp, topic.id, config, is_new=is_new)
                 self.partitions[key] = partition
                 try:
                     self.open_log(partition)
@@ -358,7 +392,11 @@ class ReplicaManager:
         tp = partition.topic_partition
         try:
             log = self.log_manager.create_log(
-                tp, partition.topic_id, partition.config, now_ms=self.env.wall_clock_ms()
+                tp,
+                partition.topic_id,
+                partition.config,
+                now_ms=self.env.wall_clock_ms(),
+                is_new=partition.is_new,
             )
         except OSError as error:
             self.storage_failed(partition, error)
@@ -529,16 +567,58 @@ class ReplicaManager:
                 except OSError:
                     pass
                 else:
-                    logs = [(*log.topic_partition, log.size) for log in self.log_manager.logs_in(log_dir)]
+                    logs = [
+                        LogDescription(log.topic_partition, log.size) for log in self.log_manager.logs_in(log_dir)
+                    ]
+                    logs += [
+                        LogDescription(tp, move.future.size, move.lag, True)
+                        for tp, move in self.log_manager.moves.items()
+                        if move.target is log_dir
+                    ]
                     result.append(LogDirDescription(log_dir.path, False, total, usable, logs))
                     continue
             result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
         return result
 
+    def alter_log_dir(self, topic: str, index: int, path: str) -> None:
+        """Begin to move a partition's log to the log dir ``path``; a partition that comes later is made there.
+
+        ``ReplicaManager.alterReplicaLogDirs``. LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR if that one or the partition's
+        is offline, REPLICA_NOT_AVAILABLE for a partition that is not here.
+        """
+        tp = TopicPartition(topic, index)
+        log_manager = self.log_manager
+        target = log_manager.find_log_dir(path)
+        partition = self.partitions.get(tp)
+        if partition is None:
+            log_manager.prefer(tp, target)
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"this broker holds no replica of {tp}")
+        partition.log  # noqa: B018 - refuses if it is offline
+        if any(log_dir.offline is not None for log_dir in log_manager.log_dirs):
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is not moved while a log dir is offline")
+        move = log_manager.moves.get(tp)
+        if move is not None:
+            if move.target is target:
+                return
+            move.abandon()
+        if log_manager.log_dir_of(tp) is not target:
+            self.start_soon(move_log, self, partition, target)
+
+    async def _resume_moves(self) -> None:
+        """Moves that a stop or a crash interrupted."""
+        while self.log_manager.interrupted_moves and self._image is None:
+            await trio.sleep(0.1)
+        for tp, target in self.log_manager.interrupted_moves.items():
+            try:
+                self.alter_log_dir(tp.topic, tp.partition, target.path)
+            except ApiError as error:
+                logger.warning("the move of %s to %s is not taken up again: %s", tp, target.path, error)
+
     async def run(self) -> None:
         """The background work, for as long as the node runs."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            nursery.start_soon(self._resume_moves)
             nursery.start_soon(trio.sleep_forever)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:

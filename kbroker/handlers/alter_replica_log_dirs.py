@@ -1,0 +1,42 @@
+"""AlterReplicaLogDirs (key 34): moves replicas to other log directories of the same broker (KIP-113).
+
+Served: 1 to 2. 2: flexible. The answer comes when the moves have begun; DescribeLogDirs tells how far they are.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+VERSIONS = Versions(1, 2)
+
+
+@handler(AlterReplicaLogDirsRequest, versions=VERSIONS)
+async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> AlterReplicaLogDirsResponse:
+    """``ReplicaManager.alterReplicaLogDirs``, for each partition by itself."""
+    manager = ctx.services.replica_manager
+    wanted: dict[tuple[str, int], str] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                wanted[topic.name, index] = directory.path
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for (name, index), path in wanted.items():
+        code = ErrorCode.NONE
+        try:
+            manager.alter_log_dir(name, index, path)
+        except ApiError as error:
+            code = error.code
+        results.setdefault(name, []).append(
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+        )
+    return AlterReplicaLogDirsResponse(
+        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in results.items()]
+    )

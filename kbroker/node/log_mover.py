@@ -1,0 +1,89 @@
+"""Carries a log from one log dir to another, beside its readers and writers (AlterReplicaLogDirs, KIP-113)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from kbroker.log.log_move import LogMove, MoveInterrupted
+
+if TYPE_CHECKING:
+    from kbroker.env import Env
+    from kbroker.log.manager import LogDir
+    from kbroker.log.partition_log import PartitionLog
+    from kbroker.node.replica_manager import Partition, ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 256 * 1024
+"""Bytes that are copied at once: about a millisecond of the event loop."""
+
+_RETRY_SECONDS = 0.5
+
+
+async def move_log(manager: ReplicaManager, partition: Partition, target: LogDir) -> None:
+    """Move a partition's log to ``target`` for good; ends when it is there, or the move was called off."""
+    while True:
+        try:
+            log = partition.log
+            while log.segments_held:  # by the cleaner, or by a move that was just called off
+                await trio.sleep(_RETRY_SECONDS)
+                log = partition.log
+            move = manager.log_manager.begin_move(log, target, now_ms=manager.env.wall_clock_ms())
+        except Exception as error:
+            logger.error("%s cannot be moved to %s: %s", partition.topic_partition, target.path, error)
+            return
+        if move is None:
+            _follow(manager, partition)
+            return
+        try:
+            await _carry(manager.env, move)
+        except MoveInterrupted:
+            if move.over:
+                return
+            move.abandon()
+            logger.info("the move of %s to %s begins anew", partition.topic_partition, target.path)
+        except OSError as error:
+            move.abandon()
+            manager.log_manager.mark_offline(target, error)
+            manager.log_dirs_changed()
+            return
+        except BaseException:
+            move.abandon()
+            raise
+        else:
+            _follow(manager, partition)
+            manager.mark_dirty()
+            return
+
+
+def _follow(manager: ReplicaManager, partition: Partition) -> None:
+    """The partition's log is another object now."""
+    log: PartitionLog | None = manager.log_manager.log_of(partition.topic_partition)
+    if log is not None:
+        partition.replace_log(log)
+
+
+async def _carry(env: Env, move: LogMove) -> None:
+    await _catch_up(env, move)
+    task = move.begin_close()
+    if task is not None:
+        await env.run_blocking(task.run)
+    # What follows is done once for the few records of the meantime.
+    move.take_name(env.wall_clock_ms())
+    await env.run_blocking(move.future.disk.sync_dir, move.target.path)
+    await _catch_up(env, move)
+    move.finish(env.wall_clock_ms())
+
+
+async def _catch_up(env: Env, move: LogMove) -> None:
+    """Copy until nothing is missing at this moment."""
+    while True:
+        began = env.now()
+        move.copy(CHUNK, env.wall_clock_ms())
+        if not move.lag:
+            return
+        # As long as the copying took, everything else may run.
+        await trio.sleep(min(env.now() - began, 0.05))

@@ -1,0 +1,327 @@
+"""Several log dirs on a running node: where logs go, how they move, and what is left when one of them fails."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import trio
+from node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
+
+from kbroker.env import RealEnv
+from kbroker.errors import ErrorCode
+from kbroker.log.disk import Buffer, OsDisk, OsFile
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
+
+ONE, TWO = "data", "more"
+
+
+class FaultyFile(OsFile):
+    """A file whose writes and syncs can be made to fail."""
+
+    __slots__ = ("disk", "path")
+
+    def __init__(self, fd: int, disk: FaultyDisk, path: str) -> None:
+        super().__init__(fd)
+        self.disk = disk
+        self.path = path
+
+    def sync(self) -> None:
+        self.disk.check("sync", self.path)
+        super().sync()
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        self.disk.check("write", self.path)
+        super().write_at(position, buffers)
+
+
+class FaultyDisk(OsDisk):
+    """A real disk of which a part can be broken."""
+
+    def __init__(self) -> None:
+        self.broken: dict[tuple[str, str], int] = {}
+        """(operation, part of a path) -> error number."""
+
+    def check(self, operation: str, path: str) -> None:
+        for (failing, part), number in self.broken.items():
+            if failing == operation and part in path:
+                raise OSError(number, "broken", path)
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        file = super().open(path, create=create)
+        fd, file.fd = file.fd, -1
+        return FaultyFile(fd, self, path)
+
+
+def env_with(disk: OsDisk) -> RealEnv:
+    env = RealEnv(seed=1)
+    env.disk = disk
+    return env
+
+
+def scenario(
+    tmp_path: Path, test: Callable[[Node], Awaitable[None]], *, disk: OsDisk | None = None, **properties: str
+) -> None:
+    dirs = f"{tmp_path / ONE},{tmp_path / TWO}"
+
+    async def main() -> None:
+        async with running_node(tmp_path, env=env_with(disk or OsDisk()), log_dirs=dirs, **properties) as node:
+            await test(node)
+
+    run(main)
+
+
+async def describe(client: Client) -> dict[str, DescribeLogDirsResult]:
+    answer = await client.ask(DescribeLogDirsRequest(topics=None))
+    return {Path(result.log_dir).name: result for result in answer.results}
+
+
+def held(result: DescribeLogDirsResult) -> set[tuple[str, int]]:
+    """What lies in a dir for good."""
+    return {
+        (topic.name, partition.partition_index)
+        for topic in result.topics
+        for partition in topic.partitions
+        if not partition.is_future_key
+    }
+
+
+async def alter(client: Client, path: Path, topic: str, *partitions: int) -> list[int]:
+    answer = await client.ask(
+        AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDir(
+                    path=str(path), topics=[AlterReplicaLogDirTopic(name=topic, partitions=list(partitions))]
+                )
+            ]
+        )
+    )
+    return [part.error_code for result in answer.results for part in result.partitions]
+
+
+async def produce(client: Client, topic: str, partition: int, *data: bytes) -> int:
+    answer = await client.ask(produce_request(topic, batch(*data), partition=partition), 12)
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+async def consume(client: Client, topic: str, partition: int) -> list[bytes]:
+    found: list[bytes] = []
+    while True:
+        answer = await client.ask(fetch_request(topic, [(partition, len(found))]), 12)
+        part = answer.responses[0].partitions[0]
+        assert part.error_code == 0
+        more = [value for offset, value in values(part.records or b"") if offset >= len(found)]
+        if not more:
+            return found
+        found += more
+
+
+def test_new_logs_are_spread(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await node.create_topic("t", partitions=6)
+        client = await node.connect()
+        found = await describe(client)
+        assert len(held(found[ONE])) == len(held(found[TWO])) == 3
+        assert found[ONE].total_bytes > 0
+
+    scenario(tmp_path, test)
+
+
+def test_a_log_moves_while_it_is_written_and_read(tmp_path: Path) -> None:
+    written: list[bytes] = []
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t", internal_segment_bytes="300000")
+        manager = node.broker.log_manager
+        client, producer = await node.connect(), await node.connect()
+        source = manager.log_dir_of(TopicPartition("t", 0))
+        assert source is not None
+        target = next(log_dir for log_dir in manager.log_dirs if log_dir is not source)
+        for number in range(200):
+            data = b"%d-" % number + b"x" * 5000
+            assert await produce(client, "t", 0, data) == 0
+            written.append(data)
+        stop = trio.Event()
+
+        async def write() -> None:
+            while not stop.is_set():
+                data = b"%d-" % len(written) + b"y" * 500
+                assert await produce(producer, "t", 0, data) == 0
+                written.append(data)
+                await trio.sleep(0)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            assert await alter(client, Path(target.path), "t", 0) == [0]
+            seen_future = False
+            while manager.log_dir_of(TopicPartition("t", 0)) is not target:
+                found = await describe(client)
+                future = [
+                    partition
+                    for topic in found[Path(target.path).name].topics
+                    for partition in topic.partitions
+                    if partition.is_future_key
+                ]
+                seen_future = seen_future or bool(future)
+                answer = await client.ask(fetch_request("t", [(0, len(written) // 2)]), 12)
+                assert answer.responses[0].partitions[0].error_code == 0
+            assert seen_future
+            stop.set()
+        for number in range(3):
+            written.append(b"after-%d" % number)
+            assert await produce(client, "t", 0, written[-1]) == 0
+        assert await consume(client, "t", 0) == written
+        assert held((await describe(client))[Path(target.path).name]) == {("t", 0)}
+        assert await alter(client, Path(target.path), "t", 0) == [0], "it is there"
+
+    scenario(tmp_path, test)
+
+    async def again(node: Node) -> None:
+        client = await node.connect()
+        assert await consume(client, "t", 0) == written
+
+    scenario(tmp_path, again)
+
+
+def test_a_move_that_a_stop_interrupted_goes_on(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await node.create_topic("t")
+        client = await node.connect()
+        assert await produce(client, "t", 0, b"1", b"2") == 0
+
+    scenario(tmp_path, test)
+    here = ONE if (tmp_path / ONE / "t-0").exists() else TWO
+    there = TWO if here == ONE else ONE
+    future = tmp_path / there / "t-0.0123456789abcdef0123456789abcdef-future"
+    future.mkdir()
+    (future / "00000000000000000000.log").write_bytes(b"half")
+
+    async def again(node: Node) -> None:
+        client = await node.connect()
+        while held((await describe(client))[there]) != {("t", 0)}:
+            await trio.sleep(0.01)
+        assert await consume(client, "t", 0) == [b"1", b"2"]
+
+    scenario(tmp_path, again)
+
+
+def test_what_cannot_move(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await node.create_topic("t")
+        client = await node.connect()
+        assert await alter(client, tmp_path / "elsewhere", "t", 0) == [ErrorCode.LOG_DIR_NOT_FOUND]
+        assert await alter(client, tmp_path / TWO, "t", 7) == [ErrorCode.REPLICA_NOT_AVAILABLE]
+        assert await alter(client, tmp_path / TWO, "later", 0, 1) == [ErrorCode.REPLICA_NOT_AVAILABLE] * 2
+        await node.create_topic("later", partitions=2)
+        assert {("later", 0), ("later", 1)} <= held((await describe(client))[TWO]), "as was asked before it was there"
+
+    scenario(tmp_path, test)
+
+
+def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t", partitions=4, flush_messages="1")
+        client = await node.connect()
+        for partition in range(4):
+            assert await produce(client, "t", partition, b"before") == 0
+        found = await describe(client)
+        lost, kept = held(found[TWO]), held(found[ONE])
+        assert lost
+        assert kept
+        disk.broken[("sync", f"/{TWO}/t-")] = errno.EIO
+        _, first = min(lost)
+        assert await produce(client, "t", first, b"not durable") == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.broken.clear()  # what failed once is not tried again and trusted
+        for _, partition in lost:
+            assert await produce(client, "t", partition, b"x") == ErrorCode.KAFKA_STORAGE_ERROR
+            answer = await client.ask(fetch_request("t", [(partition, 0)]), 12)
+            assert answer.responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        for _, partition in kept:
+            assert await produce(client, "t", partition, b"after") == 0
+            assert await consume(client, "t", partition) == [b"before", b"after"]
+        found = await describe(client)
+        assert found[TWO].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert found[ONE].error_code == 0
+        moved = sorted(kept)[0][1]
+        assert await alter(client, tmp_path / TWO, "t", moved) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        await node.create_topic("new", partitions=3)
+        assert {("new", 0), ("new", 1), ("new", 2)} <= held((await describe(client))[ONE])
+
+    scenario(tmp_path, test, disk=disk)
+
+    async def again(node: Node) -> None:
+        client = await node.connect()
+        for partition in range(4):
+            assert (await consume(client, "t", partition))[0] == b"before"
+
+    scenario(tmp_path, again)
+
+
+def test_a_full_disk_is_told_and_all_is_there_when_room_is_made(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    acknowledged: list[bytes] = []
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t")
+        client = await node.connect()
+        place = node.broker.log_manager.log_dir_of(TopicPartition("t", 0))
+        assert place is not None
+        for number in range(5):
+            acknowledged.append(b"%d" % number)
+            assert await produce(client, "t", 0, acknowledged[-1]) == 0
+        disk.broken[("write", place.path + "/t-0")] = errno.ENOSPC
+        assert await produce(client, "t", 0, b"no room") == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.broken.clear()
+        assert await produce(client, "t", 0, b"still offline") == ErrorCode.KAFKA_STORAGE_ERROR
+
+    scenario(tmp_path, test, disk=disk)
+
+    async def again(node: Node) -> None:
+        client = await node.connect()
+        assert await consume(client, "t", 0) == acknowledged
+        assert await produce(client, "t", 0, b"room again") == 0
+        assert (await consume(client, "t", 0))[-1] == b"room again"
+
+    scenario(tmp_path, again)
+
+
+def test_a_dir_that_is_gone_on_the_next_start_takes_only_its_partitions_along(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await node.create_topic("t", partitions=4)
+        client = await node.connect()
+        for partition in range(4):
+            assert await produce(client, "t", partition, b"x") == 0
+
+    scenario(tmp_path, test)
+    lost = {int(path.name[2:]) for path in (tmp_path / TWO).glob("t-*")}
+    assert 0 < len(lost) < 4
+
+    class Gone(OsDisk):
+        def list_dir(self, path: str) -> list[str]:
+            if path.endswith(TWO):
+                raise OSError(errno.EIO, "gone", path)
+            return super().list_dir(path)
+
+    async def again(node: Node) -> None:
+        client = await node.connect()
+        for partition in range(4):
+            code = await produce(client, "t", partition, b"y")
+            assert code == (ErrorCode.KAFKA_STORAGE_ERROR if partition in lost else 0), partition
+
+    scenario(tmp_path, again, disk=Gone())
+
+    async def whole(node: Node) -> None:
+        client = await node.connect()
+        for partition in range(4):
+            assert (await consume(client, "t", partition))[0] == b"x", "nothing was lost or made anew"
+
+    scenario(tmp_path, whole)
