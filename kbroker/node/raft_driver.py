@@ -27,8 +27,9 @@ from kbroker.raft_metadata.controller.schema import ConfigSchema
 from kbroker.raft_metadata.election_state import QuorumStateFile
 from kbroker.raft_metadata.image import ControllerImage, Endpoint, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.loader import ImageLoader, Published
-from kbroker.raft_metadata.raft import RaftConfig, RaftCore
+from kbroker.raft_metadata.raft import RaftCore
 from kbroker.raft_metadata.raft_messages import Node, OutboundRequest, RaftRequest, RaftResponse, Reply
+from kbroker.raft_metadata.raft_types import RaftConfig
 from kbroker.raft_metadata.replicated_log import PartitionStore, RecordStore, ReplicatedLog
 from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot, read_bootstrap
 from kbroker.raft_metadata.storage import METADATA_DIRECTORY, activation_records, bootstrap_records

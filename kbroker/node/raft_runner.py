@@ -17,7 +17,7 @@ import trio
 from kbroker.env import Env
 from kbroker.errors import FatalError
 from kbroker.raft_metadata.election_state import QuorumStateFile
-from kbroker.raft_metadata.raft import RaftCore, Ready
+from kbroker.raft_metadata.raft import RaftCore
 from kbroker.raft_metadata.raft_messages import (
     InboundRequest,
     OutboundRequest,
@@ -26,6 +26,7 @@ from kbroker.raft_metadata.raft_messages import (
     Reply,
     SnapshotChunk,
 )
+from kbroker.raft_metadata.raft_types import Ready
 from kbroker.raft_metadata.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.snapshot import CorruptSnapshot
 

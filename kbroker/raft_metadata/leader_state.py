@@ -6,7 +6,6 @@ Times are milliseconds of a monotonic clock.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from kbroker.raft_metadata.raft_messages import PendingFetch
 from kbroker.raft_metadata.voters import ReplicaKey, VoterSet
@@ -22,7 +21,6 @@ CAUGHT_UP_MS = 3_600_000
 """An observer that was caught up and has fetched within this time may become a voter."""
 
 
-@dataclass(slots=True)
 class ReplicaProgress:
     """One replica as the leader sees it.
 
@@ -30,11 +28,14 @@ class ReplicaProgress:
     fetched in this epoch. It may go back if the replica has lost its disk.
     """
 
-    key: ReplicaKey
-    end_offset: int = -1
-    last_fetch_ms: int = -1
-    last_caught_up_ms: int = -1
-    _leader_end_at_last_fetch: int = -1
+    __slots__ = ("_leader_end_at_last_fetch", "end_offset", "key", "last_caught_up_ms", "last_fetch_ms")
+
+    def __init__(self, key: ReplicaKey) -> None:
+        self.key = key
+        self.end_offset = -1
+        self.last_fetch_ms = -1
+        self.last_caught_up_ms = -1
+        self._leader_end_at_last_fetch = -1
 
     def on_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """It has fetched from ``offset``. It is caught up if it reached what was the end at its fetch before."""
@@ -47,21 +48,40 @@ class ReplicaProgress:
         self.end_offset = offset
 
 
-@dataclass(slots=True)
 class PendingVoterChange:
     """A change of the voter set that somebody waits for; there is at most one.
 
     ``offset``: of its VotersRecord, -1 before it is written (the new voter is being asked what it can do).
     """
 
-    token: int
-    is_addition: bool
-    deadline_ms: int
-    offset: int = -1
-    ack_when_committed: bool = True
-    answered: bool = False
-    correlation_id: int = -1
-    """Of the request that asks the new voter."""
+    __slots__ = (
+        "ack_when_committed",
+        "answered",
+        "correlation_id",
+        "deadline_ms",
+        "is_addition",
+        "offset",
+        "token",
+    )
+
+    def __init__(
+        self,
+        token: int,
+        is_addition: bool,
+        deadline_ms: int,
+        *,
+        offset: int = -1,
+        ack_when_committed: bool = True,
+        correlation_id: int = -1,
+    ) -> None:
+        self.token = token
+        self.is_addition = is_addition
+        self.deadline_ms = deadline_ms
+        self.offset = offset
+        self.ack_when_committed = ack_when_committed
+        self.answered = False
+        self.correlation_id = correlation_id
+        """Of the request that asks the new voter."""
 
 
 class LeaderState:

@@ -10,7 +10,6 @@ import enum
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kbroker.raft_metadata.election_state import ElectionState
 from kbroker.raft_metadata.raft_messages import NO_ENDPOINTS, NO_LEADER, SnapshotChunk
@@ -40,18 +39,10 @@ class QuorumRole(enum.Enum):
 _UNATTACHED, _FOLLOWER, _PROSPECTIVE, _CANDIDATE, _LEADER, _RESIGNED = QuorumRole
 
 
-class EpochChange(enum.Flag):
-    """What may become of the epoch in a change of role."""
+_SAME, _NEXT, _LATER = 1, 2, 4
+_HIGHER = _NEXT | _LATER
 
-    SAME = enum.auto()
-    NEXT = enum.auto()
-    HIGHER = enum.auto()
-    ANY = SAME | NEXT | HIGHER
-
-
-_SAME, _NEXT, _HIGHER = EpochChange.SAME, EpochChange.NEXT, EpochChange.NEXT | EpochChange.HIGHER
-
-TRANSITIONS: Mapping[tuple[QuorumRole, QuorumRole], EpochChange] = {
+TRANSITIONS: Mapping[tuple[QuorumRole, QuorumRole], int] = {
     # An unattached voter that votes stays what it is, with a new election timeout.
     (_UNATTACHED, _UNATTACHED): _SAME | _HIGHER,
     (_UNATTACHED, _FOLLOWER): _SAME | _HIGHER,
@@ -76,7 +67,7 @@ TRANSITIONS: Mapping[tuple[QuorumRole, QuorumRole], EpochChange] = {
     # The only voter, started anew in the epoch that it led.
     (_RESIGNED, _PROSPECTIVE): _SAME,
 }
-"""Which role may follow which, and in which epoch; everything else is a bug."""
+"""Which role may follow which, and in which epoch: the same, the next, a later one. Everything else is a bug."""
 
 
 class Votes:
@@ -110,12 +101,14 @@ class Votes:
         return [voter for voter in self.voters.ids if voter not in self.granted and voter not in self.rejected]
 
 
-@dataclass(slots=True)
 class SnapshotFetch:
     """A snapshot that a follower is fetching, and how far it is."""
 
-    snapshot_id: OffsetAndEpoch
-    position: int = 0
+    __slots__ = ("position", "snapshot_id")
+
+    def __init__(self, snapshot_id: OffsetAndEpoch) -> None:
+        self.snapshot_id = snapshot_id
+        self.position = 0
 
     def take(self, chunk: SnapshotChunk) -> None:
         """Count the bytes of a chunk."""
@@ -283,17 +276,9 @@ class QuorumState:
         self.deadline_ms = now_ms + self.random_election_timeout_ms()
 
     def _enter(self, role: QuorumRole, epoch: int) -> None:
-        allowed = TRANSITIONS.get((self.role, role))
-        change = (
-            EpochChange.SAME
-            if epoch == self.epoch
-            else EpochChange.NEXT
-            if epoch == self.epoch + 1
-            else EpochChange.HIGHER
-            if epoch > self.epoch
-            else None
-        )
-        if allowed is None or change is None or change not in allowed:
+        change = epoch - self.epoch
+        kind = _SAME if change == 0 else _NEXT if change == 1 else _LATER if change > 1 else 0
+        if not TRANSITIONS.get((self.role, role), 0) & kind:
             raise ValueError(f"{self.role.value} in epoch {self.epoch} cannot become {role.value} in epoch {epoch}")
         if epoch > self.epoch:
             self.epoch = epoch

@@ -1,13 +1,14 @@
 """What the replicas of the metadata log say to one another (KIP-595, KIP-630, KIP-853, KIP-996), as values.
 
 The Raft core deals in these alone; ``raft_rpc`` turns them into Kafka's requests and responses and back, and judges
-there what the core need not know of: cluster ids, topic names, versions.
+there what the core need not know of: cluster ids, topic names, versions. Named tuples, since the
+classes are made quickly when a node starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.voters import Endpoints, ReplicaKey, VoterEndpoint
@@ -17,18 +18,7 @@ NO_LEADER = -1
 NO_ENDPOINTS: Mapping[str, VoterEndpoint] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumResponse:
-    """What every response of the quorum says: how the request fared, and the sender's view of the epoch."""
-
-    error: ErrorCode
-    epoch: int
-    leader_id: int
-    leader_endpoints: Endpoints
-
-
-@dataclass(frozen=True, slots=True)
-class VoteRequest:
+class VoteRequest(NamedTuple):
     """``candidate`` asks for a vote in ``epoch``; ``pre_vote``: whether it would be given (KIP-996).
 
     ``last``: the end of the candidate's log. ``voter``: whom it is meant for, None if the request does not say.
@@ -41,15 +31,17 @@ class VoteRequest:
     voter: ReplicaKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VoteResponse(QuorumResponse):
+class VoteResponse(NamedTuple):
     """``granted`` only if ``error`` is NONE."""
 
+    error: ErrorCode
+    epoch: int
+    leader_id: int
+    leader_endpoints: Endpoints
     granted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BeginQuorumEpochRequest:
+class BeginQuorumEpochRequest(NamedTuple):
     """The leader of ``epoch`` makes itself known to a voter that has not fetched for a while."""
 
     epoch: int
@@ -58,13 +50,16 @@ class BeginQuorumEpochRequest:
     voter: ReplicaKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BeginQuorumEpochResponse(QuorumResponse):
+class BeginQuorumEpochResponse(NamedTuple):
     """Acknowledges a leader."""
 
+    error: ErrorCode
+    epoch: int
+    leader_id: int
+    leader_endpoints: Endpoints
 
-@dataclass(frozen=True, slots=True)
-class EndQuorumEpochRequest:
+
+class EndQuorumEpochRequest(NamedTuple):
     """The leader of ``epoch`` resigns; ``successors``: the voters it thinks best, the best first."""
 
     epoch: int
@@ -73,13 +68,16 @@ class EndQuorumEpochRequest:
     successors: tuple[ReplicaKey, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EndQuorumEpochResponse(QuorumResponse):
+class EndQuorumEpochResponse(NamedTuple):
     """Acknowledges a resignation."""
 
+    error: ErrorCode
+    epoch: int
+    leader_id: int
+    leader_endpoints: Endpoints
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+
+class FetchRequest(NamedTuple):
     """A replica asks for what follows ``offset``, and thereby promises that all below is on its disk.
 
     ``last_epoch``: the epoch of its last record. ``high_watermark``: what it knows of; a leader that knows better
@@ -95,10 +93,13 @@ class FetchRequest:
     max_wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchResponse(QuorumResponse):
+class FetchResponse(NamedTuple):
     """``records``, or where the follower's log ends the leader's (``diverging``), or the snapshot to fetch first."""
 
+    error: ErrorCode
+    epoch: int
+    leader_id: int
+    leader_endpoints: Endpoints
     high_watermark: int = -1
     log_start_offset: int = -1
     diverging: OffsetAndEpoch | None = None
@@ -106,8 +107,7 @@ class FetchResponse(QuorumResponse):
     records: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSnapshotRequest:
+class FetchSnapshotRequest(NamedTuple):
     """A replica asks for the bytes of a snapshot from ``position`` on."""
 
     epoch: int
@@ -117,18 +117,20 @@ class FetchSnapshotRequest:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSnapshotResponse(QuorumResponse):
+class FetchSnapshotResponse(NamedTuple):
     """``size`` is that of the whole snapshot."""
 
+    error: ErrorCode
+    epoch: int
+    leader_id: int
+    leader_endpoints: Endpoints
     snapshot_id: OffsetAndEpoch | None = None
     size: int = 0
     position: int = 0
     data: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class AddVoterRequest:
+class AddVoterRequest(NamedTuple):
     """Make an observer a voter. ``ack_when_committed`` false: answer once it is in the leader's log."""
 
     voter: ReplicaKey
@@ -137,31 +139,27 @@ class AddVoterRequest:
     ack_when_committed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class AddVoterResponse:
+class AddVoterResponse(NamedTuple):
     """How it went."""
 
     error: ErrorCode
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveVoterRequest:
+class RemoveVoterRequest(NamedTuple):
     """Make a voter an observer."""
 
     voter: ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveVoterResponse:
+class RemoveVoterResponse(NamedTuple):
     """How it went."""
 
     error: ErrorCode
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateVoterRequest:
+class UpdateVoterRequest(NamedTuple):
     """A voter tells where it is now, and which levels of ``kraft.version`` it can do."""
 
     epoch: int
@@ -171,24 +169,36 @@ class UpdateVoterRequest:
     max_kraft_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateVoterResponse(QuorumResponse):
+class UpdateVoterResponse(NamedTuple):
     """How it went."""
 
+    error: ErrorCode
+    epoch: int
+    leader_id: int
+    leader_endpoints: Endpoints
 
-@dataclass(frozen=True, slots=True)
-class KRaftVersionsRequest:
+
+class KRaftVersionsRequest(NamedTuple):
     """Which levels of ``kraft.version`` a node can do (an ApiVersions request)."""
 
 
-@dataclass(frozen=True, slots=True)
-class KRaftVersionsResponse:
+class KRaftVersionsResponse(NamedTuple):
     """``error`` other than NONE: it did not say."""
 
     error: ErrorCode
     min_version: int = 0
     max_version: int = 0
 
+
+QuorumResponse = (
+    VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | FetchResponse
+    | FetchSnapshotResponse
+    | UpdateVoterResponse
+)
+"""Responses that say, before anything else, how the request fared (``error``) and how the sender sees the epoch."""
 
 RaftRequest = (
     VoteRequest
@@ -215,16 +225,14 @@ RaftResponse = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """Whom a request goes to: a voter, or under a negative id one of ``controller.quorum.bootstrap.servers``."""
 
     id: int
     address: VoterEndpoint
 
 
-@dataclass(frozen=True, slots=True)
-class OutboundRequest:
+class OutboundRequest(NamedTuple):
     """A request to send. The answer comes back as a :class:`Reply` with its ``correlation_id``."""
 
     correlation_id: int
@@ -232,16 +240,14 @@ class OutboundRequest:
     request: RaftRequest
 
 
-@dataclass(frozen=True, slots=True)
-class InboundRequest:
+class InboundRequest(NamedTuple):
     """A request that came in. ``token`` names it when its response is given, now or later."""
 
     token: int
     request: RaftRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """The answer to an :class:`OutboundRequest`; ``response`` None: it failed.
 
     ``refused``: nobody listens at the address, which is evidence that the node is down.
@@ -255,8 +261,7 @@ class Reply:
     """The peer does not know the version of the request (an older Kafka asked for a pre-vote)."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutboundResponse:
+class OutboundResponse(NamedTuple):
     """The response to the :class:`InboundRequest` of that token."""
 
     token: int
@@ -266,8 +271,7 @@ class OutboundResponse:
 RaftMessage = InboundRequest | Reply
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotChunk:
+class SnapshotChunk(NamedTuple):
     """The bytes of a snapshot at ``position``; with the last of them the snapshot takes the log's place."""
 
     snapshot_id: OffsetAndEpoch
@@ -276,11 +280,10 @@ class SnapshotChunk:
     is_last: bool
 
 
-@dataclass(slots=True)
-class PendingFetch:
-    """A Fetch that waits for records or for the high watermark."""
+class PendingFetch(NamedTuple):
+    """A Fetch that waits for records or for the high watermark; ``response`` is what it gets if none come."""
 
     token: int
     request: FetchRequest
     deadline_ms: int
-    response: FetchResponse = field(repr=False)
+    response: FetchResponse

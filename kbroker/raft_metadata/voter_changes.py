@@ -236,3 +236,28 @@ class VoterChanges:
             # This node with another disk: the old one has to go first.
             return RemoveVoterRequest(known.key)
         return AddVoterRequest(core.local, local.endpoints, core.config.request_timeout_ms, ack_when_committed=False)
+
+    def on_update_response(self, response: UpdateVoterResponse, reply: Reply, now_ms: int) -> bool:
+        core = self._core
+        handled = core.handle_common(response, now_ms)
+        if handled is not None:
+            return handled
+        if response.error not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
+            return core.complain(response, reply)
+        core.quorum.has_updated_leader = True
+        core.quorum.on_leader_contact(now_ms)
+        return True
+
+    def on_membership_response(
+        self, response: AddVoterResponse | RemoveVoterResponse, reply: Reply, now_ms: int
+    ) -> bool:
+        """To this observer's own request to join; what came of it shows in the log."""
+        expected = (
+            ErrorCode.NONE,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.DUPLICATE_VOTER,
+            ErrorCode.VOTER_NOT_FOUND,
+        )
+        if response.error not in expected:
+            return self._core.complain(response, reply)
+        return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.raft_metadata.quorum_state import QuorumRole
-from kbroker.raft_metadata.raft import Ready
+from kbroker.raft_metadata.raft_types import Ready
 from kbroker.raft_metadata.voters import ReplicaKey
 from kbroker.sim.raft_node import Batch, SimRaftNode, batches_of, next_state
 

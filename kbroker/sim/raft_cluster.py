@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
-from kbroker.raft_metadata.raft import RaftConfig, Ready
+from kbroker.raft_metadata.raft_types import RaftConfig, Ready
 from kbroker.raft_metadata.snapshot import encode_snapshot
 from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.sim.invariants import Invariant, RaftInvariants

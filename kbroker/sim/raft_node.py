@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.errors import ErrorCode
-from kbroker.raft_metadata.raft import RaftConfig, RaftCore, Ready
+from kbroker.raft_metadata.raft import RaftCore
 from kbroker.raft_metadata.raft_messages import (
     InboundRequest,
     KRaftVersionsRequest,
@@ -24,6 +24,7 @@ from kbroker.raft_metadata.raft_messages import (
     RaftResponse,
     Reply,
 )
+from kbroker.raft_metadata.raft_types import RaftConfig, Ready
 from kbroker.raft_metadata.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.snapshot import encode_snapshot
 from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterSet
