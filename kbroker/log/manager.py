@@ -48,6 +48,7 @@ FUTURE_SUFFIX = "-future"
 _MARKED = re.compile(r"^(\S+)-(\d+)\.(\w+)(-delete|-stray|-future)\Z", re.ASCII)
 _LOG_NAME = re.compile(r"^([a-zA-Z0-9._-]+)-(\d+)\Z", re.ASCII)
 _MAX_NAME = 255
+_NEVER = 2**63 - 1
 
 
 def parse_log_dir_name(name: str) -> TopicPartition | None:
@@ -687,11 +688,35 @@ class LogManager:
                 if task is not None:
                     tasks.append(task)
         for log in self._logs.values():
-            if log.flushes_by_config and log.needs_flush(now_ms):
+            if (
+                log.flushes_by_config
+                and log.needs_flush(now_ms)
+                and self._dir_of[log.topic_partition].offline is None
+            ):
                 task = log.begin_flush()
                 if task is not None:
                     tasks.append(task)
         return tasks
+
+    @property
+    def waits_for_flush(self) -> bool:
+        """Whether some log has records that ``flush.ms`` asks to flush sooner or later."""
+        return any(
+            log.flush_due_ms < _NEVER and self._dir_of[log.topic_partition].offline is None
+            for log in self._logs.values()
+            if log.flushes_by_config
+        )
+
+    def next_flush_ms(self, now_ms: int) -> int:
+        """When ``flush.ms`` may ask for the next flush, also of what is written from now on."""
+        return min(
+            (
+                min(log.flush_due_ms, now_ms + log.config.flush_ms)
+                for log in self._logs.values()
+                if log.flushes_by_config and self._dir_of[log.topic_partition].offline is None
+            ),
+            default=_NEVER,
+        )
 
     def _before_truncation(self, log: PartitionLog) -> None:
         log_dir = self._dir_of.get(log.topic_partition)

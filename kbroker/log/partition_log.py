@@ -965,6 +965,14 @@ class PartitionLog:
             return True
         return self._first_unflushed_ms >= 0 and now_ms - self._first_unflushed_ms >= config.flush_ms
 
+    @property
+    def flush_due_ms(self) -> int:
+        """When ``flush.ms`` asks for a flush of what is not durable yet; far in the future if it does not."""
+        first = self._first_unflushed_ms
+        if first < 0 or self.recovery_point >= self.log_end_offset:
+            return _NEVER
+        return first + self.config.flush_ms
+
     def flush(self) -> None:
         """Make all that was appended durable. On ``OSError`` the log must not be trusted any more."""
         task = self.begin_flush()

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SHORTEST_WAIT = 0.01
+"""Between two flushes of one round, in seconds, however short flush.ms is."""
+
 
 class LogFlusher:
     """The background work on one node's logs. ``run`` it for as long as the node serves."""
@@ -45,12 +48,26 @@ class LogFlusher:
         manager = self._replica_manager
         while True:
             await manager.wait_dirty()
-            await trio.sleep(interval)
+            await self._sleep_and_flush(interval)
             manager.mark_clean()
             await self.flush_due()
             await self._env.run_blocking(self._log_manager.checkpoint_task(manager.high_watermarks()))
             manager.log_dirs_changed()
             self._log_manager.delete_expired(self._env.wall_clock_ms())
+            if self._log_manager.waits_for_flush:
+                manager.mark_dirty()  # flush.ms has not passed yet, and perhaps nobody writes any more
+
+    async def _sleep_and_flush(self, seconds: float) -> None:
+        """Sleep, but for flushes that flush.ms asks for meanwhile."""
+        end = self._env.now() + seconds
+        while (left := end - self._env.now()) > 0:
+            now_ms = self._env.wall_clock_ms()
+            wait = (self._log_manager.next_flush_ms(now_ms) - now_ms) / 1000
+            if wait >= left:
+                await trio.sleep(left)
+                return
+            await trio.sleep(max(wait, _SHORTEST_WAIT))
+            await self.flush_due()
 
     async def flush_due(self) -> None:
         """Flush sealed segments, and logs whose flush.messages or flush.ms ask for it."""
