@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 
 def java_hash(text: str) -> int:
@@ -16,5 +17,16 @@ def java_hash(text: str) -> int:
 
 def partition_for(key: str, partition_count: int) -> int:
     """As ``partitionFor`` of Kafka's coordinators; the one hash without an absolute value counts as 0."""
+    if len(key) > _LONGEST_KEPT_KEY:
+        return _partition_for(key, partition_count)
+    return _kept_partition_for(key, partition_count)
+
+
+def _partition_for(key: str, partition_count: int) -> int:
     value = java_hash(key)
     return (0 if value == -0x8000_0000 else abs(value)) % partition_count
+
+
+_LONGEST_KEPT_KEY = 255
+"""Longer ids are hashed each time: anybody may ask for any id, and what is kept must stay small."""
+_kept_partition_for = lru_cache(maxsize=10_000)(_partition_for)

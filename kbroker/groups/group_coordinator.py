@@ -165,10 +165,14 @@ class GroupCoordinator:
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is next due, in ms since the epoch; None if never."""
-        due = [self._classic.next_deadline(), self._consumer.next_deadline()]
-        if self._groups:
-            due.append(self._next_expiry_check_ms)
-        return min((deadline for deadline in due if deadline is not None), default=None)
+        earliest = self._classic.next_deadline()
+        consumer = self._consumer.next_deadline()
+        if consumer is not None and (earliest is None or consumer < earliest):
+            earliest = consumer
+        expiry = self._next_expiry_check_ms
+        if expiry is not None and (earliest is None or expiry < earliest) and self._groups:
+            earliest = expiry
+        return earliest
 
     def on_deadline(self, now_ms: int) -> CoordinatorResult[None] | None:
         """Handle one thing whose time has come; None when there is none (left)."""

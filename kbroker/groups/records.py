@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kbroker.groups.classic_group import ClassicGroup
 
 _PREFIX = struct.Struct(">h")
+_INT = struct.Struct(">i")
 _OFFSET_COMMIT_PREFIX = b"\0\1"
 _OFFSET_COMMIT_TYPES = (0, 1)
 """Type 0 is what brokers before 0.8.2's second format wrote; same fields."""
@@ -39,7 +40,7 @@ _PLAIN_OFFSET = struct.Struct(">hqiBqBBB16s")
 """An offset's value of version 4 without metadata, with the topic's id: what nearly all are."""
 _PLAIN_MARKS = (_OFFSET_COMMIT_VERSION, 1, 1, 0, 16)
 """Its version, length of metadata (plus one), number of tags, the tag and its size."""
-_MOST_NAMES = 20_000
+_MOST_NAMES = 4_000
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -59,7 +60,7 @@ def offset_commit_record(
     group_id: str, topic: str, partition: int, committed: OffsetAndMetadata | None
 ) -> CoordinatorRecord:
     """The record of a committed offset; a tombstone for None."""
-    key = _PREFIX.pack(1) + encode(OffsetCommitKey(group=group_id, topic=topic, partition=partition), 0)
+    key = _offset_key(group_id, topic, partition)
     if committed is None:
         return CoordinatorRecord(key, None)
     expires = committed.expire_timestamp_ms
@@ -88,6 +89,21 @@ def offset_commit_record(
         topic_id=committed.topic_id,
     )
     return CoordinatorRecord(key, _PREFIX.pack(version) + encode(value, version))
+
+
+def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    """As `OffsetCommitKey` is encoded; each commit makes one for every partition."""
+    group_bytes, topic_bytes = group_id.encode(), topic.encode()
+    return b"".join(
+        (
+            _OFFSET_COMMIT_PREFIX,
+            _PREFIX.pack(len(group_bytes)),
+            group_bytes,
+            _PREFIX.pack(len(topic_bytes)),
+            topic_bytes,
+            _INT.pack(partition),
+        )
+    )
 
 
 def group_metadata_record(
