@@ -1,0 +1,208 @@
+"""Any sequence of appends, rolls, compactions, truncations, stops and crashes of a compacted log, against a plain list.
+
+What must hold at any time: every record that is read was written with that offset, key and value; for each key the last
+one written (before the log end) is there, unless it is a tombstone old enough; and below what was cleaned, no key is
+there twice.
+"""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kbroker.log.cleanable import log_to_clean, make_job
+from kbroker.log.compaction import compact
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from kbroker.wire.compression import CompressionType
+from kbroker.wire.record_batch import Record, build_batch, check_crc, iter_records, walk_headers
+from tests.log.log_helpers import NOW, TP
+
+Pair = tuple[bytes, bytes | None]
+DELETE_RETENTION = 50
+
+
+class CompactionMachine(RuleBasedStateMachine):
+    @initialize(
+        seed=st.integers(0, 2**32),
+        segment_bytes=st.sampled_from([900, 2500, 100_000]),
+        codec=st.sampled_from([CompressionType.NONE, CompressionType.LZ4]),
+    )
+    def start(self, seed: int, segment_bytes: int, codec: CompressionType) -> None:
+        self.disk = FakeDisk(seed=seed)
+        self.codec = codec
+        self.config = LogConfig(
+            cleanup_policy=frozenset({"compact"}),
+            segment_bytes=segment_bytes,
+            index_interval_bytes=150,
+            file_delete_delay_ms=0,
+            min_cleanable_dirty_ratio=0.0,
+            delete_retention_ms=DELETE_RETENTION,
+        )
+        self.now = NOW
+        self.epoch = 0
+        self.counter = 0
+        self.history: list[Pair] = []
+        self.durable = 0
+        self.clean_end = 0
+        self.sequence = 0
+        self.open()
+
+    def open(self) -> None:
+        self.manager = LogManager.open(
+            ["/data"], self.disk, now_ms=self.now, log_config=lambda tp: LogConfig(), rng=random.Random(1)
+        )
+        self.log: PartitionLog = self.manager.create_log(TP, None, self.config)
+
+    @rule(
+        keys=st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=5),
+        size=st.integers(0, 120),
+        producer=st.booleans(),
+    )
+    def append(self, keys: list[tuple[int, bool]], size: int, producer: bool) -> None:
+        pairs: list[Pair] = []
+        for number, is_tombstone in keys:
+            self.counter += 1
+            value = None if is_tombstone and number < 3 else b"%d:" % self.counter + b"x" * size
+            pairs.append((b"key%d" % number, value))
+        data = build_batch(
+            [Record(0, self.now, key, value) for key, value in pairs],
+            compression=self.codec,
+            producer_id=3 if producer else -1,
+            producer_epoch=0 if producer else -1,
+            base_sequence=self.sequence if producer else -1,
+        )
+        if producer:
+            self.sequence += len(pairs)
+        info = self.log.append_as_leader(bytearray(data), self.epoch, now_ms=self.now)
+        assert info.first_offset == len(self.history)
+        self.history += pairs
+        self.now += 1
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(self.now)
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        self.durable = max(self.durable, self.log.recovery_point)
+
+    @rule(milliseconds=st.sampled_from([1, DELETE_RETENTION, 3 * DELETE_RETENTION]))
+    def time_passes(self, milliseconds: int) -> None:
+        self.now += milliseconds
+
+    @rule(map_bytes=st.sampled_from([1, 500, 1 << 30]), read_bytes=st.sampled_from([100, 1 << 20]))
+    def clean(self, map_bytes: int, read_bytes: int) -> None:
+        found = log_to_clean(
+            self.log,
+            self.manager.cleaner_offset(TP),
+            last_stable_offset=self.log.log_end_offset,
+            now_ms=self.now,
+        )
+        if found is None:
+            return
+        self.manager.cleaning(self.log, found.first_dirty_offset)()
+        self.durable = max(self.durable, self.log.recovery_point)
+        job = make_job(found, now_ms=self.now, map_bytes=map_bytes, read_bytes=read_bytes)
+        result = compact(job, self.disk)
+        assert result.end_offset > found.first_dirty_offset
+        for segment in result.segments:
+            assert self.log.replace_segments(segment, self.now)
+        self.disk.sync_dir(self.log.directory)
+        self.manager.cleaned(self.log, result.end_offset)()
+        self.clean_end = max(self.clean_end, result.end_offset)
+        keys = [pair[0] for offset, pair in self.found().items() if offset < result.end_offset]
+        assert len(keys) == len(set(keys))
+
+    @rule()
+    def remove_old_files(self) -> None:
+        self.manager.delete_expired(self.now)
+
+    @rule(share=st.floats(0, 1))
+    def truncate(self, share: float) -> None:
+        """As a follower does, whose high watermark is above all that was cleaned."""
+        end = self.log.log_end_offset
+        offset = self.clean_end + int((end - self.clean_end) * share)
+        self.log.truncate_to(offset, now_ms=self.now)
+        self.cut_history()
+        self.log.flush()  # what an unflushed truncation may leave is the other model's business
+        self.durable = self.log.recovery_point
+
+    def cut_history(self) -> None:
+        del self.history[self.log.log_end_offset :]
+        self.durable = min(self.durable, self.log.log_end_offset)
+        self.epoch += 1
+        entry = self.log.producers.active_producers.get(3)
+        self.sequence = entry.last_sequence + 1 if entry is not None else 0
+
+    @rule()
+    def stop_and_start(self) -> None:
+        self.manager.close()
+        self.open()
+        assert not self.log.cuts
+        assert self.log.log_end_offset == len(self.history)
+        self.durable = len(self.history)
+
+    @rule()
+    def kill_and_start(self) -> None:
+        self.disk.kill()
+        self.open()
+        assert not self.log.cuts
+        assert self.log.log_end_offset == len(self.history)
+
+    @rule(lose_all=st.booleans())
+    def power_cut(self, lose_all: bool) -> None:
+        self.disk.crash(lose_all=lose_all)
+        self.open()
+        assert self.log.log_end_offset >= self.durable
+        self.cut_history()
+
+    def found(self) -> dict[int, Pair]:
+        found: dict[int, Pair] = {}
+        offset = self.log.log_start_offset
+        while offset < self.log.log_end_offset:
+            data = self.log.read_bytes(offset, 700)
+            if not data:
+                break
+            before = offset
+            for position, header in walk_headers(data):
+                check_crc(data, position, header)
+                for record in iter_records(data, position):
+                    if record.offset >= before:
+                        assert record.key is not None
+                        found[record.offset] = record.key, record.value
+                offset = header.next_offset
+            assert offset > before
+        return found
+
+    @invariant()
+    def holds(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        assert self.log.log_end_offset == len(self.history)
+        assert self.log.log_start_offset == 0
+        found = self.found()
+        for offset, pair in found.items():
+            assert self.history[offset] == pair
+        last = {key: offset for offset, (key, _) in enumerate(self.history)}
+        for key, offset in last.items():
+            if offset not in found:
+                assert self.history[offset][1] is None, f"the last value of {key!r} is gone"
+                assert all(pair[0] != key for pair in found.values()), f"a value of {key!r} came back"
+        entry = self.log.producers.active_producers.get(3)
+        assert self.sequence == (entry.last_sequence + 1 if entry is not None else 0)
+
+
+CompactionMachine.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+TestCompactionModel = CompactionMachine.TestCase
