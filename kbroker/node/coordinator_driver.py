@@ -29,7 +29,6 @@ from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
 from kbroker.wire.record_batch import (
-    NO_SEQUENCE,
     Record,
     build_batch,
     iter_records,
@@ -332,7 +331,7 @@ class CoordinatorDriver(Generic[C]):
                 [Record(0, now_ms, record.key, record.value) for record in chunk],
                 producer_id=writer.producer_id,
                 producer_epoch=writer.producer_epoch,
-                base_sequence=0 if in_transaction else NO_SEQUENCE,
+                base_sequence=0,  # in every batch, producer or not, as Kafka's coordinators write them
                 is_transactional=in_transaction,
             )
             try:

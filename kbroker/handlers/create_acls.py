@@ -1,0 +1,24 @@
+"""CreateAcls: there is no authorizer, and so each is answered SECURITY_DISABLED, as by Apache Kafka without one.
+
+Served: 1 to 3. 2: flexible; 3: the resource type USER.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+VERSIONS = Versions(1, 3)
+
+
+@handler(CreateAclsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+async def handle(request: CreateAclsRequest, ctx: RequestContext) -> CreateAclsResponse:
+    """Refuse each creation."""
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured.")
+            for _ in request.creations
+        ]
+    )

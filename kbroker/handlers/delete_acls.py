@@ -1,0 +1,24 @@
+"""DeleteAcls: there is no authorizer, and so each is answered SECURITY_DISABLED, as by Apache Kafka without one.
+
+Served: 1 to 3. 2: flexible; 3: the resource type USER.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+
+VERSIONS = Versions(1, 3)
+
+
+@handler(DeleteAclsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+async def handle(request: DeleteAclsRequest, ctx: RequestContext) -> DeleteAclsResponse:
+    """Refuse each filter."""
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured.")
+            for _ in request.filters
+        ]
+    )

@@ -1,0 +1,21 @@
+"""DescribeAcls: there is no authorizer, and so the answer is always SECURITY_DISABLED, as Apache Kafka's without one.
+
+Served: 1 to 3. 2: flexible; 3: the resource type USER.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+VERSIONS = Versions(1, 3)
+
+
+@handler(DescribeAclsRequest, versions=VERSIONS, listeners=BOTH)
+async def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeAclsResponse:
+    """Say that there are none to describe."""
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
+    )
