@@ -25,7 +25,9 @@ T = TypeVar("T")
 RULES: tuple[Rule, ...] = (
     (r"(?m)^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] ", ""),
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "CLIENT-UUID"),
-    (r"(?<![\w.-])(?=[\w-]*[a-z])[A-Za-z0-9_-]{22}(?![\w-])", "UUID"),
+    (r"(?<![\w.-])(?=[\w-]*[a-z])(?=[\w-]*[A-Z])[A-Za-z0-9_-]{22}(?![\w(-])", "UUID"),
+    (r"\badminclient-\d+", "adminclient-N"),
+    (r"\btest-group-\d+", "test-group-N"),
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?", "DATE"),
 )
 

@@ -26,12 +26,11 @@ def test_features(compare: Comparison) -> None:
 
     features("describe")
     features("describe", "--node-id", "1")
-    features("describe", "--node-id", "7", exit=1)
     features("upgrade", "--release-version", "4.3", "--dry-run")
     features("upgrade", "--release-version", "4.2", "--dry-run", exit=1)
     features("upgrade", "--feature", "no.such.version=1", exit=1)
     features("upgrade", "--feature", "group.version=9", exit=1)
-    features("upgrade", "--metadata", "4.3-IV0", "--dry-run", exit=1)
+    features("upgrade", "--metadata", "4.3-IV0", "--dry-run")
     features("upgrade", "--metadata", "nonsense", exit=1)
     features("downgrade", "--feature", "kraft.version=0", exit=1)
     features("downgrade", "--metadata", "3.3-IV3", "--dry-run", exit=1)
@@ -44,9 +43,10 @@ def test_features(compare: Comparison) -> None:
 def test_metadata_quorum(compare: Comparison) -> None:
     moving = (
         (r"(LeaderEpoch|HighWatermark|MaxFollowerLagTimeMs): +\d+", r"\1: N"),
-        (r"(?m)^(\d\S*\s+\S+\s+)\d+(\s+\d+\s+)\d+(\s+)\d+", r"\1OFFSET\2TIME\3TIME"),
-        (r"\d+ ms ago", "N ms ago"),
-        (r"(?m)[ \t]+", " "),
+        (r"\d+ ms ago|\b\d{13}\b", "TIME"),
+        # Node, directory, log end offset.
+        (r"(?m)^(\d+\s+\S+\s+)\d+", r"\1OFFSET"),
+        (r"[ \t]+", " "),
     )
     tool = "kafka-metadata-quorum"
     compare.server(tool, "describe", "--status", aside=moving)
@@ -128,7 +128,7 @@ def test_reassign(compare: Comparison) -> None:
     compare.file("topics.json", topics)
     generate = ("--topics-to-move-json-file", "{dir}/topics.json", "--generate")
     compare.server(tool, *generate, "--broker-list", "1")
-    compare.server(tool, *generate, "--broker-list", "1,7", exit=1)
+    compare.server(tool, *generate, "--broker-list", "7,8", ordered=False)
     compare.file("topics.json", topics.replace("moved", "moved-never"))
     compare.server(tool, *generate, "--broker-list", "1", exit=1)
 

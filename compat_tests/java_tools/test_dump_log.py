@@ -46,19 +46,16 @@ def test_log(compare: Comparison) -> None:
     dump("--print-data-log", "--skip-record-metadata")
     dump("--max-bytes", "100")
     dump("--value-decoder-class", "org.apache.kafka.tools.api.StringDecoder", "--print-data-log")
-    compare.run(TOOL, "--files", f"{{data}}/dump-log-0/{FIRST}.nothing", exit=1)
+    compare.run(TOOL, "--files", f"{{data}}/dump-log-0/{FIRST}.nothing")
     compare.run(TOOL, "--files", "{data}/dump-log-0/never.log", exit=1)
 
 
 @feature("kafka-dump-log, indexes of the active segment")
 def test_active_indexes(compare: Comparison) -> None:
     compare.topic("dump-active", 1, lines=("a", "b"))
-    for suffix in ("index", "timeindex", "snapshot"):
-        for options in ((), ("--index-sanity-check",), ("--verify-index-only",)):
-            file = f"{{data}}/dump-active-0/{FIRST}.{suffix}"
-            if suffix == "snapshot":
-                continue  # there is none before the first roll
-            compare.run(TOOL, *options, "--files", file, aside=ASIDE)
+    for suffix in ("index", "timeindex"):
+        for options in (("--index-sanity-check",), ("--verify-index-only",), ()):
+            compare.run(TOOL, *options, "--files", f"{{data}}/dump-active-0/{FIRST}.{suffix}", aside=ASIDE)
 
 
 @feature("kafka-dump-log, indexes of rolled segments")
@@ -67,6 +64,7 @@ def test_rolled_indexes(compare: Comparison) -> None:
     perf = ("--num-records", "3000", "--record-size", "1000", "--throughput", "-1", "--topic", "dump-rolled")
     servers = ("--command-property", "bootstrap.servers={server}", "--command-property", "batch.size=16384")
     compare.run("kafka-producer-perf-test", *perf, *servers, quiet=True)
+    compare.server("kafka-get-offsets", "--topic", "dump-rolled")
 
     # Where batches end depends on timing, so what is compared is what the tool finds, and that there is no complaint.
     def check(side: Side) -> str:
@@ -104,6 +102,15 @@ def test_offsets(compare: Comparison) -> None:
         compare.run(TOOL, "--offsets-decoder", "--skip-record-metadata", "--files", file, aside=ASIDE)
 
 
+def _with_sorted_features(line: str) -> str:
+    """`line` of a registration with its features in the order of their names: theirs is that of a hash map."""
+    found = re.search(r'"features":\[(.*?)\]', line)
+    if found is None:
+        return line
+    features = sorted(re.findall(r"\{.*?\}", found[1]))
+    return line.replace(found[0], f'"features":[{",".join(features)}]')
+
+
 @feature("kafka-dump-log --cluster-metadata-decoder")
 def test_metadata(compare: Comparison) -> None:
     compare.topic("dump-metadata", 2, "--config", "retention.ms=100000")
@@ -136,6 +143,7 @@ def test_metadata(compare: Comparison) -> None:
             "KRaftVoters",
         )
         lines = [line for line in output.out.splitlines() if any(kind in line for kind in kinds)]
-        return side.normalized("\n".join(sorted(lines)), ASIDE)
+        rules = (*ASIDE, (r'"brokerEpoch":\d+', '"brokerEpoch":N'), (r'("name":"CONTROLLER".*?"port":)\d+', r"\1PORT"))
+        return side.normalized("\n".join(sorted(map(_with_sorted_features, lines))), rules)
 
     compare.note("kafka-dump-log --cluster-metadata-decoder, of the cluster", *compare.both(first))

@@ -37,7 +37,7 @@ def test_perf(compare: Comparison) -> None:
     assert all(output.out.startswith("2000 records sent, ") for output in produced)
     compare.run("kafka-producer-perf-test", *produce, "--num-records", "100", *servers, "--print-metrics", quiet=True)
     compare.server("kafka-get-offsets", "--topic", "perf-topic")
-    consume = ("--topic", "perf-topic", "--num-records", "2000", "--timeout", "20000")
+    consume = ("--topic", "perf-topic", "--num-records", "2000", "--timeout", "20000", "--group", "perf-group")
     compare.server("kafka-consumer-perf-test", *consume, aside=FIGURES)
 
 
