@@ -5,6 +5,8 @@ Served: 0 to 2. 1: fetch timestamps; 2: directory ids and the voters' addresses 
 
 from __future__ import annotations
 
+from typing import Any
+
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
@@ -56,16 +58,8 @@ async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> Describ
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=[
-            ReplicaState(
-                replica_id=voter.id,
-                replica_directory_id=voter.key.directory_id,
-                log_end_offset=quorum.log_end_offset,
-                last_fetch_timestamp=quorum.last_fetch_ms,
-                last_caught_up_timestamp=quorum.last_fetch_ms,
-            )
-            for voter in quorum.voters
-        ],
+        current_voters=[_replica(replica) for replica in quorum.current_voters],
+        observers=[_replica(replica) for replica in quorum.observers],
     )
     return DescribeQuorumResponse(
         topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
@@ -79,4 +73,14 @@ async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> Describ
             )
             for voter in quorum.voters
         ],
+    )
+
+
+def _replica(replica: Any) -> ReplicaState:
+    return ReplicaState(
+        replica_id=replica.key.id,
+        replica_directory_id=replica.key.directory_id,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.last_fetch_ms,
+        last_caught_up_timestamp=replica.last_caught_up_ms,
     )

@@ -25,6 +25,10 @@ class PeerRefused(OSError):
     """Nobody listens at the address, or it is not known any more: the node is down, as far as can be told."""
 
 
+class GivenUp(OSError):
+    """A newer request took this one's place."""
+
+
 class UnsupportedByPeer(Exception):
     """The peer does not serve the API, or no version of it that this node speaks."""
 
@@ -98,13 +102,13 @@ class Peer:
                 connection = await self._connect()
                 if self._asking is not asking:
                     connection.stream.close()
-                    raise OSError("given up for another request")
+                    raise GivenUp("given up for another request")
                 self._connection = connection
             key = int(request_class.api_key)
             chosen = self._version_of(key, version)
             return await self._exchange(connection, key, chosen, make(chosen)), chosen
         except trio.ClosedResourceError as error:
-            raise OSError("given up for another request") from error
+            raise GivenUp("given up for another request") from error
         except BaseException:
             if self._asking is asking:
                 self.close()
@@ -135,7 +139,7 @@ class Peer:
             connection = _Connection(await self._network.connect(self.host, self.port))
         except OSError as error:
             if _nobody_listens(error):
-                raise PeerRefused(f"{self.host}:{self.port}: nobody listens there") from error
+                raise PeerRefused("nobody listens there") from error
             raise
         try:
             request = ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE, client_software_version="1")

@@ -26,7 +26,9 @@ from kbroker.raft_metadata.controller.features import KRAFT_VERSION, SUPPORTED_F
 from kbroker.raft_metadata.controller.schema import ConfigSchema
 from kbroker.raft_metadata.election_state import QuorumStateFile
 from kbroker.raft_metadata.image import ControllerImage, Endpoint, MetadataDelta, MetadataImage
+from kbroker.raft_metadata.leader_state import ReplicaProgress
 from kbroker.raft_metadata.loader import ImageLoader, Published
+from kbroker.raft_metadata.quorum_state import QuorumRole
 from kbroker.raft_metadata.raft import RaftCore
 from kbroker.raft_metadata.raft_messages import Node, OutboundRequest, RaftRequest, RaftResponse, Reply
 from kbroker.raft_metadata.raft_types import RaftConfig
@@ -72,15 +74,24 @@ class _Waiter:
         self.failed = False
 
 
+class ReplicaDescription(NamedTuple):
+    """A replica of the metadata log as its leader sees it; the times are wall-clock milliseconds, -1 for never."""
+
+    key: ReplicaKey
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
 class QuorumDescription(NamedTuple):
-    """The quorum as DescribeQuorum tells it."""
+    """The quorum as DescribeQuorum tells it. Only the leader knows the replicas."""
 
     leader_id: int
     leader_epoch: int
     high_watermark: int
-    log_end_offset: int
     voters: VoterSet
-    last_fetch_ms: int
+    current_voters: list[ReplicaDescription]
+    observers: list[ReplicaDescription]
 
 
 class RaftDriver:
@@ -169,16 +180,29 @@ class RaftDriver:
 
     def describe_quorum(self) -> QuorumDescription:
         """Who leads, who votes, how far they are."""
-        core, log = self._core, self._log
-        if core is None or log is None:
-            return QuorumDescription(-1, 0, -1, 0, VoterSet(), -1)
+        core, runner = self._core, self._runner
+        if core is None or runner is None:
+            return QuorumDescription(-1, 0, -1, VoterSet(), [], [])
+        now_ms = runner.now_ms()
+        wall_ms = self.env.wall_clock_ms()
+        view = core.describe(now_ms)
+
+        def described(progress: ReplicaProgress) -> ReplicaDescription:
+            if progress.key.id == self.node_id:
+                return ReplicaDescription(progress.key, runner.log.end_offset, wall_ms, wall_ms)
+            fetched, caught_up = (
+                -1 if at < 0 else wall_ms - (now_ms - at)
+                for at in (progress.last_fetch_ms, progress.last_caught_up_ms)
+            )
+            return ReplicaDescription(progress.key, progress.end_offset, fetched, caught_up)
+
         return QuorumDescription(
-            core.leader_id,
-            core.epoch,
-            core.high_watermark,
-            log.end_offset,
+            view.leader_id,
+            view.epoch,
+            view.high_watermark,
             core.voters,
-            self.env.wall_clock_ms(),
+            [described(progress) for progress in view.voters],
+            [described(progress) for progress in view.observers],
         )
 
     async def wait_ready(self) -> None:
@@ -436,8 +460,11 @@ class RaftDriver:
 
     def on_role_changed(self) -> None:
         """The core leads or does not: a controller that lost its epoch forgets what was not committed."""
-        assert self._core is not None
-        if self._leading and not self._core.is_leader:
+        core = self._core
+        assert core is not None
+        if not self.is_alone and core.quorum.has_leader and core.role is not QuorumRole.RESIGNED:
+            logger.info("node %d leads the metadata quorum in epoch %d", core.leader_id, core.epoch)
+        if self._leading and not core.is_leader:
             self._leading = False
             self._pending.clear()
             self._fail_waiting()

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from kbroker.env import Network
-from kbroker.node.peer import Peer, PeerRefused, UnsupportedByPeer
+from kbroker.node.peer import GivenUp, Peer, PeerRefused, UnsupportedByPeer
 from kbroker.raft_metadata import raft_rpc
 from kbroker.raft_metadata.raft_messages import OutboundRequest, Reply
 from kbroker.raft_metadata.voters import VoterEndpoint
@@ -55,6 +55,8 @@ class RaftPeers:
         except PeerRefused as error:
             self._complain(address, error)
             return Reply(outbound.correlation_id, outbound.destination, None, refused=True)
+        except GivenUp:
+            return Reply(outbound.correlation_id, outbound.destination, None)
         except (OSError, WireError, ValueError, UnsupportedByPeer, raft_rpc.RpcError, trio.TooSlowError) as error:
             failure = error
         self._complain(address, failure)

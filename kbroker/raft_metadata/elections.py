@@ -131,6 +131,15 @@ class Elections:
                 core.become_leader(now_ms)
         elif votes.is_lost and core.role is QuorumRole.PROSPECTIVE:
             self._give_up_election(now_ms)
+        elif votes.is_hopeless and core.role is QuorumRole.CANDIDATE:
+            core.quorum.on_election_lost(core.config.refused_election_timeout_ms // 2, now_ms)
+
+    def on_unreachable(self, voter_id: int, now_ms: int) -> None:
+        """Nobody listens at a voter's address."""
+        votes = self._core.quorum.votes
+        if votes is not None and voter_id not in votes.unreachable:
+            votes.unreachable.add(voter_id)
+            self.on_votes_counted(now_ms)
 
     def _give_up_election(self, now_ms: int) -> None:
         core = self._core

@@ -73,12 +73,14 @@ TRANSITIONS: Mapping[tuple[QuorumRole, QuorumRole], int] = {
 class Votes:
     """The votes of one election. A voter's first answer counts; those that became voters since do not."""
 
-    __slots__ = ("granted", "rejected", "voters")
+    __slots__ = ("granted", "rejected", "unreachable", "voters")
 
     def __init__(self, voters: VoterSet, local_id: int) -> None:
         self.voters = voters
         self.granted = {local_id} if local_id in voters.voters else set()
         self.rejected: set[int] = set()
+        self.unreachable: set[int] = set()
+        """Voters at whose addresses nobody listens; they may come back and vote."""
 
     def record(self, voter_id: int, granted: bool) -> None:
         """Count an answer."""
@@ -94,6 +96,12 @@ class Votes:
     def is_lost(self) -> bool:
         """Whether no majority can be for it any more."""
         return len(self.voters) - len(self.rejected) < self.voters.majority
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no majority can be for it as long as nobody comes back."""
+        answering = len(self.voters) - len(self.rejected | (self.unreachable - self.granted))
+        return answering < self.voters.majority
 
     @property
     def unanswered(self) -> list[int]:
@@ -153,6 +161,8 @@ class QuorumState:
         self.resignation_unacknowledged: set[int] = set()
         """Voters that a RESIGNED leader is still telling."""
         self.successors: tuple[ReplicaKey, ...] = ()
+        self.lost_elections = 0
+        """In a row, in which this replica stood."""
         self.is_voter = False
         """Whether this replica votes; the owner sets it as the voter set changes."""
         self._rng = rng
@@ -236,6 +246,7 @@ class QuorumState:
 
     def _enter_follower(self, now_ms: int) -> None:
         self.role = QuorumRole.FOLLOWER
+        self.lost_elections = 0
         self.has_updated_leader = False
         self.fetching = None
         self.update_voter_ms = now_ms + self._fetch_timeout_ms
@@ -266,6 +277,7 @@ class QuorumState:
         self._enter(QuorumRole.LEADER, self.epoch)
         self.leader_id, self.leader_endpoints = self.local.id, self.local_endpoints
         self.deadline_ms = math.inf
+        self.lost_elections = 0
         return votes.granted
 
     def become_resigned(self, voters: VoterSet, successors: tuple[ReplicaKey, ...], now_ms: int) -> None:
@@ -313,6 +325,12 @@ class QuorumState:
             # A follower that its leader has answered lately knows that no election is needed.
             return is_log_up_to_date and now_ms - self.leader_seen_ms >= self._fetch_timeout_ms
         return self.role in (QuorumRole.CANDIDATE, QuorumRole.RESIGNED) and is_log_up_to_date
+
+    def on_election_lost(self, backoff_ms: int, now_ms: int) -> None:
+        """A CANDIDATE that cannot win stands anew soon: the others' votes were split, or their nodes are down."""
+        self.lost_elections += 1
+        longest = min(backoff_ms << min(self.lost_elections, 10), self._election_timeout_ms)
+        self.deadline_ms = min(self.deadline_ms, now_ms + 1 + self._rng.randrange(longest + 1))
 
     def add_vote(self, candidate: ReplicaKey, now_ms: int) -> None:
         """Vote. Whoever is voted for has as good a chance as this node, which therefore waits for longer."""

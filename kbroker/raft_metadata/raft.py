@@ -12,6 +12,8 @@ come together. Apache Kafka's counterpart is ``KafkaRaftClient``; where this cor
   it asks for a vote: a log directory on a slow disk takes nothing back after a crash;
 - a leader at whose address nobody listens is given up soon rather than at the end of the fetch timeout; the pre-vote
   keeps that from disturbing a leader that lives;
+- a candidate that cannot win, because others have votes of their own or are down, does not wait for its election
+  timeout either, but for ever longer random times;
 - a follower refuses pre-votes for one fetch timeout after its leader's last answer, not for ever: one that does not
   know yet that it is a voter has no timeout of its own, and would keep the others from electing.
 """
@@ -190,7 +192,8 @@ class RaftCore:
         """What DescribeQuorum tells. Only the leader knows the others."""
         leader = self.leader
         if leader is None:
-            return QuorumView(self.leader_id, self.epoch, self.high_watermark, [], [])
+            other = self.leader_id if self.leader_id != self.local.id else NO_LEADER
+            return QuorumView(other, self.epoch, self.high_watermark, [], [])
         return QuorumView(
             self.local.id,
             self.epoch,
@@ -415,6 +418,8 @@ class RaftCore:
             if self.role is QuorumRole.PROSPECTIVE:
                 self.become_candidate(now_ms)
             success = True
+        elif reply.refused and isinstance(request, VoteRequest):
+            self._elections.on_unreachable(reply.source.id, now_ms)
         elif reply.refused and self._is_leader_address(reply.source):
             self.quorum.on_leader_gone(
                 now_ms + 1 + self._rng.randrange(self.config.refused_election_timeout_ms + 1)
