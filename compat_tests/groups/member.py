@@ -65,13 +65,6 @@ class Member:
     def error(self, problem: object) -> None:
         self.tell("error", text=f"{type(problem).__name__}: {problem}")
 
-    def run(self, op: str, command: dict[str, Any]) -> Any:
-        """Carry out one command and give its result back."""
-        if op == "close":
-            # What a member does while it leaves is no longer owning.
-            self.revoked(set(self.owned))
-        return getattr(self, op)(command)
-
 
 class ThreadMember(Member):
     """A member whose library is synchronous: a thread polls it, and runs the commands between two polls."""
@@ -98,7 +91,10 @@ class ThreadMember(Member):
 
     def submit(self, op: str, command: dict[str, Any], answer: Callable[[Callable[[], Any]], None]) -> None:
         def work() -> None:
-            answer(lambda: self.run(op, command))
+            if op == "close":
+                # What a member does while it leaves is no longer owning.
+                self.revoked(set(self.owned))
+            answer(lambda: getattr(self, op)(command))
             self._closed = self._closed or op == "close"
 
         self._commands.put(work)
@@ -312,7 +308,7 @@ class AiokafkaMember(Member):
             self.records([(each.topic, each.partition, each.offset) for records in got.values() for each in records])
 
     async def _run(self, op: str, command: dict[str, Any]) -> Any:
-        return await self.run(op, command)
+        return await getattr(self, op)(command)
 
     async def commit(self, command: dict[str, Any]) -> None:
         await self._consumer.commit()
@@ -332,6 +328,9 @@ class AiokafkaMember(Member):
 
     async def close(self, command: dict[str, Any]) -> None:
         self._closed = True
+        # Its records come from a task of their own, which reads to the end of its poll.
+        await asyncio.wait([asyncio.wrap_future(self._task)], timeout=10 * POLL_SECONDS)
+        self.revoked(set(self.owned))
         await self._consumer.stop()
 
     def start(self) -> None:
