@@ -6,13 +6,15 @@ Served: 0 to 5. 2: PRODUCER_FENCED; 3: flexible; 4: from brokers, several transa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.registration import Versions, handler
 from kbroker.handlers.transactions import fenced_for
+from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.transactions.records import partitions_by_topic
 from kbroker.transactions.transaction import TV_0, TV_2
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_partitions_to_txn import (
@@ -20,7 +22,6 @@ from kbroker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
@@ -61,56 +62,83 @@ async def _answer(
             TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions
         )
     )
-    return _results(transaction.topics, await _errors(transaction, partitions, ctx))
-
-
-async def _errors(
-    transaction: AddPartitionsToTxnTransaction, partitions: list[TopicPartition], ctx: RequestContext
-) -> dict[TopicPartition, ErrorCode]:
-    topics = ctx.services.metadata.image.topics
-    missing = {partition for partition in partitions if topics.partition(*partition) is None}
-    if missing:
+    refused = _refused(partitions, ctx)
+    if refused:
         # One that cannot be added keeps the others from being added too.
-        return {
-            partition: (
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
-            )
-            for partition in partitions
-        }
-    transactional_id = transaction.transactional_id
+        return _by_partition(
+            {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
+        )
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return _by_partition(await _verify(transaction.transactional_id, producer, partitions, ctx))
+    code = fenced_for(await _add(transaction.transactional_id, producer, partitions, ctx), ctx.api_version >= 2)
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                for index in topic.partitions
+            ],
+        )
+        for topic in transaction.topics
+    ]
+
+
+def _refused(partitions: list[TopicPartition], ctx: RequestContext) -> dict[TopicPartition, ErrorCode]:
+    """Partitions that do not exist, and those of internal topics, which no client may write to."""
+    from_client = ctx.api_version < _FROM_BROKERS
+    exists = ctx.services.metadata.image.topics.partition
+    refused = {}
+    for each in partitions:
+        if from_client and each.topic in INTERNAL_TOPICS:
+            refused[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif exists(*each) is None:
+            refused[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
+
+
+async def _verify(
+    transactional_id: str, producer: ProducerIdAndEpoch, partitions: list[TopicPartition], ctx: RequestContext
+) -> dict[TopicPartition, ErrorCode]:
     try:
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST)
-        driver = ctx.services.transactions
-        if transaction.verify_only:
-            shard = await driver.loaded_shard(transactional_id)
-            verified: dict[TopicPartition, ErrorCode] = shard.verify_partitions(transactional_id, producer, partitions)
-            return verified
-        client_version = TV_2 if ctx.api_version >= _FROM_BROKERS else TV_0
-        await driver.submit(
+        shard = await ctx.services.transactions.loaded_shard(transactional_id)
+        verified: dict[TopicPartition, ErrorCode] = shard.verify_partitions(transactional_id, producer, partitions)
+    except ApiError as error:
+        return dict.fromkeys(partitions, error.code)
+    return verified
+
+
+async def _add(
+    transactional_id: str, producer: ProducerIdAndEpoch, partitions: list[TopicPartition], ctx: RequestContext
+) -> ErrorCode:
+    client_version = TV_2 if ctx.api_version >= _FROM_BROKERS else TV_0
+    try:
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST)
+        await ctx.services.transactions.submit(
             transactional_id,
             lambda shard, now_ms: shard.add_partitions(
                 transactional_id, producer, partitions, client_version, now_ms
             ),
         )
     except ApiError as error:
-        return dict.fromkeys(partitions, fenced_for(error.code, ctx.api_version >= 2))
-    return dict.fromkeys(partitions, ErrorCode.NONE)
+        return error.code
+    return ErrorCode.NONE
 
 
-def _results(
-    topics: Sequence[AddPartitionsToTxnTopic], errors: Mapping[TopicPartition, ErrorCode]
-) -> list[AddPartitionsToTxnTopicResult]:
+def _by_partition(errors: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    """Each partition once, however often it was named."""
     return [
         AddPartitionsToTxnTopicResult(
-            name=topic.name,
+            name=topic,
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=errors[TopicPartition(topic.name, index)]
+                    partition_index=index, partition_error_code=errors[TopicPartition(topic, index)]
                 )
-                for index in topic.partitions
+                for index in indexes
             ],
         )
-        for topic in topics
+        for topic, indexes in partitions_by_topic(errors).items()
     ]

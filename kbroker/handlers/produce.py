@@ -20,7 +20,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import Versions, handler
-from kbroker.handlers.transactional_produce import Verified, handle_transactional
+from kbroker.handlers.transactional_produce import Unverified, Verified, handle_transactional
 from kbroker.log.validation import check_produce_version
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
@@ -42,6 +42,11 @@ ADVERTISED = Versions(0, 13)
 _ADMIN_CLIENT = "__admin_client"
 _ATTRIBUTES_AT = 22  # the low byte
 _TRANSACTIONAL = 0x10
+
+_REFUSED_BY_PRODUCER_STATE = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
+)
+"""Told with the log start offset, as all that a log finds wrong with a batch itself."""
 
 
 @handler(ProduceRequest, versions=VERSIONS, advertised=ADVERTISED)
@@ -173,7 +178,8 @@ def _check_records(records: Any, version: int, transactional_id: str | None) -> 
 def _error_answer(index: int, error: ApiError, manager: Any, name: str | None) -> PartitionProduceResponse:
     record_errors = getattr(error, "record_errors", ())
     log_start_offset = -1
-    if record_errors:
+    unverified = isinstance(error, Unverified)
+    if record_errors or (error.code in _REFUSED_BY_PRODUCER_STATE and not unverified):
         partition = manager.partitions.get((name, index))
         if partition is not None and partition.has_log and not partition.offline:
             log_start_offset = partition.log.log_start_offset
@@ -187,9 +193,9 @@ def _error_answer(index: int, error: ApiError, manager: Any, name: str | None) -
             BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
             for batch_index, message in record_errors
         ],
-        # With the log start offset, for what ``ReplicaManager.appendRecordsToLeader`` finds wrong in records;
-        # not for what the shape of the request forbids.
-        error_message=error.message if record_errors else None,
+        # For what ``ReplicaManager.appendRecordsToLeader`` finds wrong in records, not for what the shape of the
+        # request forbids; and for a batch whose transaction could not be verified.
+        error_message=error.message if record_errors or unverified else None,
     )
 
 

@@ -38,6 +38,10 @@ _UNVERIFIABLE = frozenset(
 )
 
 
+class Unverified(ApiError):
+    """A batch that is refused before the log has seen it."""
+
+
 def handle_transactional(request: ProduceRequest, ctx: RequestContext, append: Append) -> Response:
     """Verify, then ``append``; with a `DelayedResponse` where that takes time."""
     headers = _transactional_batches(request, ctx)
@@ -45,7 +49,7 @@ def handle_transactional(request: ProduceRequest, ctx: RequestContext, append: A
     if not headers:
         return append(request, ctx, {})
     if len(producers) > 1:
-        mixed = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        mixed = Unverified(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return append(request, ctx, dict.fromkeys(_all_partitions(request, ctx), mixed))
     verification = _Verification(request, ctx, append, headers, producers.pop())
     verification.start()
@@ -132,7 +136,7 @@ class _Verification:
                     self._now_ms,
                 )
             except ApiError as error:
-                verified[key] = error
+                verified[key] = Unverified(error.code)
                 continue
             if guard is not None:
                 verified[key] = guard
@@ -154,7 +158,7 @@ class _Verification:
                 services.replica_manager.start_soon(self._try_again)
                 return
             for key, code in failed.items():
-                verified[key] = ApiError(_for_client(code, self._support))
+                verified[key] = _for_client(code, self._support)
             self._finish(verified)
 
         services.transactions.add_or_verify(
@@ -181,8 +185,11 @@ class _Verification:
             delayed.complete(response)
 
 
-def _for_client(code: ErrorCode, support: ClientSupport) -> ErrorCode:
+def _for_client(code: ErrorCode, support: ClientSupport) -> Unverified:
     """What could pass, as an error that every client answers with another try and nothing else."""
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return Unverified(code, "the partition was not added to the transaction")
     if code in _UNVERIFIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not support.adds_partitions):
-        return ErrorCode.NOT_ENOUGH_REPLICAS
-    return code
+        reason = f"that the partition is in the transaction could not be verified: {code.name}"
+        return Unverified(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
+    return Unverified(code)

@@ -38,40 +38,33 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
     valid = []
     partition_of = ctx.services.metadata.image.topics.partition
     for topic in request.topics:
-        known = [each for each in topic.partitions if partition_of(topic.name, each.partition_index) is not None]
+        known = []
+        for each in topic.partitions:
+            if partition_of(topic.name, each.partition_index) is None:
+                _add(answers, topic.name, each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                known.append(each)
         if known:
             valid.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=known))
-        missing = [each.partition_index for each in topic.partitions if each not in known]
-        if missing:
-            _add(answers, topic.name, dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     if valid:
-        asked, request.topics = request.topics, valid
+        request.topics = valid
         try:
             response = await _commit(request, ctx)
         except ApiError as error:
             code = _for_client(error.code, ctx.api_version)
-            return TxnOffsetCommitResponse(
-                topics=[
-                    TxnOffsetCommitResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                            for each in topic.partitions
-                        ],
-                    )
-                    for topic in asked
-                ]
-            )
-        for answer in response.topics:
-            _add(answers, answer.name, {each.partition_index: each.error_code for each in answer.partitions})
+            for topic in valid:
+                for each in topic.partitions:
+                    _add(answers, topic.name, each.partition_index, code)
+        else:
+            for answer in response.topics:
+                for result in answer.partitions:
+                    _add(answers, answer.name, result.partition_index, result.error_code)
     return TxnOffsetCommitResponse(topics=list(answers.values()))
 
 
-def _add(answers: dict[str, TxnOffsetCommitResponseTopic], name: str, errors: Mapping[int, int]) -> None:
+def _add(answers: dict[str, TxnOffsetCommitResponseTopic], name: str, index: int, code: int) -> None:
     answer = answers.setdefault(name, TxnOffsetCommitResponseTopic(name=name))
-    answer.partitions += [
-        TxnOffsetCommitResponsePartition(partition_index=index, error_code=code) for index, code in errors.items()
-    ]
+    answer.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
 
 
 async def _commit(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:

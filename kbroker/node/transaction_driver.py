@@ -114,6 +114,9 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         def all_get(code: ErrorCode) -> None:
             on_done(dict.fromkeys(partitions, code))
 
+        if not transactional_id:
+            all_get(ErrorCode.INVALID_REQUEST)
+            return
         try:
             if add:
                 self.perform(
