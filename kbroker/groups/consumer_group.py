@@ -7,7 +7,7 @@ Kafka's ``ConsumerGroup``, ``ModernGroup``, ``ConsumerGroupMember`` (4.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from types import MappingProxyType
@@ -196,6 +196,12 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic."""
         return topic in self._names or any(topic in each.topics for each in self.resolved_regexes.values())
+
+    def is_subscribed_to_any(self, topics: Set[str]) -> bool:
+        """Whether a member reads one of the topics."""
+        if not topics.isdisjoint(self._names):
+            return True
+        return any(not topics.isdisjoint(each.topics) for each in self.resolved_regexes.values())
 
     def subscribed_topics(
         self,

@@ -87,8 +87,9 @@ class ConsumerProtocol:
         if has_new or self._new_topics_version < 0:
             self._new_topics_version = image.version
         if changed:
+            names = frozenset(changed)
             for group in self.groups.consumer.values():
-                if any(group.is_subscribed_to(name) for name in changed):
+                if group.is_subscribed_to_any(names):
                     group.metadata_refresh_ms = group.metadata_refresh_epoch = 0
 
     # -- requests ------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from the most to the least loaded subscriber of a topic, topic by topic, until n
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heapreplace, nsmallest
 
 from kbroker.groups.assignors.spec import GroupSpec, TopicsView, existing_partition_count, usable
 from kbroker.types import Uuid
@@ -144,11 +144,17 @@ class _Heterogeneous:
         free = set(range(self.counts[topic_id])).difference(*owners.values())
         if not free:
             return
-        least_loaded = self._by_load(self.subscribers[topic_id], sign=1)
+        # As single numbers, load before member; of many subscribers no more than there are partitions get any.
+        count = len(self.member_ids)
+        sizes = self.sizes
+        least_loaded = [sizes[member] * count + member for member in self.subscribers[topic_id]]
+        if 4 * len(free) < len(least_loaded):
+            least_loaded = nsmallest(len(free), least_loaded)
+        heapify(least_loaded)
         for partition in sorted(free):
-            size, member = least_loaded[0]
-            self._give(topic_id, partition, member)
-            heapreplace(least_loaded, (size + 1, member))
+            load = least_loaded[0]
+            self._give(topic_id, partition, load % count)
+            heapreplace(least_loaded, load + count)
 
     def _by_load(self, members: list[int], sign: int) -> list[tuple[int, int]]:
         """A heap of (sign times number of partitions, member)."""
