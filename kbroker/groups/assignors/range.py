@@ -7,6 +7,8 @@ one which comes back under another member id gets its ranges again. What members
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from kbroker.groups.assignors.spec import GroupSpec, MemberSpec, TopicsView, existing_partition_count
 from kbroker.types import Uuid
 
@@ -19,14 +21,14 @@ class RangeAssignor:
     def assign(self, group: GroupSpec, topics: TopicsView) -> dict[str, dict[Uuid, frozenset[int]]]:
         """See :class:`~kbroker.groups.assignors.spec.Assignor`."""
         members = sorted(group.members.values(), key=_order)
-        subscribers: dict[Uuid, list[str]] = {}
+        subscribers: dict[Uuid, list[str]] = defaultdict(list)
         if group.homogeneous and members:
             member_ids = [member.member_id for member in members]
             subscribers = dict.fromkeys(members[0].subscribed_topic_ids, member_ids)
         else:
             for member in members:
                 for topic_id in member.subscribed_topic_ids:
-                    subscribers.setdefault(topic_id, []).append(member.member_id)
+                    subscribers[topic_id].append(member.member_id)
 
         target: dict[str, dict[Uuid, frozenset[int]]] = {member.member_id: {} for member in members}
         # Co-partitioned topics have the same ranges: one set serves them all.

@@ -7,6 +7,7 @@ from the most to the least loaded subscriber of a topic, topic by topic, until n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from heapq import heapify, heappop, heapreplace, nsmallest
 
 from kbroker.groups.assignors.spec import GroupSpec, TopicsView, existing_partition_count, usable
@@ -97,10 +98,10 @@ class _Heterogeneous:
         self.member_ids = sorted(group.members)
         self.sizes = [0] * len(self.member_ids)
         """How many partitions each member has by now."""
-        self.subscribers: dict[Uuid, list[int]] = {}
+        self.subscribers: dict[Uuid, list[int]] = defaultdict(list)
         for member, member_id in enumerate(self.member_ids):
             for topic_id in group.members[member_id].subscribed_topic_ids:
-                self.subscribers.setdefault(topic_id, []).append(member)
+                self.subscribers[topic_id].append(member)
         self.counts = {topic_id: existing_partition_count(topics, topic_id) for topic_id in self.subscribers}
         # Most partitions for each subscriber first, then fewest subscribers: what has the least choice is placed first.
         self.topic_ids = sorted(
