@@ -18,6 +18,7 @@ from kbroker.log.cleanable import LogToClean, filthiest, log_to_clean, make_job
 from kbroker.log.compaction import CompactionJob, CompactionResult, compact, discard_cleaned
 from kbroker.log.disk import OsDisk
 from kbroker.log.segment import CorruptSegment
+from kbroker.node.cautious_clock import CautiousClock
 from kbroker.node.compaction_pool import CompactionPool
 from kbroker.node.compaction_worker import CompactionFailed
 
@@ -105,6 +106,7 @@ class LogCleaner:
             if isinstance(env.disk, OsDisk)
             else InlineCompactor(env)
         )
+        self._clock = CautiousClock(env)
         self._running = 0
         self.uncleanable: dict[TopicPartition, PartitionLog] = {}
         """Logs that could not be cleaned; they are left alone until the node is started again."""
@@ -138,7 +140,7 @@ class LogCleaner:
         return True
 
     async def _choose(self) -> LogToClean | None:
-        now_ms = self._env.wall_clock_ms()
+        now_ms = self._clock.now_ms()
         candidates = []
         for count, partition in enumerate(list(self._replica_manager.partitions.values())):
             if count % 500 == 499:
@@ -208,14 +210,14 @@ class LogCleaner:
         began = self._env.now()
         job = make_job(
             found,
-            now_ms=self._env.wall_clock_ms(),
+            now_ms=self._clock.now_ms(),
             map_bytes=settings.map_bytes,
             read_bytes=settings.read_bytes,
         )
         await self._env.run_blocking(self._log_manager.cleaning(log, found.first_dirty_offset))
         result = await self._compactor.compact(job, settings.bytes_per_second)
         for number, segment in enumerate(result.segments):
-            now_ms = self._env.wall_clock_ms()
+            now_ms = self._clock.now_ms()
             if not self._is_current(log, generation) or not log.replace_segments(segment, now_ms):
                 if self._log_manager.log_of(tp) is log:
                     rest = [late.base_offset for late in result.segments[number:]]

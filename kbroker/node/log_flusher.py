@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.node.cautious_clock import CautiousClock
 from kbroker.node.replica_manager import Partition, ReplicaManager
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class LogFlusher:
         self._config = config
         self._log_manager = log_manager
         self._replica_manager = replica_manager
+        self._clock = CautiousClock(env)
 
     async def run(self) -> None:
         """All of it, until cancelled."""
@@ -53,7 +55,7 @@ class LogFlusher:
             await self.flush_due()
             await self._env.run_blocking(self._log_manager.checkpoint_task(manager.high_watermarks()))
             manager.log_dirs_changed()
-            self._log_manager.delete_expired(self._env.wall_clock_ms())
+            self._log_manager.delete_expired(self._clock.now_ms())
             if self._log_manager.waits_for_flush:
                 manager.mark_dirty()  # flush.ms has not passed yet, and perhaps nobody writes any more
 
@@ -93,7 +95,7 @@ class LogFlusher:
     def apply_retention(self) -> None:
         """Delete what retention allows, up to the high watermarks; what was deleted long enough ago goes for good."""
         manager = self._replica_manager
-        now_ms = self._env.wall_clock_ms()
+        now_ms = self._clock.now_ms()
         try:
             if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
                 manager.mark_dirty()
@@ -104,6 +106,7 @@ class LogFlusher:
     async def _producer_expiry_loop(self) -> None:
         while True:
             await trio.sleep(self._config.producer_id_expiration_check_interval_ms / 1000)
+            now_ms = self._clock.now_ms()
             for partition in self._partitions():
-                partition.log.producers.remove_expired_producers(self._env.wall_clock_ms())
+                partition.log.producers.remove_expired_producers(now_ms)
                 await trio.lowlevel.checkpoint()
