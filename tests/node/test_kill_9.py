@@ -118,6 +118,9 @@ def test_acknowledged_records_survive(tmp_path: Path) -> None:
     def write() -> None:
         nonlocal sent
         while not stop.is_set():
+            if len(producer) > 20_000:
+                producer.poll(0.05)
+                continue
             value = b"%d-" % sent + b"x" * rng.randrange(300)
             if sent % 3 == 2:
                 producer.produce("compacted", key=b"k%d" % (sent % 50), value=value, on_delivery=on_delivery)
