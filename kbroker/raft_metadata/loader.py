@@ -42,12 +42,24 @@ class ImageLoader:
         return self._transaction is not None
 
     def load_snapshot(self, records: list[Any], snapshot_id: OffsetAndEpoch) -> Published:
-        """Start again from a snapshot's records."""
+        """Start again from a snapshot's records. The delta has all of them, and what was there before and is gone."""
+        before = self.image
         self._transaction = None
-        self._delta = MetadataDelta(MetadataImage(controller_id=self.image.controller_id))
+        self._delta = MetadataDelta(MetadataImage(controller_id=before.controller_id))
         for record in records:
             self._delta.replay(record)
-        return self._publish(OffsetAndEpoch(snapshot_id.offset - 1, snapshot_id.epoch))
+        published = self._publish(OffsetAndEpoch(snapshot_id.offset - 1, snapshot_id.epoch))
+        delta, image = published
+        for topic_id, topic in before.topics.by_id.items():
+            if topic_id not in image.topics.by_id:
+                delta.deleted_topics[topic_id] = topic
+        for resource in before.configs.by_resource:
+            if resource not in image.configs.by_resource:
+                delta.changed_configs[resource] = None
+        for broker_id in before.brokers:
+            if broker_id not in image.brokers:
+                delta.changed_brokers[broker_id] = None
+        return published
 
     def take(self, batch: MetadataBatch) -> None:
         """Take the next batch in."""

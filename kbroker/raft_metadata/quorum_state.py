@@ -172,7 +172,7 @@ class QuorumState:
     @property
     def election(self) -> ElectionState:
         """What must be on disk before anybody hears of it."""
-        return ElectionState(self.epoch, self.leader_id, None if self.role is QuorumRole.LEADER else self.voted)
+        return ElectionState(self.epoch, self.leader_id, None if self.leader_id == self.local.id else self.voted)
 
     @property
     def has_leader(self) -> bool:

@@ -216,7 +216,7 @@ class RaftCore:
                 self.become_prospective(now_ms)
         else:
             self.ready.flush = True
-            if quorum.role is QuorumRole.UNATTACHED:
+            if quorum.role in (QuorumRole.UNATTACHED, QuorumRole.RESIGNED):
                 quorum.on_leader_gone(now_ms + self._rng.randrange(self.config.initial_election_timeout_ms + 1))
         self.ready.role_changed = True
         return self._finish(now_ms)

@@ -38,7 +38,15 @@ class Quorum:
     """Nodes 1 to n, each of which can be started, stopped and killed."""
 
     def __init__(
-        self, path: Path, count: int, nursery: trio.Nursery, *, dynamic: bool, roles: str, properties: dict[str, str]
+        self,
+        path: Path,
+        count: int,
+        nursery: trio.Nursery,
+        *,
+        dynamic: bool,
+        initial: int,
+        roles: str,
+        properties: dict[str, str],
     ) -> None:
         self.path = path
         self.ports = free_ports(count)
@@ -54,7 +62,7 @@ class Quorum:
                 ReplicaKey(node_id, random_uuid(random.Random(node_id))),
                 {LISTENER: VoterEndpoint("127.0.0.1", self.ports[node_id - 1])},
             )
-            for node_id in range(1, count + 1)
+            for node_id in range(1, initial + 1)
         )
         self.envs: dict[int, RealEnv] = {}
 
@@ -108,7 +116,7 @@ class Quorum:
                 cluster_id=CLUSTER_ID,
                 rng=random.Random(node_id),
                 now_ms=1_700_000_000_000,
-                initial_controllers=self.voters if self._dynamic else None,
+                initial_controllers=self.voters if self._dynamic and node_id in self.voters.voters else None,
             )
         self.nodes[node_id] = await self._nursery.start(self._run, node_id, config, env)
 
@@ -186,15 +194,22 @@ class Quorum:
 
 @asynccontextmanager
 async def quorum(
-    path: Path, count: int = 3, *, dynamic: bool = False, roles: str = "broker,controller", **properties: str
+    path: Path,
+    count: int = 3,
+    *,
+    dynamic: bool = False,
+    initial: int | None = None,
+    roles: str = "broker,controller",
+    **properties: str,
 ) -> AsyncIterator[Quorum]:
-    """Nodes that are formatted on first start; leaving stops them all."""
+    """Nodes that are formatted on first start, ``initial`` of them voters; leaving stops them all."""
     async with trio.open_nursery() as nursery:
         cluster = Quorum(
             path,
             count,
             nursery,
             dynamic=dynamic,
+            initial=initial or count,
             roles=roles,
             properties={name.replace("_", "."): value for name, value in properties.items()},
         )

@@ -6,8 +6,29 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import run
+from node_harness import CLUSTER_ID, run
 from quorum_harness import quorum
+
+from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.batches import decode_batches
+from kbroker.raft_metadata.snapshot import decode_snapshot
+from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID
+from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kbroker.wire.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    PartitionSnapshot,
+    SnapshotId,
+    TopicSnapshot,
+)
+from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kbroker.wire.messages.vote import PartitionData as VotePartition
+from kbroker.wire.messages.vote import TopicData, VoteRequest
+from kbroker.wire.records.metadata import TopicRecord
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -49,5 +70,209 @@ def test_the_metadata_survives_its_leader(tmp_path: Path, orderly: bool) -> None
             await cluster.start(old)
             await cluster.topics_everywhere(["before", "after"])
             await cluster.until(lambda: not cluster.nodes[new].driver.image.brokers[old].fenced)
+
+    run(main)
+
+
+def vote(epoch: int, candidate: int, *, cluster_id: str | None = CLUSTER_ID, pre_vote: bool = True) -> VoteRequest:
+    return VoteRequest(
+        cluster_id=cluster_id,
+        topics=[
+            TopicData(
+                topic_name=METADATA_TOPIC,
+                partitions=[
+                    VotePartition(
+                        replica_epoch=epoch,
+                        replica_id=candidate,
+                        last_offset_epoch=epoch if pre_vote else epoch - 1,
+                        last_offset=1_000_000,
+                        pre_vote=pre_vote,
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def test_strangers_are_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            epoch = cluster.nodes[leader].driver.describe_quorum().leader_epoch
+            client = await cluster.controller_client(leader)
+            assert (await client.ask(vote(epoch, 1, cluster_id="elsewhere"))).error_code == (
+                ErrorCode.INCONSISTENT_CLUSTER_ID
+            )
+            other_topic = vote(epoch, 1)
+            other_topic.topics[0].topic_name = "mine"
+            assert (await client.ask(other_topic)).error_code == ErrorCode.INVALID_REQUEST
+            for request, error in [
+                (vote(epoch + 5, 9, pre_vote=False), ErrorCode.INCONSISTENT_VOTER_SET),
+                (vote(0, 2), ErrorCode.INVALID_REQUEST if epoch == 0 else ErrorCode.FENCED_LEADER_EPOCH),
+                (vote(epoch, leader), ErrorCode.INVALID_REQUEST),
+                (vote(epoch, 1 if leader != 1 else 2), ErrorCode.NONE),
+            ]:
+                answer = (await client.ask(request)).topics[0].partitions[0]
+                assert (answer.error_code, answer.vote_granted) == (error, False)
+            assert cluster.nodes[leader].driver.describe_quorum().leader_epoch == epoch
+            registration = await client.ask(BrokerRegistrationRequest(broker_id=9, cluster_id="elsewhere"))
+            assert registration.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+            stale = await client.ask(BrokerHeartbeatRequest(broker_id=1, broker_epoch=1))
+            assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+            # Clients' listeners know nothing of all that.
+            outside = await cluster.node(leader).connect()
+            await outside.send(vote(epoch, 1), 2)
+            assert await outside.closed()
+
+    run(main)
+
+
+@pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
+def test_each_listener_advertises_what_it_serves(tmp_path: Path, listener: str) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            client = await cluster.node(1).connect(listener)
+            answer = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+            keys = {entry.api_key for entry in answer.api_keys}
+            only_controllers = {52, 53, 54, 59, 62, 63, 70, 82}
+            assert (keys & only_controllers) == (only_controllers if listener == "CONTROLLER" else set())
+            assert {1, 18, 55, 80, 81} <= keys
+            assert (0 in keys) == (listener == "PLAINTEXT")
+
+    run(main)
+
+
+def test_an_observer_reads_the_log_and_follows_a_snapshot(tmp_path: Path) -> None:
+    """What a broker without a vote does, by hand."""
+
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            driver = cluster.nodes[leader].driver
+            await cluster.node(leader).create_topic("a")
+            epoch = driver.describe_quorum().leader_epoch
+            client = await cluster.controller_client(leader)
+
+            def fetch(offset: int, last_epoch: int) -> FetchRequest:
+                return FetchRequest(
+                    cluster_id=CLUSTER_ID,
+                    replica_state=ReplicaState(replica_id=77),
+                    topics=[
+                        FetchTopic(
+                            topic_id=METADATA_TOPIC_ID,
+                            partitions=[
+                                FetchPartition(
+                                    current_leader_epoch=epoch, fetch_offset=offset, last_fetched_epoch=last_epoch
+                                )
+                            ],
+                        )
+                    ],
+                )
+
+            answer = (await client.ask(fetch(0, 0))).responses[0].partitions[0]
+            batches = list(decode_batches(bytes(answer.records)))
+            assert batches[0].base_offset == 0 and answer.current_leader.leader_id == leader
+            names = [record.name for batch in batches for record in batch.records if isinstance(record, TopicRecord)]
+            assert names == ["a"]
+            assert [observer.key.id for observer in driver.describe_quorum().observers] == [77]
+            diverging = (await client.ask(fetch(10_000, epoch))).responses[0].partitions[0].diverging_epoch
+            assert diverging.epoch == epoch and diverging.end_offset == driver.describe_quorum().high_watermark
+
+            snapshot_id = await driver.write_snapshot()
+            answer = (await client.ask(fetch(0, 0))).responses[0].partitions[0]
+            assert (answer.snapshot_id.end_offset, answer.snapshot_id.epoch) == snapshot_id
+            data = b""
+            while True:
+                piece = (
+                    await client.ask(
+                        FetchSnapshotRequest(
+                            cluster_id=CLUSTER_ID,
+                            replica_id=77,
+                            max_bytes=200,
+                            topics=[
+                                TopicSnapshot(
+                                    name=METADATA_TOPIC,
+                                    partitions=[
+                                        PartitionSnapshot(
+                                            current_leader_epoch=epoch,
+                                            snapshot_id=SnapshotId(
+                                                end_offset=snapshot_id.offset, epoch=snapshot_id.epoch
+                                            ),
+                                            position=len(data),
+                                        )
+                                    ],
+                                )
+                            ],
+                        )
+                    )
+                ).topics[0].partitions[0]
+                assert piece.error_code == ErrorCode.NONE and piece.position == len(data)
+                data += bytes(piece.unaligned_records)
+                if len(data) == piece.size:
+                    break
+            assert any(isinstance(record, TopicRecord) for record in decode_snapshot(data).records)
+
+    run(main)
+
+
+def test_a_node_that_was_away_goes_on_from_a_snapshot(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            away = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+            await cluster.node(leader).create_topic("gone")
+            await cluster.topics_everywhere(["gone"])
+            await cluster.stop(away)
+            client = await cluster.node(leader).connect()
+            await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
+            await cluster.node(leader).create_topic("new")
+            for node in cluster.nodes.values():
+                await cluster.until(lambda node=node: "new" in node.driver.image.topics.by_name)  # type: ignore[misc]
+                await node.driver.write_snapshot()
+            await cluster.start(away)
+            await cluster.topics_everywhere(["new"])
+            assert "gone" not in cluster.nodes[away].driver.image.topics.by_name
+            assert not (tmp_path / f"node{away}" / "gone-0").exists()
+
+    run(main)
+
+
+def test_a_voter_is_added_and_removed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path, 4, dynamic=True, initial=3) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            await cluster.start(4)
+            driver = cluster.nodes[leader].driver
+            await cluster.until(lambda: [seen.key.id for seen in driver.describe_quorum().observers] == [4])
+            client = await cluster.node(2).connect()  # any node forwards it
+            key = cluster.nodes[4].driver.directory_id
+            answer = await client.ask(
+                AddRaftVoterRequest(
+                    cluster_id=CLUSTER_ID,
+                    timeout_ms=5000,
+                    voter_id=4,
+                    voter_directory_id=key,
+                    listeners=[Listener(name="CONTROLLER", host="127.0.0.1", port=cluster.ports[3])],
+                )
+            )
+            assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
+            for node in cluster.nodes.values():
+                await cluster.until(lambda node=node: node.driver.voters.ids == [1, 2, 3, 4])  # type: ignore[misc]
+            gone = cluster.nodes[leader].driver.directory_id
+            answer = await client.ask(
+                RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=leader, voter_directory_id=gone)
+            )
+            assert answer.error_code == ErrorCode.NONE
+            await cluster.until(lambda: cluster.leader() not in (None, leader))
+            rest = [node_id for node_id in (1, 2, 3, 4) if node_id != leader]
+            for node in cluster.nodes.values():
+                await cluster.until(lambda node=node: node.driver.voters.ids == rest)  # type: ignore[misc]
+            await cluster.node(rest[0]).create_topic("still")
+            await cluster.topics_everywhere(["still"])
 
     run(main)
