@@ -80,6 +80,23 @@ def test_a_broker_is_registered_fenced_with_its_records_offset_as_epoch() -> Non
     assert code(unknown) is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
+def test_a_broker_that_is_unregistered_leads_nothing_and_may_register_again() -> None:
+    h = Harness()
+    for broker in (1, 2):
+        h.broker(broker)
+    topic = h.create("t", 2, 2)
+    h.apply(h.controller.brokers.unregister(1))
+    assert 1 not in h.controller.image.brokers
+    partitions = h.controller.image.topics.by_id[topic.topic_id].partitions.values()
+    assert [(partition.leader, partition.isr) for partition in partitions] == [(2, (2,))] * 2
+    with pytest.raises(ApiError) as unknown:
+        h.controller.brokers.unregister(1)
+    assert code(unknown) is ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert unknown.value.message == "Broker ID 1 is not currently registered"
+    h.broker(1)
+    assert not h.controller.image.brokers[1].fenced
+
+
 def test_another_node_cannot_take_a_live_brokers_id() -> None:
     h = Harness()
     h.broker(1)

@@ -15,7 +15,7 @@ from kbroker.raft_metadata.image import (
     register_controller_record,
 )
 from kbroker.types import Uuid
-from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord
+from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 
 if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
@@ -117,6 +117,20 @@ class BrokerControl:
         if not broker.fenced:
             records.extend(self._controller.topics.leader_records_for_fenced(broker_id))
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1))
+        return ControllerResult(None, records)
+
+    def unregister(self, broker_id: int) -> ControllerResult[None]:
+        """Forget a broker that will not come back; what it led is led by other in-sync replicas or by nobody.
+
+        ``ApiError`` BROKER_ID_NOT_REGISTERED. A broker that runs has to register again to be one of the cluster.
+        """
+        broker = self._controller.image.brokers.get(broker_id)
+        if broker is None:
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+        records: list[Any] = []
+        if not broker.fenced:
+            records.extend(self._controller.topics.leader_records_for_fenced(broker_id))
+        records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
         return ControllerResult(None, records)
 
     def register_controller(self, registration: ControllerImage) -> ControllerResult[None]:
