@@ -128,7 +128,7 @@ def test_reassign(compare: Comparison) -> None:
     compare.file("topics.json", topics)
     generate = ("--topics-to-move-json-file", "{dir}/topics.json", "--generate")
     compare.server(tool, *generate, "--broker-list", "1")
-    compare.server(tool, *generate, "--broker-list", "7,8", ordered=False)
+    compare.server(tool, *generate, "--broker-list", "7,8", ordered=False, exit=1)
     compare.file("topics.json", topics.replace("moved", "moved-never"))
     compare.server(tool, *generate, "--broker-list", "1", exit=1)
 

@@ -129,11 +129,9 @@ def test_broker(compare: Comparison) -> None:
         "background.threads=4",
         "log.cleaner.dedupe.buffer.size=1000000",
         "log.roll.ms=0",
-        "log.cleaner.min.compaction.lag.ms=100,log.cleaner.max.compaction.lag.ms=10",
         "log.local.retention.ms=999999999999",
         "log.local.retention.bytes=-1,log.retention.bytes=100",
         "max.connections.per.ip=0",
-        "max.connections.per.ip.overrides=127.0.0.1",
         "listeners=PLAINTEXT://127.0.0.1:1",
         "ssl.keystore.location=/tmp/nothing",
         "log.retention.ms=0",
@@ -190,7 +188,6 @@ def test_groups(compare: Comparison) -> None:
         "consumer.session.timeout.ms=99999999",
         "consumer.heartbeat.interval.ms=1",
         "consumer.heartbeat.interval.ms=60000",
-        "share.auto.offset.reset=never",
     ):
         group.add(wrong, exit=1)
     compare.server(TOOL, "--describe", "--entity-type", "groups", ordered=False)
