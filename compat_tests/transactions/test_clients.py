@@ -1,0 +1,207 @@
+"""What every client can do in a transaction: commit, abort, be fenced, run out of time, consume-transform-produce."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from compat_tests.clients import unavailable
+from compat_tests.transactions.participants import Participant, ParticipantError, participant_of
+
+CLIENTS = ("java", "confluent-kafka", "kafka-python", "aiokafka", "kafkajs")
+
+
+@pytest.fixture(scope="module")
+def participants(bootstrap: str) -> Iterator[Callable[[str], Participant]]:
+    """The process of a client, started when it is first asked for."""
+    made: dict[str, Participant] = {}
+
+    def get(client: str) -> Participant:
+        if client not in made:
+            missing = unavailable(client)
+            if missing:
+                pytest.skip(missing)
+            made[client] = participant_of(client, bootstrap)
+        return made[client]
+
+    yield get
+    for each in made.values():
+        each.close()
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def one(client: str, participants: Callable[[str], Participant]) -> Participant:
+    """The client under test."""
+    return participants(client)
+
+
+@pytest.fixture
+def judge(participants: Callable[[str], Participant]) -> Participant:
+    """Who reads where the client under test does not."""
+    return participants("confluent-kafka")
+
+
+@pytest.fixture
+def reader(client: str, one: Participant, judge: Participant) -> Participant:
+    """The client itself; kafkajs reads through groups only."""
+    return judge if client == "kafkajs" else one
+
+
+@pytest.fixture(scope="module")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+@pytest.fixture
+def topic(admin: AdminClient) -> str:
+    return new_topic(admin)
+
+
+def new_topic(admin: AdminClient) -> str:
+    """A topic of two partitions."""
+    name = f"transactions-{uuid.uuid4().hex[:10]}"
+    for future in admin.create_topics([NewTopic(name, 2, 1)]).values():
+        future.result(20)
+    return name
+
+
+def committed_offsets(bootstrap: str, group: str, topic: str) -> list[int]:
+    """The group's offsets in both partitions, once they are stable; -1 where there is none."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    asked = [confluent_kafka.TopicPartition(topic, partition) for partition in (0, 1)]
+    offsets = [each.offset for each in consumer.committed(asked, 20)]
+    consumer.close()
+    return [-1 if offset < 0 else offset for offset in offsets]
+
+
+def test_committed_is_read_and_aborted_is_not(one: Participant, reader: Participant, topic: str) -> None:
+    producer = one.open()
+    for number, ends in enumerate(("commit", "abort", "commit", "abort")):
+        producer.begin()
+        for partition in (0, 1):
+            producer.send(topic, partition, [f"{number}-{each}" for each in range(3)])
+        producer.call(ends)
+    for partition in (0, 1):
+        committed = [f"{number}-{each}" for number in (0, 2) for each in range(3)]
+        assert reader.read(topic, partition, "read_committed") == committed
+        everything = [f"{number}-{each}" for number in range(4) for each in range(3)]
+        assert reader.read(topic, partition, "read_uncommitted") == everything
+    producer.close()
+
+
+def test_what_is_open_holds_back_all_that_follows(one: Participant, reader: Participant, topic: str) -> None:
+    first, second = one.open(), one.open()
+    first.begin()
+    first.send(topic, 0, ["first"])
+    second.begin()
+    second.send(topic, 0, ["second"])
+    second.call("commit")
+    assert reader.read(topic, 0, "read_committed") == []
+    assert reader.read(topic, 0, "read_uncommitted") == ["first", "second"]
+    first.call("commit")
+    assert reader.read(topic, 0, "read_committed") == ["first", "second"]
+    first.close()
+    second.close()
+
+
+def test_a_second_producer_of_an_id_fences_the_first(one: Participant, reader: Participant, topic: str) -> None:
+    name = f"fenced-{uuid.uuid4().hex[:8]}"
+    first = one.open(name)
+    first.begin()
+    first.send(topic, 0, ["of the first"])
+    second = one.open(name)
+    with pytest.raises(ParticipantError):
+        first.send(topic, 0, ["too late"])
+        first.call("commit")
+    second.begin()
+    second.send(topic, 0, ["of the second"])
+    second.call("commit")
+    assert reader.read(topic, 0, "read_committed") == ["of the second"]
+    second.close()
+
+
+def test_a_transaction_out_of_time_is_aborted(one: Participant, reader: Participant, topic: str) -> None:
+    producer = one.open(timeout_ms=1500)
+    producer.begin()
+    producer.send(topic, 0, ["too slow"])
+    assert "too slow" in reader.read(topic, 0, "read_uncommitted")
+    # Another's record behind it becomes readable as soon as the broker has aborted it.
+    other = one.open()
+    other.begin()
+    other.send(topic, 0, ["in time"])
+    other.call("commit")
+    deadline = time.monotonic() + 20
+    while reader.read(topic, 0, "read_committed") != ["in time"]:
+        assert time.monotonic() < deadline, "the transaction was not aborted within 20 s"
+    with pytest.raises(ParticipantError):
+        producer.send(topic, 0, ["much too late"])
+        producer.call("commit")
+    assert reader.read(topic, 0, "read_committed") == ["in time"]
+    other.close()
+
+
+def test_offsets_count_when_their_transaction_is_committed(one: Participant, bootstrap: str, topic: str) -> None:
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    producer = one.open()
+    producer.begin()
+    producer.send(topic, 0, ["a"])
+    producer.call("send_offsets", group=group, offsets=[[topic, 0, 7], [topic, 1, 9]])
+    producer.call("commit")
+    assert committed_offsets(bootstrap, group, topic) == [7, 9]
+    producer.begin()
+    producer.send(topic, 0, ["b"])
+    producer.call("send_offsets", group=group, offsets=[[topic, 0, 17]])
+    producer.call("abort")
+    assert committed_offsets(bootstrap, group, topic) == [7, 9]
+    producer.close()
+
+
+def test_consume_transform_produce(
+    one: Participant, judge: Participant, bootstrap: str, admin: AdminClient, topic: str
+) -> None:
+    target = new_topic(admin)
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    source = judge.open()
+    for number, ends in enumerate(["commit", "abort"] * 5):
+        source.begin()
+        for partition in (0, 1):
+            source.send(topic, partition, [f"{number}-{each}" for each in range(20)])
+        source.call(ends)
+    producer = one.open()
+    copied = producer.call("copy", group=group, source=topic, target=target, count=200, batch=30)
+    assert copied == 200
+    for partition in (0, 1):
+        wanted = [f"{number}-{each}" for number in range(0, 10, 2) for each in range(20)]
+        assert judge.read(target, partition, "read_committed") == wanted
+    # Each transaction ends with a marker: 5 committed in front of the last record, and 4 or 5 aborted of 20 records.
+    assert all(184 <= offset <= 210 for offset in committed_offsets(bootstrap, group, topic))
+    producer.close()
+    source.close()
+
+
+def test_consume_transform_produce_as_a_member_of_the_consumer_protocol(
+    participants: Callable[[str], Participant], judge: Participant, admin: AdminClient, topic: str
+) -> None:
+    java = participants("java")
+    target = new_topic(admin)
+    source = judge.open()
+    source.begin()
+    source.send(topic, 0, [str(each) for each in range(100)])
+    source.call("commit")
+    producer = java.open()
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    copied = producer.call("copy", group=group, source=topic, target=target, count=100, batch=30, protocol="consumer")
+    assert copied == 100
+    assert judge.read(target, 0, "read_committed") == [str(each) for each in range(100)]
+    producer.close()
