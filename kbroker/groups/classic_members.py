@@ -170,10 +170,21 @@ class ClassicMembers:
             member.member_epoch < group.assignment_epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
+            or self._nobody_else_makes_the_target(group, now_ms)
         ):
             self._expect_join(group, member, now_ms)
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
+
+    def _nobody_else_makes_the_target(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """Whether a target is due, which heartbeats of the consumer protocol would make, and there is none to come.
+
+        Kafka 4.3 leaves such a group in its state until somebody joins; it takes a policy without downgrade.
+        """
+        if group.group_epoch <= group.assignment_epoch or group.classic_member_count < len(group.members):
+            return False
+        interval_ms = self._consumer.group_config(group.group_id).consumer_assignment_interval_ms
+        return now_ms >= group.assignment_timestamp_ms + interval_ms
 
     def leave(
         self, group: ConsumerGroup, identities: Iterable[MemberIdentity], now_ms: int

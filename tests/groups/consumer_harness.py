@@ -74,7 +74,8 @@ class ConsumerShard(Shard):
         self.core.on_topics(self.topics, set(partition_counts), has_new)
 
     def reloaded(self) -> ConsumerShard:
-        fresh = ConsumerShard(topics={})
+        # Another seed: a coordinator that starts anew does not hand out the same member ids again.
+        fresh = ConsumerShard(topics={}, seed=self.seed + 1)
         fresh.settings = self.settings
         fresh.group_config_value = self.group_config_value
         fresh.now_ms = self.now_ms

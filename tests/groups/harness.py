@@ -34,6 +34,7 @@ class Shard:
     """Runs steps at once, as a node without followers does; ``fail_appends`` makes the log refuse."""
 
     def __init__(self, *, seed: int = 1, **settings: Any) -> None:
+        self.seed = seed
         self.settings = GroupSettings(**settings)
         self.group_config_value = GroupConfig(45_000, 5_000, 1_000)
         self.core = GroupCoordinator(

@@ -209,6 +209,18 @@ def test_the_migration_policy(policy: str, upgrades: bool, downgrades: bool, joi
     assert (GROUP in shard.core._groups.classic) is (downgrades and joins)
 
 
+def test_classic_members_alone_in_a_consumer_group_get_a_target() -> None:
+    shard = ConsumerShard(consumer_migration_policy="upgrade")
+    consumer = Consumer(shard, member_id="c")
+    consumer.heartbeat()
+    client = ClassicClient(shard)
+    client.rejoin()  # too early for another target
+    consumer.leave()
+    assert shard.group.assignment_epoch < shard.group.group_epoch and not client.owned
+    go_on(shard, [client], [])
+    assert client.owned == set(range(6))
+
+
 def test_groups_that_cannot_be_upgraded() -> None:
     shard = ConsumerShard()
     connect = Member(shard)
