@@ -11,39 +11,24 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log import recovery
-from kbroker.log.checkpoints import (
-    PARTITION_METADATA,
-    CorruptCheckpoint,
-    read_partition_metadata,
-    write_partition_metadata,
-)
+from kbroker.log import log_reader, recovery
+from kbroker.log.checkpoints import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
 from kbroker.log.disk import Disk, DiskFile, OpenFiles
-from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
+from kbroker.log.flushing import NEVER, Durability, FlushTask
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
+from kbroker.log.log_reader import ReadInfo, TimestampOffset
 from kbroker.log.producer_state import CompletedTxn, ProducerStateManager, VerificationGuard
 from kbroker.log.retention import SegmentFacts, deletable
-from kbroker.log.segment import (
-    CLEANED_SUFFIX,
-    LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    SEGMENT_SUFFIXES,
-    SNAPSHOT_SUFFIX,
-    SWAP_SUFFIX,
-    CleanedSegment,
-    CorruptSegment,
-    Segment,
-    file_name,
-)
-from kbroker.log.transaction_index import AbortedTxn, collect_aborted_txns
+from kbroker.log.rolling import RollRules
+from kbroker.log.segment import MAX_RELATIVE_OFFSET, CleanedSegment, CorruptSegment, Segment
+from kbroker.log.segment_list import SegmentList
+from kbroker.log.transaction_index import AbortedTxn
 from kbroker.log.validation import AppendOrigin, ValidatedBatches, validate_and_assign_offsets
 from kbroker.types import FileRegion, TopicPartition, Uuid
 from kbroker.wire.record_batch import EndTxnMarker, parse_end_txn_marker
@@ -51,7 +36,6 @@ from kbroker.wire.record_batch import EndTxnMarker, parse_end_txn_marker
 logger = logging.getLogger(__name__)
 
 TV_UNKNOWN = -1
-_NEVER = 2**63 - 1
 
 
 class AppendInfo(NamedTuple):
@@ -69,115 +53,21 @@ class AppendInfo(NamedTuple):
     """The batches began a new leader epoch in this log."""
 
 
-class ReadInfo(NamedTuple):
-    """What a read found: whole batches from the one that holds ``start_offset`` on."""
-
-    start_offset: int
-    records: FileRegion | bytes
-    """Where the bytes are; bytes themselves where the disk has no descriptors. Empty at the end."""
-    first_batch_base_offset: int = -1
-    """Base offset of the first batch, which may lie before ``start_offset``; -1 if there is none."""
-    segment_base_offset: int = -1
-    position: int = -1
-
-
-class TimestampOffset(NamedTuple):
-    """A record found by its timestamp."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int | None
-
-
-class FlushTask:
-    """A flush in three steps: begun on the owner's side, run anywhere, ended on the owner's side."""
-
-    __slots__ = (
-        "_directory",
-        "_disk",
-        "_epochs",
-        "_files",
-        "_generation",
-        "_log",
-        "_names",
-        "_sealed_only",
-        "_sync_dirs",
-        "offset",
-    )
-
-    def __init__(
-        self,
-        log: PartitionLog,
-        offset: int,
-        files: list[DiskFile],
-        names: list[str],
-        epochs: list[tuple[int, int]] | None,
-        sync_dirs: list[str],
-        sealed_only: bool,
-    ) -> None:
-        self._log = log
-        self._sealed_only = sealed_only
-        self._disk = log.disk
-        self._directory = log.directory
-        self._generation = log.generation
-        self._files = files
-        self._names = names
-        self._epochs = epochs
-        self._sync_dirs = sync_dirs
-        self.offset = offset
-        """Everything below is durable once :meth:`run` has returned."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose log it is."""
-        return self._log.topic_partition
-
-    def run(self) -> None:
-        """Wait for the disk. May run in a thread; ``OSError`` if the disk fails, and then the log is not to
-        be trusted any more."""
-        with self._log._flush_lock:
-            for file in self._files:
-                file.sync()
-            for path in self._names:
-                try:
-                    self._disk.open(path).sync()
-                except FileNotFoundError:
-                    continue  # the segment was deleted meanwhile
-            try:
-                if self._epochs is not None:
-                    LeaderEpochs(self._epochs).write(self._disk, self._directory, sync=True)
-                for directory in self._sync_dirs:
-                    self._disk.sync_dir(directory)
-            except FileNotFoundError:
-                if self._disk.exists(self._directory):
-                    raise
-
-    def end(self) -> None:
-        """Take note that :meth:`run` succeeded."""
-        self._log._flushed(self.offset, self._generation, self._sealed_only)
-
-
 class PartitionLog:
     """The log of one partition. Make one with :meth:`open`, or :meth:`create` for one that has no files yet."""
 
     __slots__ = (
         "_bases",
-        "_cut",
-        "_files",
-        "_first_unflushed_ms",
-        "_flush_lock",
-        "_index_safe_size",
-        "_max_segment_ms",
-        "_names_flushed",
+        "_list",
         "_on_disk",
-        "_pending_deletes",
-        "_roll_jitter",
+        "_rolling",
         "_segments",
         "before_truncation",
         "config",
         "cuts",
         "directory",
         "disk",
+        "durability",
         "flushes_by_config",
         "generation",
         "leader_epochs",
@@ -185,7 +75,6 @@ class PartitionLog:
         "log_start_offset",
         "on_rolled",
         "producers",
-        "recovery_point",
         "segments_held",
         "topic_id",
         "topic_partition",
@@ -214,8 +103,8 @@ class PartitionLog:
         """Offset of the first record that may be read."""
         self.log_end_offset = loaded.log_end_offset
         """Offset that the next record gets."""
-        self.recovery_point = loaded.recovery_point
-        """Everything below is durable: after a crash only what follows is verified."""
+        self.durability = Durability(loaded.recovery_point)
+        """What of it is on the disk."""
         self.cuts = loaded.cuts
         """What recovery cut off on opening, and why."""
         self.on_rolled: Callable[[PartitionLog], None] | None = None
@@ -223,21 +112,16 @@ class PartitionLog:
         self.before_truncation: Callable[[PartitionLog], None] | None = None
         """Called when ``recovery_point`` or ``log_start_offset`` was lowered because the end of the log is
         about to be cut: what is written in its place must not pass for durable, or deleted, after a crash."""
-        self._files = files
-        self._segments = loaded.segments
-        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._list = SegmentList(disk, files, directory, loaded.segments, config.index_interval_bytes)
+        # The list's own, a step nearer.
+        self._segments = self._list.segments
+        self._bases = self._list.bases
         self._on_disk = on_disk
-        self._names_flushed = False
-        self._flush_lock = threading.Lock()
         self.generation = 0
         """Changes whenever something that the log held becomes something else: a truncation, a rename."""
         self.segments_held = False
         """The files of the sealed segments are in use: they are compacted, or moved to another log dir. Whoever wants
         to replace or delete some waits."""
-        self._cut = False
-        """The end was cut, or may have been by an earlier process, and that is not durable yet."""
-        self._first_unflushed_ms = -1
-        self._pending_deletes: list[tuple[int, list[str]]] | None = None
         self.config = config
         self.update_config(config)
 
@@ -314,7 +198,7 @@ class PartitionLog:
         )
         topic_id = topic_id if topic_id is not None else found
         log = cls(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
-        log._cut = not clean_shutdown or bool(loaded.cuts)
+        log.durability.cut = not clean_shutdown or bool(loaded.cuts)
         return log
 
     @classmethod
@@ -365,23 +249,11 @@ class PartitionLog:
     def update_config(self, config: LogConfig) -> None:
         """The topic's configuration changed; it holds from the next append on."""
         self.config = config
-        self.flushes_by_config = config.flush_messages < _NEVER or config.flush_ms < _NEVER
-        # Below this size neither index can be full, as it has an entry per interval at most.
-        self._index_safe_size = max(0, config.segment_index_bytes // 12 - 2) * (config.index_interval_bytes + 1)
-        self._roll_jitter = self._jitter(self._segments[-1].base_offset)
-        # So that a record can be compacted in its time, it must not stay in the active segment for longer.
-        lag = config.max_compaction_lag_ms
-        self._max_segment_ms = min(config.segment_ms, lag) if config.compact and lag > 0 else config.segment_ms
+        self.flushes_by_config = config.flush_messages < NEVER or config.flush_ms < NEVER
+        self._rolling = RollRules(config, self.topic_partition, self._bases[-1])
+        self._list.index_interval = config.index_interval_bytes
         for segment in self._segments:
             segment.set_index_interval(config.index_interval_bytes)
-
-    def _jitter(self, base_offset: int) -> int:
-        """How much earlier than ``segment.ms`` the active segment rolls: spread over partitions, so that a
-        thousand of them do not roll at once, but the same in every run."""
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        if bound <= 0:
-            return 0
-        return zlib.crc32(f"{self.topic_partition} {base_offset}".encode()) % bound
 
     def close(self) -> None:
         """Make everything durable and leave the files as a clean stop does. ``OSError`` if that fails."""
@@ -402,8 +274,7 @@ class PartitionLog:
 
     def release(self) -> None:
         """Drop open files; regions that readers hold stay valid."""
-        for segment in self._segments:
-            self._files.forget(segment.path)
+        self._list.release()
 
     # -- facts
 
@@ -416,6 +287,11 @@ class PartitionLog:
     def segments(self) -> Sequence[Segment]:
         """All segments, oldest first; to be read only."""
         return self._segments
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is durable: after a crash only what follows is verified."""
+        return self.durability.recovery_point
 
     @property
     def size(self) -> int:
@@ -532,15 +408,16 @@ class PartitionLog:
         segment = self._segments[-1]
         if not self._on_disk:
             self.ensure_on_disk()
-        if self._should_roll(segment, len(validated.records), validated, now_ms):
+        if self._rolling.should_roll(segment, len(validated.records), validated, now_ms):
             # A follower's gap goes into the new segment: segments without a hole between them can be told
             # from a segment whose end never reached the disk. Unless an index could not express the gap.
             gap = validated.last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET
             self.roll(now_ms, base_offset=validated.first_offset if gap else 0)
             segment = self._segments[-1]
         segment.append((validated.records,), batches)
-        if self._first_unflushed_ms < 0:
-            self._first_unflushed_ms = now_ms
+        durability = self.durability
+        if durability.first_unflushed_ms < 0:
+            durability.first_unflushed_ms = now_ms
         epochs = self.leader_epochs
         began = False
         for header in batches:
@@ -571,27 +448,6 @@ class PartitionLog:
             segment.txn_index.append(AbortedTxn.of(completed, last_stable_offset))
         self.producers.complete_txn(completed)
 
-    def _should_roll(self, segment: Segment, size: int, validated: ValidatedBatches, now_ms: int) -> bool:
-        """Kafka's ``LogSegment.shouldRoll``: by size, by time, by full indexes, by what an index can express.
-
-        Time is the records': a segment rolls when a batch comes that is ``segment.ms`` later than its first;
-        only without timestamps is it the clock's.
-        """
-        config = self.config
-        if validated.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            return True
-        written = segment.size
-        if not written:
-            segment.created_ms = now_ms  # the clock runs from the first batch on
-            return False
-        if written > config.segment_bytes - size:
-            return True
-        first = segment.first_timestamp()
-        waited = validated.max_timestamp - first if first >= 0 else now_ms - segment.created_ms
-        if waited > self._max_segment_ms - self._roll_jitter:
-            return True
-        return written >= self._index_safe_size and segment.index_full(config.segment_index_bytes)
-
     def roll(self, now_ms: int, *, base_offset: int = 0) -> None:
         """Begin a new active segment at the log end (or at ``base_offset``, if that is higher).
 
@@ -604,8 +460,7 @@ class PartitionLog:
             if active.base_offset == base_offset:
                 return
             # An empty segment that begins too early: the new one takes its place.
-            self._discard(self._segments.pop())
-            self._bases.pop()
+            self._list.discard(self._list.pop())
         else:
             active.seal()
         self.producers.update_map_end_offset(base_offset)
@@ -615,28 +470,9 @@ class PartitionLog:
             self.on_rolled(self)
 
     def _add_segment(self, base_offset: int, now_ms: int) -> None:
-        segment = Segment(
-            self.disk,
-            self._files,
-            self.directory,
-            base_offset,
-            index_interval=self.config.index_interval_bytes,
-            created_ms=now_ms,
-        )
-        # The file exists from now on: its name is what an empty log remembers its offset by.
-        self._files.get(segment.path, create=True)
-        self._segments.append(segment)
-        self._bases.append(base_offset)
-        self._roll_jitter = self._jitter(base_offset)
-        self._names_flushed = False
-
-    def _discard(self, segment: Segment) -> None:
-        self._files.forget(segment.path)
-        segment.offset_index.reset()
-        segment.time_index.reset()
-        stem = segment.path[: -len(LOG_SUFFIX)]
-        for suffix in SEGMENT_SUFFIXES:
-            self.disk.remove(stem + suffix)
+        self._list.add(base_offset, now_ms)
+        self._rolling.segment_began(base_offset)
+        self.durability.names_flushed = False
 
     # -- reading
 
@@ -660,50 +496,9 @@ class PartitionLog:
         if offset >= bound:
             return ReadInfo(offset, b"")
         try:
-            return self._read(offset, max_bytes, bound, min_one_message)
+            return log_reader.read(self._list, offset, max_bytes, bound, end_offset, min_one_message)
         except CorruptSegment as error:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-
-    def _read(self, offset: int, max_bytes: int, bound: int, min_one_message: bool) -> ReadInfo:
-        segments = self._segments
-        last = len(segments) - 1
-        index = last
-        if offset < segments[last].base_offset:
-            index = max(0, bisect_right(self._bases, offset) - 1)
-        located = segments[index].locate(offset)
-        while located is None:
-            # The end of a segment may hold no batch for the offset: the last ones were compacted away.
-            index += 1
-            if index > last or segments[index].base_offset >= bound:
-                return ReadInfo(offset, b"")
-            located = segments[index].locate(offset)
-        segment = segments[index]
-        end = segment.size
-        segment_end = self.log_end_offset if index == last else segments[index + 1].base_offset
-        if bound < segment_end:
-            stop = segment.locate(bound)
-            if stop is not None:
-                end = stop.position
-        position, first_size, base_offset, _ = located
-        available = end - position
-        if available <= 0:
-            return ReadInfo(offset, b"")
-        if available > max_bytes:
-            if first_size > max_bytes:
-                if not min_one_message:
-                    return ReadInfo(offset, b"")
-                available = first_size
-            else:
-                cut = segment.cut_position(position, position + max_bytes)
-                available = cut - position if cut > position else max_bytes
-        else:
-            segment.expect_read_at(end)
-        file = segment.log_file()
-        fd = file.fd
-        records = (
-            FileRegion(fd, position, available, file) if fd >= 0 else file.pread(available, position)
-        )
-        return ReadInfo(offset, records, base_offset, segment.base_offset, position)
 
     def read_bytes(
         self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
@@ -719,37 +514,19 @@ class PartitionLog:
 
     def aborted_transactions(self, offset: int, info: ReadInfo) -> list[AbortedTxn]:
         """The aborted transactions that a reader of ``info``, from ``offset`` on, has to skip."""
-        length = len(info.records)
-        if not length:
-            return []
-        index = max(0, bisect_right(self._bases, offset) - 1)
-        segment = next(s for s in self._segments if s.base_offset == info.segment_base_offset)
-        upper = segment.offset_at(info.position + length)
-        if upper is None:
-            following = self._bases[bisect_right(self._bases, segment.base_offset) :]
-            upper = following[0] if following else self.log_end_offset
-        return collect_aborted_txns((s.txn_index for s in self._segments[index:]), offset, upper)
+        return log_reader.aborted_transactions(self._list, offset, info, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is at least ``timestamp`` (milliseconds), or ``None``."""
         try:
-            for segment in self._segments:
-                if segment.size and segment.max_timestamp >= timestamp:
-                    found = segment.find_timestamp(timestamp, self.log_start_offset)
-                    if found is not None:  # else it lies below the log start, or compaction took it
-                        return _timestamp_offset(found)
+            return log_reader.offset_for_timestamp(self._list, timestamp, self.log_start_offset)
         except CorruptSegment as error:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        return None
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The first record that has the greatest timestamp of all, or ``None`` without timestamps."""
         try:
-            best: Segment | None = None
-            for segment in self._segments:
-                if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
-                    best = segment
-            return _timestamp_offset(best.find_max_timestamp()) if best is not None else None
+            return log_reader.offset_of_max_timestamp(self._list)
         except CorruptSegment as error:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
@@ -780,10 +557,9 @@ class PartitionLog:
             return True
         self._begin_truncation(end)
         while self._segments[-1] is not kept:
-            segment = self._segments.pop()
-            self._bases.pop()
+            segment = self._list.pop()
             self.producers.remove_snapshot(segment.base_offset)
-            self._discard(segment)
+            self._list.discard(segment)
         if located is not None:
             kept.truncate_at(located)
         self.log_end_offset = end
@@ -799,30 +575,28 @@ class PartitionLog:
         self.leader_epochs.clear()
         self.producers.truncate_fully_and_start_at(offset)
         # The new file first: whenever the power fails, there is a file that names an offset.
-        old = self._segments
+        old = self._list.clear()
         same = next((segment for segment in old if segment.base_offset == offset), None)
-        self._segments, self._bases = [], []
         if same is None:
             self._add_segment(offset, now_ms)
         else:
             same.begin_rebuild()
             same.txn_index.reset()
             same.set_size(0)
-            self._segments, self._bases = [same], [offset]
+            self._list.restore(same)
         for segment in reversed(old):
             if segment is not same:
-                self._discard(segment)
+                self._list.discard(segment)
         self.log_start_offset = self.log_end_offset = offset
 
     def _begin_truncation(self, offset: int) -> None:
         self.generation += 1
-        self._names_flushed = False
-        self._cut = True
-        if self.recovery_point > offset or self.log_start_offset > offset:
-            self.recovery_point = min(self.recovery_point, offset)
-            self.log_start_offset = min(self.log_start_offset, offset)
-            if self.before_truncation is not None:
-                self.before_truncation(self)
+        lowered = self.durability.truncated(offset)
+        if self.log_start_offset > offset:
+            self.log_start_offset = offset
+            lowered = True
+        if lowered and self.before_truncation is not None:
+            self.before_truncation(self)
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Records below ``offset`` may not be read any more; answer whether that moved anything.
@@ -865,8 +639,7 @@ class PartitionLog:
         if count == len(self._segments):
             self.roll(now_ms)
         # The new start must be durable in a file's name before the old names go.
-        gone = self._segments[:count]
-        del self._segments[:count], self._bases[:count]
+        gone = self._list.take_first(count)
         self.maybe_increment_log_start_offset(self._bases[0])
         paths: list[str] = []
         for segment in gone:
@@ -874,7 +647,7 @@ class PartitionLog:
             snapshot = self.producers.mark_snapshot_for_deletion(segment.base_offset)
             if snapshot is not None:
                 paths.append(snapshot)
-        self._delete_later(paths, now_ms)
+        self._list.delete_later(paths, now_ms + self.config.file_delete_delay_ms)
         logger.info(
             "%s: %d segments up to offset %d are deleted", self.topic_partition, count, self._bases[0]
         )
@@ -883,48 +656,19 @@ class PartitionLog:
     def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:
         """Put a segment that compaction wrote in the place of those that it stands for, if they are still there.
 
-        The files change their names in an order that leaves, wherever the power fails, the old segments or the
-        new one (``recovery``); a log with several such segments takes the first one first. Readers that hold a
-        region of the old ones are not disturbed. The caller syncs the directory.
+        A log with several such segments takes the first one first. Readers that hold a region of the old ones are
+        not disturbed. The caller syncs the directory.
         """
-        first = bisect_right(self._bases, cleaned.base_offset) - 1
-        old = self._segments[first : first + len(cleaned.replaces)]
-        if [segment.base_offset for segment in old] != cleaned.replaces or old[-1] is self._segments[-1]:
+        old = self._list.find_replaced(cleaned)
+        if old is None:
             return False
-        stem = os.path.join(self.directory, file_name(cleaned.base_offset))
-        present = [
-            stem + suffix for suffix in SEGMENT_SUFFIXES if self.disk.exists(stem + suffix + CLEANED_SUFFIX)
-        ]
-        for path in present:
-            self.disk.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
-        paths: list[str] = []
-        for segment in old:
-            paths += segment.rename_to_deleted()
-            if segment.base_offset != cleaned.base_offset:
-                snapshot = self.producers.mark_snapshot_for_deletion(segment.base_offset)
-                if snapshot is not None:
-                    paths.append(snapshot)
-        for path in present:
-            self.disk.rename(path + SWAP_SUFFIX, path)
-        new = Segment(
-            self.disk,
-            self._files,
-            self.directory,
-            cleaned.base_offset,
-            index_interval=self.config.index_interval_bytes,
-            size=cleaned.size,
-            created_ms=now_ms,
-            exists=True,
-        )
-        self._segments[first : first + len(old)] = [new]
-        self._bases[first : first + len(old)] = [cleaned.base_offset]
-        self._delete_later(paths, now_ms)
+        paths = self._list.replace(old, cleaned, now_ms)
+        for segment in old[1:]:
+            snapshot = self.producers.mark_snapshot_for_deletion(segment.base_offset)
+            if snapshot is not None:
+                paths.append(snapshot)
+        self._list.delete_later(paths, now_ms + self.config.file_delete_delay_ms)
         return True
-
-    def _delete_later(self, paths: list[str], now_ms: int) -> None:
-        if self._pending_deletes is None:
-            self._pending_deletes = []
-        self._pending_deletes.append((now_ms + self.config.file_delete_delay_ms, paths))
 
     def _facts(self, now_ms: int) -> list[SegmentFacts]:
         ends = [*self._bases[1:], self.log_end_offset]
@@ -942,36 +686,18 @@ class PartitionLog:
 
     def delete_expired_files(self, now_ms: int) -> bool:
         """Remove files that were renamed long enough ago; answer whether some still wait."""
-        pending = self._pending_deletes
-        if not pending:
-            return False
-        while pending and pending[0][0] <= now_ms:
-            for path in pending[0][1]:
-                self.disk.remove(path)
-            del pending[0]
-        return bool(pending)
+        return self._list.delete_expired(now_ms)
 
     # -- flushing
 
     def needs_flush(self, now_ms: int) -> bool:
         """Whether a sealed segment, ``flush.messages`` or ``flush.ms`` ask for a flush."""
-        recovery_point = self.recovery_point
-        if recovery_point >= self.log_end_offset:
-            return False
-        if recovery_point < self._bases[-1]:
-            return True
-        config = self.config
-        if self.log_end_offset - recovery_point >= config.flush_messages:
-            return True
-        return self._first_unflushed_ms >= 0 and now_ms - self._first_unflushed_ms >= config.flush_ms
+        return self.durability.needs_flush(self.log_end_offset, self._bases[-1], self.config, now_ms)
 
     @property
     def flush_due_ms(self) -> int:
         """When ``flush.ms`` asks for a flush of what is not durable yet; far in the future if it does not."""
-        first = self._first_unflushed_ms
-        if first < 0 or self.recovery_point >= self.log_end_offset:
-            return _NEVER
-        return first + self.config.flush_ms
+        return self.durability.due_ms(self.log_end_offset, self.config.flush_ms)
 
     def flush(self) -> None:
         """Make all that was appended durable. On ``OSError`` the log must not be trusted any more."""
@@ -983,50 +709,10 @@ class PartitionLog:
     def begin_flush(
         self, *, sealed_only: bool = False, extra: Sequence[str] = (), closing: bool = False
     ) -> FlushTask | None:
-        """Prepare a flush up to the log end, or of the sealed segments; ``None`` if all is durable.
-
-        The indexes of the active segment are left out: after a crash it is read in any case.
-        """
+        """Prepare a flush up to the log end, or of the sealed segments; ``None`` if all is durable."""
         if not self._on_disk:
             return None
-        offset = self._bases[-1] if sealed_only else self.log_end_offset
-        write_epochs = self.leader_epochs.dirty
-        if offset <= self.recovery_point and not self._cut and not (closing and (write_epochs or extra)):
-            return None
-        files: list[DiskFile] = []
-        names: list[str] = list(extra)
-        for segment, end in zip(self._segments, self._bases[1:], strict=False):
-            if end > self.recovery_point or (self._cut and end == self.recovery_point):
-                snapshot = os.path.join(self.directory, file_name(end) + SNAPSHOT_SUFFIX)
-                names += [segment.path, *segment.index_paths(), snapshot]
-        active = self._segments[-1]
-        if active.size and not sealed_only:
-            files.append(active.log_file())
-        elif self._cut and not sealed_only:
-            names.append(active.path)  # there may be no file yet
-        if active.size and not sealed_only:
-            if closing:
-                names += active.index_paths()
-        epochs = self.leader_epochs.entries if write_epochs else None
-        sync_dirs: list[str] = []
-        if closing or not self._names_flushed:
-            names.append(os.path.join(self.directory, PARTITION_METADATA))
-            sync_dirs = [self.directory]
-            if not closing:  # or whoever closes all logs does that for all
-                sync_dirs.append(os.path.dirname(self.directory))
-        self.leader_epochs.dirty = False
-        if not sealed_only:
-            self._first_unflushed_ms = -1
-        return FlushTask(self, offset, files, names, epochs, sync_dirs, sealed_only)
-
-    def _flushed(self, offset: int, generation: int, sealed_only: bool) -> None:
-        if generation != self.generation:
-            return  # what was made durable is in part not the log any more
-        self.recovery_point = max(self.recovery_point, min(offset, self.log_end_offset))
-        if self._bases[-1] <= offset:
-            self._names_flushed = True
-            if not sealed_only:
-                self._cut = False
+        return self.durability.begin(self, self._list, sealed_only=sealed_only, extra=extra, closing=closing)
 
     # -- removal
 
@@ -1038,15 +724,7 @@ class PartitionLog:
         self._on_disk = False
 
 
-def _timestamp_offset(found: tuple[int, int, int] | None) -> TimestampOffset | None:
-    if found is None:
-        return None
-    timestamp, offset, epoch = found
-    return TimestampOffset(timestamp, offset, epoch if epoch >= 0 else None)
-
-
 __all__ = [
-    "LEADER_EPOCHS",
     "AppendInfo",
     "FlushTask",
     "PartitionLog",

@@ -109,7 +109,7 @@ def test_jitter_rolls_earlier_and_differs_between_partitions() -> None:
             FakeDisk(),
             now_ms=NOW,
         )
-        jitters.add(log._roll_jitter)
+        jitters.add(log._rolling.jitter_ms)
     assert len(jitters) > 10
     assert all(0 <= jitter < 500 for jitter in jitters)
 
