@@ -16,6 +16,7 @@ import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from kbroker.cli.times import parse_moment
@@ -24,8 +25,7 @@ from kbroker.wire.record_batch import Record
 FORMATS: Final = ("lines", "csv", "json", "records")
 
 _CHUNK: Final = 256 << 10
-_INTEGER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)\.\d+(?:[eE][+-]?\d+)?", re.ASCII)
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17}(?:[eE][+-]?\d{1,3})?)?", re.ASCII)
 _MAX_TIMESTAMP: Final = 2**63 - 1
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -68,6 +68,23 @@ class InputOptions:
     clock: Clock = field(default=now_ms)
 
 
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"not JSON: {name}")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def parse_json(text: bytes) -> Any:
+    """A JSON document, without the NaN and Infinity that Python takes; ``ValueError`` says what is wrong."""
+    try:
+        return _DECODER.decode(text.decode())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+
+
 def read_items(kind: str, lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | BadLine]:
     """The records in some lines, by the name of their format."""
     reader = {"lines": read_lines, "csv": read_csv, "json": read_json, "records": read_records}[kind]
@@ -100,7 +117,8 @@ def read_csv(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | B
     rows = csv.reader(text, delimiter=options.delimiter, strict=True)
     names: list[str] | None = None
     key_index = time_index = None
-    convert = _typed if options.typed else None
+    as_json = _typed if options.typed else encode_basestring
+    prefixes: list[str] = []
     while True:
         line = rows.line_num + 1
         try:
@@ -120,14 +138,15 @@ def read_csv(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | B
                 return
             key_index = names.index(options.key_column) if options.key_column is not None else None
             time_index = names.index(options.timestamp_column) if options.timestamp_column is not None else None
+            prefixes = [f"{encode_basestring(name)}: " for name in names]
             continue
         if len(row) != len(names):
             yield BadLine(line, f"{len(row)} fields where the first row has {len(names)}")
             continue
         try:
             timestamp = options.clock() if time_index is None else parse_timestamp(row[time_index], options.clock())
-            values: Sequence[Any] = row if convert is None else [convert(cell) for cell in row]
-            value = json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False).encode()
+            fields = [name + as_json(cell) for name, cell in zip(prefixes, row, strict=True)]
+            value = f"{{{', '.join(fields)}}}".encode()
             key = options.key if key_index is None else row[key_index].encode()
         except ValueError as error:
             yield BadLine(line, "not UTF-8" if isinstance(error, UnicodeEncodeError) else str(error))
@@ -144,15 +163,13 @@ def _bad_names(names: Sequence[str], options: InputOptions) -> str | None:
     return None
 
 
-def _typed(cell: str) -> Any:
-    """A cell as what it looks like; what would not come out as the same text stays text (``007``)."""
+def _typed(cell: str) -> str:
+    """A cell as the JSON that it looks like; what JSON would not write so stays text (``007``)."""
     if not cell:
-        return None
-    if _INTEGER.fullmatch(cell):
-        return int(cell)
-    if _NUMBER.fullmatch(cell):
-        return float(cell)
-    return {"true": True, "false": False}.get(cell, cell)
+        return "null"
+    if cell in ("true", "false") or (cell[0] in "-0123456789" and _NUMBER.fullmatch(cell)):
+        return cell
+    return encode_basestring(cell)
 
 
 def read_json(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | BadLine]:
@@ -162,15 +179,12 @@ def read_json(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | 
         if not value:
             continue
         try:
-            document = json.loads(value)
+            document = parse_json(value)
             key, timestamp = options.key, options.clock()
             if options.key_column is not None:
                 key = _as_key(_field(document, options.key_column))
             if options.timestamp_column is not None:
                 timestamp = parse_timestamp(_field(document, options.timestamp_column), timestamp)
-        except json.JSONDecodeError as error:
-            yield BadLine(number, f"not JSON: {error.msg} at column {error.colno}")
-            continue
         except (ValueError, RecursionError) as error:
             yield BadLine(number, str(error))
             continue
@@ -185,9 +199,9 @@ def _field(document: Any, name: str) -> Any:
 
 def _as_key(value: Any) -> bytes | None:
     """Text as it is, null as no key, anything else as JSON."""
-    if value is None:
-        return None
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+    if isinstance(value, str):
+        return value.encode()
+    return None if value is None else json.dumps(value, ensure_ascii=False).encode()
 
 
 def parse_timestamp(value: Any, now: int) -> int:
@@ -209,9 +223,7 @@ def read_records(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item
         if not line.strip():
             continue
         try:
-            yield _record(json.loads(line), number, options)
-        except json.JSONDecodeError as error:
-            yield BadLine(number, f"not JSON: {error.msg} at column {error.colno}")
+            yield _record(parse_json(line), number, options)
         except (ValueError, RecursionError) as error:
             yield BadLine(number, str(error))
 

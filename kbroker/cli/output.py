@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 NOTHING: Final = "-"
 """Stands for what there is not in a table."""
+
+_SUSPECT: Final = re.compile(r"[^ -~]")
 
 _UNWRAPPED: Final = 100_000
 
@@ -95,12 +98,13 @@ def _cell(value: object) -> str:
 
 def printable(text: str) -> str:
     """Text without control characters, which could play tricks with a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+    return text if text.isprintable() else _SUSPECT.sub(_escape, text)
 
 
-def _escape(letter: str) -> str:
+def _escape(match: re.Match[str]) -> str:
+    letter = match[0]
+    if letter.isprintable():
+        return letter
     short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(letter)
     if short:
         return short
@@ -143,16 +147,3 @@ def _second(seconds: int) -> str:
         return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
     except OverflowError:
         return ""
-
-
-def as_json_text(value: bytes | None, name: str, into: dict[str, Any]) -> None:
-    """Put bytes into a JSON object: text as ``name``, or base64 as ``name_base64`` if they are not UTF-8."""
-    if value is None:
-        into[name] = None
-        return
-    try:
-        into[name] = value.decode()
-    except UnicodeDecodeError:
-        import base64
-
-        into[f"{name}_base64"] = base64.b64encode(value).decode("ascii")

@@ -44,6 +44,8 @@ DEFAULT_BATCH_BYTES: Final = 512 << 10
 RECORD_OVERHEAD: Final = 24
 """Bytes that a record may take besides key, value and headers, at most, roughly."""
 
+_REMEMBERED_KEYS: Final = 20_000
+
 _NAMES_UP_TO: Final = 12
 """Produce names topics up to this version; 13 has ids only."""
 
@@ -118,6 +120,8 @@ class Producer:
         self._batch_bytes = batch_bytes
         self._on_refused = on_refused
         self._queues: dict[int, _Queue] = {partition: _Queue() for partition in self._partitions}
+        self._of_key: dict[bytes, int] = {}
+        """Keys seen before: hashing one takes longer than all else that is done to a record."""
         self._sticky = random.randrange(self._count)
         self._in_flight: dict[int, tuple[Connection, list[_Batch]]] = {}
         self._ready = 0
@@ -156,7 +160,12 @@ class Producer:
         """Where a record goes: by its key as in every Kafka client; without one, where the others go now."""
         if key is None:
             return self._partitions[self._sticky]
-        return self._partitions[partition_for_key(key, self._count)]
+        chosen = self._of_key.get(key)
+        if chosen is None:
+            chosen = self._partitions[partition_for_key(key, self._count)]
+            if len(self._of_key) < _REMEMBERED_KEYS:
+                self._of_key[key] = chosen
+        return chosen
 
     def send(self, record: Record, source: int, partition: int | None = None) -> None:
         """Add a record. May wait for the broker when much is on its way."""

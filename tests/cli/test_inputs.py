@@ -109,6 +109,8 @@ def test_json() -> None:
         ("{", "not JSON: Expecting property name"),
         ("x", "not JSON"),
         ("[]", "no field id"),
+        ('{"id": NaN}', "not JSON: NaN"),
+        ('{"id": "\udcff"}', "not UTF-8"),
         ('{"x": 1}', "no field id"),
         ('{"id": 1, "at": -1}', "-1 is not a timestamp in milliseconds"),
         ('{"id": 1, "at": true}', "True is not a timestamp"),
@@ -116,7 +118,7 @@ def test_json() -> None:
     ],
 )
 def test_lines_that_are_no_json(line: str, problem: str) -> None:
-    [found] = read("json", line, key_column="id", timestamp_column="at")
+    [found] = read("json", line.encode("utf-8", "surrogateescape"), key_column="id", timestamp_column="at")
     assert isinstance(found, BadLine) and problem in found.problem and found.line == 1
 
 

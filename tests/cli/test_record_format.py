@@ -51,7 +51,9 @@ def test_json() -> None:
     assert binary["key_base64"] == "/w==" and "key" not in binary and binary["value"] is None
 
 
-@pytest.mark.parametrize(("value", "shown"), [(b'{"a": [1]}', {"a": [1]}), (b"x", "x"), (b"3", 3), (None, None)])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(b'{"a": [1]}', {"a": [1]}), (b"x", "x"), (b"3", 3), (None, None), (b"NaN", "NaN")]
+)
 def test_json_values(value: bytes | None, shown: object) -> None:
     line = json_formatter(parse_values=True)("t", 0, Record(0, 1, None, value), CREATE)
     assert json.loads(line)["value"] == shown
