@@ -598,8 +598,14 @@ def txn_offset_commit() -> Iterator[tuple[str, Case]]:
 @cases_of("WriteTxnMarkers")
 def write_txn_markers() -> Iterator[tuple[str, Case]]:
     def write(
-        *partitions: int, commit: bool = False, epoch: int = 0, coordinator_epoch: int = 100, transaction_version: int = 0,
-        times: int = 1, topic: str | None = None, other: bool = False,
+        *partitions: int,
+        commit: bool = False,
+        epoch: int = 0,
+        coordinator_epoch: int = 100,
+        transaction_version: int = 0,
+        times: int = 1,
+        topic: str | None = None,
+        other: bool = False,
     ) -> Case:
         def ask(world: World, version: int) -> Any:
             made = world.new_topic()
