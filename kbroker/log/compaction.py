@@ -23,16 +23,16 @@ them any more. Offsets never change.
 
 from __future__ import annotations
 
-import heapq
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kbroker.log.cleaned_segment import CleanedSegmentWriter, discard_cleaned
+from kbroker.log.cleaned_transactions import CleanedTransactions
 from kbroker.log.disk import Disk, DiskFile
-from kbroker.log.offset_index import OffsetIndex
 from kbroker.log.record_walk import (
     Runs,
     index_keys,
@@ -42,31 +42,25 @@ from kbroker.log.record_walk import (
     shift_timestamps,
 )
 from kbroker.log.segment import (
-    CLEANED_SUFFIX,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
-    OFFSET_INDEX_SUFFIX,
-    SEGMENT_SUFFIXES,
-    TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     CleanedSegment,
     CorruptSegment,
     file_name,
 )
-from kbroker.log.time_index import TimeIndex
-from kbroker.log.transaction_index import AbortedTxn, TransactionIndex
+from kbroker.log.transaction_index import TransactionIndex
 from kbroker.wire.compression import compress
 from kbroker.wire.record_batch import (
     HEADER_SIZE,
     NO_TIMESTAMP,
     BatchHeader,
     CompressionType,
-    ControlRecordType,
     CorruptRecord,
+    Record,
     assemble,
     check_crc,
     iter_records,
-    parse_control_record,
     parse_header,
     records_payload,
 )
@@ -74,13 +68,11 @@ from kbroker.wire.record_batch import (
 KEY_OVERHEAD = 150
 """Bytes that a key costs in the offset map besides its own length (measured, CPython 3.11 and 3.13)."""
 
-_WRITE_SIZE = 1024 * 1024
 _COMPRESSION_MASK = 0x07
 _CONTROL_FLAG = 0x20
 _TIMESTAMP_TYPE_FLAG = 0x08
 _TRANSACTIONAL_FLAG = 0x10
 _DELETE_HORIZON_FLAG = 0x40
-_MAX_POSITION = 2**31 - 1
 _MAX_LONG = 2**63 - 1
 
 
@@ -143,6 +135,10 @@ class _Batch(NamedTuple):
     path: str
     file_position: int
 
+    def control_record(self) -> Record | None:
+        """The record of a control batch, unless it was removed."""
+        return next(iter_records(self.data, self.position), None)
+
     def corrupt(self, error: CorruptRecord) -> CorruptSegment:
         """The error that names the place."""
         return CorruptSegment(self.path, self.file_position, str(error))
@@ -171,17 +167,6 @@ def compact(
         raise
 
 
-def discard_cleaned(disk: Disk, directory: str, base_offsets: Iterable[int]) -> None:
-    """Remove ``.cleaned`` files that will not be used."""
-    for base_offset in base_offsets:
-        stem = os.path.join(directory, file_name(base_offset))
-        for suffix in SEGMENT_SUFFIXES:
-            try:
-                disk.remove(stem + suffix + CLEANED_SUFFIX)
-            except OSError:
-                pass
-
-
 def group_segments(
     segments: Sequence[SegmentToClean], segment_bytes: int, segment_index_bytes: int
 ) -> list[list[SegmentToClean]]:
@@ -208,124 +193,6 @@ def group_segments(
     return groups
 
 
-class _Transactions:
-    """Which batches belong to aborted transactions, and which markers nothing refers to any more
-    (Kafka's ``CleanedTransactionMetadata``)."""
-
-    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        self._to_come = [(txn.first_offset, txn) for txn in aborted]
-        heapq.heapify(self._to_come)
-        self._aborted: dict[int, AbortedTxn] = {}
-        """Producer id -> its aborted transaction, until the marker."""
-        self._observed: set[int] = set()
-        """Producers whose aborted transaction still has batches."""
-        self._committed: set[int] = set()
-        """Producers of whose committed (or not aborted) transaction a batch was seen."""
-
-    def _advance(self, offset: int) -> None:
-        to_come = self._to_come
-        while to_come and to_come[0][0] <= offset:
-            _, txn = heapq.heappop(to_come)
-            self._aborted.setdefault(txn.producer_id, txn)
-
-    def on_batch(self, header: BatchHeader) -> bool:
-        """Whether a data batch is part of an aborted transaction."""
-        if self._to_come:
-            self._advance(header.last_offset)
-        if not header.attributes & _TRANSACTIONAL_FLAG:
-            return False
-        if header.producer_id in self._aborted:
-            self._observed.add(header.producer_id)
-            return True
-        self._committed.add(header.producer_id)
-        return False
-
-    def on_control_batch(self, batch: _Batch) -> tuple[bool, AbortedTxn | None]:
-        """Whether nothing that a marker refers to is left; and the entry that the transaction index has to keep."""
-        header = batch.header
-        if self._to_come:
-            self._advance(header.last_offset)
-        record = next(iter_records(batch.data, batch.position), None)
-        if record is None:
-            return True, None
-        producer_id = header.producer_id
-        control_type = parse_control_record(record)
-        if control_type == ControlRecordType.ABORT:
-            aborted = self._aborted.pop(producer_id, None)
-            if aborted is not None and producer_id in self._observed:
-                self._observed.discard(producer_id)
-                return False, aborted
-            return True, None
-        if control_type == ControlRecordType.COMMIT:
-            if producer_id in self._committed:
-                self._committed.discard(producer_id)
-                return False, None
-            return True, None
-        return False, None
-
-
-class _SegmentWriter:
-    """The files of one new segment."""
-
-    def __init__(self, disk: Disk, directory: str, base_offset: int, index_interval: int) -> None:
-        discard_cleaned(disk, directory, [base_offset])
-        stem = os.path.join(directory, file_name(base_offset))
-        self._disk = disk
-        self._base_offset = base_offset
-        self._index_interval = index_interval
-        self._path = stem + LOG_SUFFIX + CLEANED_SUFFIX
-        self._file = disk.open(self._path, create=True)
-        self._offset_index = OffsetIndex(disk, stem + OFFSET_INDEX_SUFFIX + CLEANED_SUFFIX, exists=False)
-        self._time_index = TimeIndex(disk, stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, exists=False)
-        self._txn_index = TransactionIndex(base_offset, stem + TXN_INDEX_SUFFIX + CLEANED_SUFFIX, disk)
-        self._pending = bytearray()
-        self._since_index = 0
-        self._max_timestamp = NO_TIMESTAMP
-        self._max_timestamp_offset = base_offset
-        self.size = 0
-
-    def add(self, header: BatchHeader, data: bytes | memoryview) -> None:
-        """The next batch."""
-        last = header.base_offset + header.last_offset_delta
-        position = self.size
-        if position + len(data) > _MAX_POSITION:
-            raise CorruptSegment(self._path, position, "the new segment would be larger than an index can express")
-        if header.max_timestamp > self._max_timestamp:
-            self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, last
-        if self._since_index > self._index_interval:
-            self._offset_index.append(last - self._base_offset, position)
-            self._note_time()
-            self._since_index = 0
-        self._since_index += len(data)
-        self.size = position + len(data)
-        self._pending += data
-        if len(self._pending) >= _WRITE_SIZE:
-            self._write()
-
-    def add_aborted(self, aborted: AbortedTxn) -> None:
-        """An entry for the transaction index."""
-        self._txn_index.append(aborted)
-
-    def _note_time(self) -> None:
-        self._time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset - self._base_offset)
-
-    def _write(self) -> None:
-        if self._pending:
-            self._file.write_at(self.size - len(self._pending), [self._pending])
-            self._pending = bytearray()
-
-    def finish(self, modified_ms: int) -> None:
-        """All of it is durable on return, but for the names."""
-        self._write()
-        if self.size:
-            self._note_time()
-        self._offset_index.write_out(sync=True)
-        self._time_index.write_out(sync=True)
-        self._txn_index.flush()
-        self._file.sync()
-        self._disk.set_modified_ms(self._path, modified_ms)
-
-
 class _Cleaner:
     """The state of one round."""
 
@@ -346,7 +213,7 @@ class _Cleaner:
         """Base offsets of batches whose records are not numbered one after the other."""
         self._survivors = array("q")
         self._tombstones = array("q")
-        self._transactions = _Transactions(())
+        self._transactions = CleanedTransactions(())
         self._bytes_read = self._bytes_written = self._records_read = 0
         self._map_full = False
         self._map_size = 0
@@ -363,7 +230,7 @@ class _Cleaner:
         del offsets
 
         end_offset = self._latest + 1
-        self._transactions = _Transactions(self._aborted)
+        self._transactions = CleanedTransactions(self._aborted)
         to_clean = [segment for segment in job.segments if segment.base_offset < end_offset]
         cleaned = [
             self._clean_group(group) for group in group_segments(to_clean, job.segment_bytes, job.segment_index_bytes)
@@ -424,7 +291,7 @@ class _Cleaner:
     def _index_dirty(self) -> None:
         job = self._job
         first_dirty = job.first_dirty_offset
-        transactions = _Transactions(txn for txn in self._aborted if txn.last_offset >= first_dirty)
+        transactions = CleanedTransactions(txn for txn in self._aborted if txn.last_offset >= first_dirty)
         for segment in job.segments:
             if segment.next_offset <= first_dirty:
                 continue
@@ -435,7 +302,7 @@ class _Cleaner:
                     continue
                 try:
                     if header.attributes & _CONTROL_FLAG:
-                        transactions.on_control_batch(batch)
+                        transactions.on_control_batch(header, batch.control_record())
                     elif not transactions.on_batch(header):
                         if self._map_size >= job.map_bytes and self._latest >= first_dirty:
                             self._map_full = True
@@ -469,7 +336,7 @@ class _Cleaner:
 
     def _clean_group(self, group: list[SegmentToClean]) -> CleanedSegment:
         job, disk = self._job, self._disk
-        writer = _SegmentWriter(disk, job.directory, group[0].base_offset, job.index_interval_bytes)
+        writer = CleanedSegmentWriter(disk, job.directory, group[0].base_offset, job.index_interval_bytes)
         written = 0
         for segment in group:
             for batch in self._batches(segment):
@@ -485,7 +352,7 @@ class _Cleaner:
         self._bytes_written += writer.size
         return CleanedSegment(group[0].base_offset, writer.size, [segment.base_offset for segment in group])
 
-    def _clean(self, batch: _Batch, writer: _SegmentWriter) -> None:
+    def _clean(self, batch: _Batch, writer: CleanedSegmentWriter) -> None:
         """Write what is to be kept of a batch."""
         header = batch.header
         now_ms = self._job.now_ms
@@ -493,7 +360,7 @@ class _Cleaner:
         refers_to_nothing = False
         selected: _Selected = None
         if header.attributes & _CONTROL_FLAG:
-            refers_to_nothing, aborted = self._transactions.on_control_batch(batch)
+            refers_to_nothing, aborted = self._transactions.on_control_batch(header, batch.control_record())
             if aborted is not None:
                 writer.add_aborted(aborted)
             if header.records_count and not (refers_to_nothing and horizon is not None and horizon <= now_ms):

@@ -18,23 +18,22 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import Disk
+from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
+from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     BatchHeader,
     EndTxnMarker,
-    crc32c,
 )
 
 __all__ = [
@@ -50,9 +49,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-NUM_BATCHES_TO_RETAIN = 5
-"""Requests that an idempotent client may have in flight."""
-
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
@@ -61,36 +57,6 @@ TV_UNKNOWN = -1
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT16 = 2**15 - 1
-_SNAPSHOT_VERSION = 1
-_SNAPSHOT_HEADER = struct.Struct(">hI")  # version, CRC32C of all that follows
-_COUNT = struct.Struct(">i")
-# producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, txn first offset
-_ENTRY = struct.Struct(">qhiqiqiq")
-
-
-class CorruptSnapshot(Exception):
-    """A ``.snapshot`` file is not what Kafka or kbroker wrote; the state is rebuilt from older ones."""
-
-
-class BatchMetadata(NamedTuple):
-    """One of a producer's last batches."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    """Last offset less first offset; the sequence numbers span as much."""
-    timestamp: int
-    """The batch's latest timestamp, with LogAppendTime its append time."""
-
-    @property
-    def first_sequence(self) -> int:
-        """Sequence number of the first record; numbers wrap from 2^31-1 to 0."""
-        return (self.last_sequence - self.offset_delta) & _MAX_INT32
-
-    @property
-    def first_offset(self) -> int:
-        """Offset of the first record."""
-        return self.last_offset - self.offset_delta
 
 
 class CompletedTxn(NamedTuple):
@@ -130,71 +96,6 @@ class _VerificationState:
             self.lowest_sequence = sequence
         elif epoch == self.epoch and sequence < self.lowest_sequence:
             self.lowest_sequence = sequence
-
-
-class ProducerStateEntry:
-    """What is known of one producer."""
-
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "current_txn_first_offset",
-        "last_timestamp",
-        "producer_epoch",
-        "producer_id",
-    )
-
-    def __init__(
-        self,
-        producer_id: int,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        coordinator_epoch: int = -1,
-        last_timestamp: int = NO_TIMESTAMP,
-        current_txn_first_offset: int | None = None,
-    ) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.coordinator_epoch = coordinator_epoch
-        self.last_timestamp = last_timestamp
-        self.current_txn_first_offset = current_txn_first_offset
-        self.batches: list[BatchMetadata] = []
-        """The oldest first, all of ``producer_epoch``, at most five."""
-
-    @property
-    def last_sequence(self) -> int:
-        """Of the last batch, -1 without one."""
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def last_data_offset(self) -> int:
-        """Of the last batch, -1 without one (markers are no data)."""
-        return self.batches[-1].last_offset if self.batches else -1
-
-    def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
-        """Remember a batch; one of another epoch replaces all before it."""
-        batches = self.batches
-        if epoch != self.producer_epoch:
-            self.producer_epoch = epoch
-            batches.clear()
-        elif len(batches) == NUM_BATCHES_TO_RETAIN:
-            del batches[0]
-        batches.append(batch)
-        self.last_timestamp = batch.timestamp
-
-    def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """The remembered batch with exactly these sequence numbers."""
-        if epoch == self.producer_epoch:
-            for batch in self.batches:
-                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
-                    return batch
-        return None
-
-    def __repr__(self) -> str:
-        return (
-            f"ProducerStateEntry(producer_id={self.producer_id}, producer_epoch={self.producer_epoch},"
-            f" coordinator_epoch={self.coordinator_epoch}, last_timestamp={self.last_timestamp},"
-            f" current_txn_first_offset={self.current_txn_first_offset}, batches={self.batches})"
-        )
 
 
 class ProducerStateManager:
@@ -651,61 +552,3 @@ class ProducerStateManager:
             if stem != name and len(stem) == 20 and stem.isascii() and stem.isdigit():
                 offsets.append(int(stem))
         return sorted(offsets)
-
-
-def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
-    """The content of a ``.snapshot`` file (Kafka's ``ProducerSnapshot``, version 1)."""
-    body = bytearray(_COUNT.size)
-    count = 0
-    for entry in entries:
-        last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, -1, 0, 0)
-        first_offset = entry.current_txn_first_offset
-        body += _ENTRY.pack(
-            entry.producer_id,
-            entry.producer_epoch,
-            last.last_sequence,
-            last.last_offset,
-            last.offset_delta,
-            entry.last_timestamp,
-            entry.coordinator_epoch,
-            -1 if first_offset is None else first_offset,
-        )
-        count += 1
-    _COUNT.pack_into(body, 0, count)
-    return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
-
-
-def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
-    """The entries of a ``.snapshot`` file, each with its last batch; ``CorruptSnapshot`` if it is damaged."""
-    start = _SNAPSHOT_HEADER.size
-    if len(data) < start + _COUNT.size:
-        raise CorruptSnapshot(f"{len(data)} bytes are too few")
-    version, crc = _SNAPSHOT_HEADER.unpack_from(data)
-    if version != _SNAPSHOT_VERSION:
-        raise CorruptSnapshot(f"version {version} is unknown")
-    computed = crc32c(memoryview(data)[start:])
-    if crc != computed:
-        raise CorruptSnapshot(f"the checksum is {crc}, the bytes give {computed}")
-    (count,) = _COUNT.unpack_from(data, start)
-    start += _COUNT.size
-    if not 0 <= count <= (len(data) - start) // _ENTRY.size:
-        raise CorruptSnapshot(f"{count} entries cannot be in {len(data) - start} bytes")
-    entries = []
-    for index in range(count):
-        (
-            producer_id,
-            epoch,
-            last_sequence,
-            last_offset,
-            offset_delta,
-            timestamp,
-            coordinator_epoch,
-            first_offset,
-        ) = _ENTRY.unpack_from(data, start + index * _ENTRY.size)
-        entry = ProducerStateEntry(
-            producer_id, epoch, coordinator_epoch, timestamp, first_offset if first_offset >= 0 else None
-        )
-        if last_offset >= 0:
-            entry.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp))
-        entries.append(entry)
-    return entries

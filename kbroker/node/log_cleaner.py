@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import trio
 
 from kbroker.log.cleanable import LogToClean, filthiest, log_to_clean, make_job
-from kbroker.log.compaction import CompactionJob, CompactionResult, compact, discard_cleaned
+from kbroker.log.cleaned_segment import discard_cleaned
+from kbroker.log.compaction import CompactionJob, CompactionResult, compact
 from kbroker.log.disk import OsDisk
 from kbroker.log.segment import CorruptSegment
 from kbroker.node.cautious_clock import CautiousClock

@@ -1,0 +1,98 @@
+"""What is known of one idempotent or transactional producer in one partition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kbroker.wire.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+
+NUM_BATCHES_TO_RETAIN = 5
+"""Requests that an idempotent client may have in flight."""
+
+_MAX_INT32 = 2**31 - 1
+
+
+class BatchMetadata(NamedTuple):
+    """One of a producer's last batches."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    """Last offset less first offset; the sequence numbers span as much."""
+    timestamp: int
+    """The batch's latest timestamp, with LogAppendTime its append time."""
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence number of the first record; numbers wrap from 2^31-1 to 0."""
+        return (self.last_sequence - self.offset_delta) & _MAX_INT32
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record."""
+        return self.last_offset - self.offset_delta
+
+
+class ProducerStateEntry:
+    """What is known of one producer."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        coordinator_epoch: int = -1,
+        last_timestamp: int = NO_TIMESTAMP,
+        current_txn_first_offset: int | None = None,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.current_txn_first_offset = current_txn_first_offset
+        self.batches: list[BatchMetadata] = []
+        """The oldest first, all of ``producer_epoch``, at most five."""
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last batch, -1 without one."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        """Of the last batch, -1 without one (markers are no data)."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
+        """Remember a batch; one of another epoch replaces all before it."""
+        batches = self.batches
+        if epoch != self.producer_epoch:
+            self.producer_epoch = epoch
+            batches.clear()
+        elif len(batches) == NUM_BATCHES_TO_RETAIN:
+            del batches[0]
+        batches.append(batch)
+        self.last_timestamp = batch.timestamp
+
+    def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
+        """The remembered batch with exactly these sequence numbers."""
+        if epoch == self.producer_epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                    return batch
+        return None
+
+    def __repr__(self) -> str:
+        return (
+            f"ProducerStateEntry(producer_id={self.producer_id}, producer_epoch={self.producer_epoch},"
+            f" coordinator_epoch={self.coordinator_epoch}, last_timestamp={self.last_timestamp},"
+            f" current_txn_first_offset={self.current_txn_first_offset}, batches={self.batches})"
+        )
