@@ -19,7 +19,8 @@ from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.partition_log import FlushTask, PartitionLog
 
 if TYPE_CHECKING:
-    from kbroker.log.manager import LogDir, LogManager
+    from kbroker.log.log_dir import LogDir
+    from kbroker.log.manager import LogManager
     from kbroker.types import TopicPartition
 
 

@@ -9,12 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import random
-import re
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoints import (
@@ -22,116 +18,19 @@ from kbroker.log.checkpoints import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    CorruptCheckpoint,
-    MetaProperties,
-    read_clean_shutdown,
-    read_meta_properties,
-    read_offsets,
-    remove_clean_shutdown,
     write_clean_shutdown,
-    write_meta_properties,
-    write_offsets,
 )
-from kbroker.log.disk import Disk, DiskLock, DiskUsage, OpenFiles, OsDisk, raise_file_limit
+from kbroker.log.disk import Disk, OpenFiles, OsDisk, raise_file_limit
 from kbroker.log.log_config import LogConfig
+from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX, LogDir
+from kbroker.log.log_loading import LoadedLogs, load_logs
 from kbroker.log.log_move import LogMove
 from kbroker.log.partition_log import FlushTask, PartitionLog
-from kbroker.log.recovery import MAX_OFFSET
-from kbroker.types import METADATA_TOPIC, TopicPartition, Uuid, random_uuid
+from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
-LOCK_FILE = ".lock"
-DELETE_SUFFIX = "-delete"
-STRAY_SUFFIX = "-stray"
-FUTURE_SUFFIX = "-future"
-_MARKED = re.compile(r"^(\S+)-(\d+)\.(\w+)(-delete|-stray|-future)\Z", re.ASCII)
-_LOG_NAME = re.compile(r"^([a-zA-Z0-9._-]+)-(\d+)\Z", re.ASCII)
-_MAX_NAME = 255
 _NEVER = 2**63 - 1
-
-
-def parse_log_dir_name(name: str) -> TopicPartition | None:
-    """The partition whose log a directory of this name holds, or ``None``."""
-    found = _LOG_NAME.match(name)
-    return TopicPartition(found[1], int(found[2])) if found is not None else None
-
-
-class LogDir:
-    """One of the directories of ``log.dirs``."""
-
-    __slots__ = (
-        "_disk",
-        "broker_epoch",
-        "cleaner_offsets",
-        "directory_id",
-        "files",
-        "lock",
-        "offline",
-        "path",
-        "was_clean",
-        "write_lock",
-        "write_numbers",
-        "written",
-    )
-
-    def __init__(self, disk: Disk, path: str, files: OpenFiles) -> None:
-        self._disk = disk
-        self.path = path
-        self.files = files
-        """The open files of its logs: of its own, so that dirs can be opened side by side."""
-        self.directory_id: Uuid | None = None
-        self.lock: DiskLock | None = None
-        self.was_clean = False
-        """Whether the last stop left its marker."""
-        self.broker_epoch = -1
-        """The broker epoch in that marker, or -1."""
-        self.offline: str | None = None
-        """Why the directory is not used any more, or ``None``."""
-        self.written: dict[str, Mapping[TopicPartition, int]] = {}
-        """What the checkpoint files hold."""
-        self.write_lock = threading.Lock()
-        """Held while a checkpoint file is written."""
-        self.write_numbers: dict[str, int] = {}
-        """By checkpoint file, which of the manager's tasks wrote it last."""
-        self.cleaner_offsets: dict[TopicPartition, int] = {}
-        """Up to where (exclusive) each log that was ever compacted is clean."""
-
-    def usage(self) -> DiskUsage:
-        """Of the file system; ``OSError`` if that fails too."""
-        return self._disk.usage(self.path)
-
-
-class _ToLoad(NamedTuple):
-    """A log that was found in a log dir."""
-
-    log_dir: LogDir
-    path: str
-    topic_partition: TopicPartition
-    recovery_point: int
-    log_start_offset: int
-    clean_offset: int | None
-
-
-class _Progress:
-    """Tells how far the opening of logs has come: each time to a callback, and every second to people."""
-
-    def __init__(self, total: int, callback: Callable[[int, int], None] | None) -> None:
-        self._total = total
-        self._callback = callback
-        self._done = 0
-        self._tell_at = time.monotonic() + 1
-        self._lock = threading.Lock()
-
-    def advance(self) -> None:
-        """One more."""
-        with self._lock:
-            self._done += 1
-            if self._callback is not None:
-                self._callback(self._done, self._total)
-            if time.monotonic() >= self._tell_at:
-                self._tell_at = time.monotonic() + 1
-                logger.info("opening logs: %d of %d", self._done, self._total)
 
 
 class LogManager:
@@ -197,8 +96,17 @@ class LogManager:
         manager = cls(dirs, disk, rng, producer_id_expiration_ms)
         try:
             for log_dir in dirs:
-                manager._open_dir(log_dir, cluster_id, node_id)
-            manager._load_logs(now_ms, log_config or (lambda tp: LogConfig()), on_progress)
+                log_dir.open(cluster_id, node_id, rng)
+            manager._take_loaded(
+                load_logs(
+                    disk,
+                    dirs,
+                    now_ms=now_ms,
+                    log_config=log_config or (lambda tp: LogConfig()),
+                    producer_id_expiration_ms=producer_id_expiration_ms,
+                    on_progress=on_progress,
+                )
+            )
             if all(log_dir.offline is not None for log_dir in dirs):
                 raise FatalError("no log dir can be used: " + "; ".join(str(d.offline) for d in dirs))
         except BaseException:
@@ -206,132 +114,15 @@ class LogManager:
             raise
         return manager
 
-    def _open_dir(self, log_dir: LogDir, cluster_id: str | None, node_id: int | None) -> None:
-        disk, path = self.disk, log_dir.path
-        try:
-            if not disk.is_dir(path):
-                disk.make_dirs(path)
-                disk.sync_dir(os.path.dirname(path) or ".")
-            try:
-                log_dir.lock = disk.lock(os.path.join(path, LOCK_FILE))
-            except BlockingIOError:
-                raise FatalError(
-                    f"log dir {path} is in use by another broker (its {LOCK_FILE} file is locked)"
-                ) from None
-            properties = read_meta_properties(disk, path)
-            if properties is None and cluster_id is not None and node_id is not None:
-                properties = MetaProperties(cluster_id, node_id, random_uuid(self._rng))
-                write_meta_properties(disk, path, properties)
-            if properties is not None:
-                self._check_owner(path, properties, cluster_id, node_id)
-                log_dir.directory_id = properties.directory_id
-            epoch = read_clean_shutdown(disk, path)
-            if epoch is not None:
-                log_dir.was_clean, log_dir.broker_epoch = True, epoch
-        except CorruptCheckpoint as error:
-            raise FatalError(str(error)) from error
-        except OSError as error:
-            self.mark_offline(log_dir, error)
-
-    @staticmethod
-    def _check_owner(path: str, properties: MetaProperties, cluster_id: str | None, node_id: int | None) -> None:
-        if cluster_id is not None and properties.cluster_id != cluster_id:
-            raise FatalError(f"log dir {path} belongs to cluster {properties.cluster_id}, not to {cluster_id}")
-        if node_id is not None and properties.node_id != node_id:
-            raise FatalError(f"log dir {path} belongs to node {properties.node_id}, not to node {node_id}")
-
-    def _read_offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int] | None:
-        try:
-            offsets = read_offsets(self.disk, os.path.join(log_dir.path, name))
-        except CorruptCheckpoint as error:
-            # Nothing is lost: without a recovery point all is verified, without a start all is kept.
-            logger.warning("%s; it is left out", error)
-            return None
-        log_dir.written[name] = offsets
-        return offsets
-
-    def _load_logs(
-        self,
-        now_ms: int,
-        log_config: Callable[[TopicPartition], LogConfig],
-        on_progress: Callable[[int, int], None] | None,
-    ) -> None:
-        work: list[_ToLoad] = []
-        for log_dir in self.log_dirs:
-            if log_dir.offline is not None:
-                continue
-            try:
-                recovery_points = self._read_offsets(log_dir, RECOVERY_POINTS) or {}
-                starts = self._read_offsets(log_dir, LOG_START_OFFSETS) or {}
-                cleaned = self._read_offsets(log_dir, CLEANER_OFFSETS)
-                log_dir.cleaner_offsets = dict(cleaned or {})
-                self.high_watermarks.update(self._read_offsets(log_dir, HIGH_WATERMARKS) or {})
-                if log_dir.was_clean:
-                    remove_clean_shutdown(self.disk, log_dir.path)
-                for name in self.disk.list_dir(log_dir.path):
-                    path = os.path.join(log_dir.path, name)
-                    marked = _MARKED.match(name)
-                    if marked is not None:
-                        if marked[4] in (DELETE_SUFFIX, FUTURE_SUFFIX):
-                            self._doomed.append((None, path, 0))
-                        if marked[4] == FUTURE_SUFFIX:
-                            self.interrupted_moves[TopicPartition(marked[1], int(marked[2]))] = log_dir
-                        continue
-                    tp = parse_log_dir_name(name)
-                    # The metadata log has an owner of its own (node/raft_driver.py).
-                    if tp is None or tp.topic == METADATA_TOPIC or not self.disk.is_dir(path):
-                        continue
-                    clean = cleaned.get(tp) if cleaned is not None else MAX_OFFSET
-                    work.append(
-                        _ToLoad(log_dir, path, tp, recovery_points.get(tp, 0), starts.get(tp, 0), clean)
-                    )
-            except OSError as error:
-                self.mark_offline(log_dir, error)
-        progress = _Progress(len(work), on_progress)
-        found: list[tuple[TopicPartition, PartitionLog, LogDir]] = []
-
-        def load_dir(log_dir: LogDir) -> None:
-            for item in work:
-                if item.log_dir is log_dir and log_dir.offline is None:
-                    log = self._load(item, log_config(item.topic_partition), now_ms)
-                    if log is not None:
-                        found.append((item.topic_partition, log, log_dir))
-                    progress.advance()
-
-        if len(self.log_dirs) > 1 and isinstance(self.disk, OsDisk):
-            with ThreadPoolExecutor(len(self.log_dirs), thread_name_prefix="kbroker-open") as pool:
-                for future in [pool.submit(load_dir, log_dir) for log_dir in self.log_dirs]:
-                    future.result()
-        else:
-            for log_dir in self.log_dirs:
-                load_dir(log_dir)
-        for tp, log, log_dir in found:
+    def _take_loaded(self, loaded: LoadedLogs) -> None:
+        self.failed = loaded.failed
+        self.high_watermarks = loaded.high_watermarks
+        self.interrupted_moves = loaded.interrupted_moves
+        self._doomed = [(None, path, 0) for path in loaded.doomed]
+        for tp, log, log_dir in loaded.logs:
             self._take_in(tp, log, log_dir)
-        for item in work:
-            self._dir_of.setdefault(item.topic_partition, item.log_dir)
-
-    def _load(self, item: _ToLoad, config: LogConfig, now_ms: int) -> PartitionLog | None:
-        try:
-            return PartitionLog.open(
-                item.path,
-                item.topic_partition,
-                None,
-                config,
-                self.disk,
-                now_ms=now_ms,
-                clean_shutdown=item.log_dir.was_clean,
-                recovery_point=item.recovery_point,
-                log_start_offset=item.log_start_offset,
-                files=item.log_dir.files,
-                producer_id_expiration_ms=self._producer_id_expiration_ms,
-                clean_offset=item.clean_offset,
-            )
-        except CorruptCheckpoint as error:
-            logger.error("the log of %s cannot be opened: %s", item.topic_partition, error)
-            self.failed[item.topic_partition] = str(error)
-        except OSError as error:
-            self.mark_offline(item.log_dir, error)
-        return None
+        for tp, log_dir in loaded.dir_of.items():
+            self._dir_of.setdefault(tp, log_dir)
 
     def _take_in(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
         other = self._logs.get(tp)
@@ -487,16 +278,12 @@ class LogManager:
         if not log.is_on_disk:
             log.renamed(log.directory)
             return
-        path = self._marked_path(tp, log_dir, suffix)
+        path = log_dir.marked_path(tp, suffix, self._rng)
         old = log.directory
         log.renamed(path)
         self.disk.rename(old, path)
         if suffix == DELETE_SUFFIX:
             self._doomed.append((None, path, log.config.file_delete_delay_ms))
-
-    def _marked_path(self, tp: TopicPartition, log_dir: LogDir, suffix: str) -> str:
-        end = f"-{tp.partition}.{self._rng.randbytes(16).hex()}{suffix}"
-        return os.path.join(log_dir.path, tp.topic[: _MAX_NAME - len(end)] + end)
 
     def delete_expired(self, now_ms: int) -> None:
         """Remove what was renamed for removal ``file.delete.delay.ms`` ago: directories and segments."""
@@ -575,7 +362,7 @@ class LogManager:
             self.create_log(tp, log.topic_id, log.config, now_ms=now_ms)
             return None
         future = PartitionLog.create(
-            self._marked_path(tp, target, FUTURE_SUFFIX),
+            target.marked_path(tp, FUTURE_SUFFIX, self._rng),
             tp,
             log.topic_id,
             log.config,
@@ -630,7 +417,7 @@ class LogManager:
         move.future.renamed(directory)
         if existed:
             try:
-                doomed = self._marked_path(tp, move.target, DELETE_SUFFIX)
+                doomed = move.target.marked_path(tp, DELETE_SUFFIX, self._rng)
                 self.disk.rename(directory, doomed)
                 self._doomed.append((None, doomed, 0))
             except OSError as error:
@@ -670,9 +457,7 @@ class LogManager:
 
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
         """A log dir failed: nothing is written there any more, and its next start verifies all."""
-        if log_dir.offline is None:
-            log_dir.offline = f"{log_dir.path}: {error}"
-            logger.error("log dir %s is offline: %s", log_dir.path, error)
+        log_dir.mark_offline(error)
 
     def flush_tasks(self, now_ms: int) -> list[FlushTask]:
         """What has to be flushed now: sealed segments, and logs with ``flush.messages`` or ``flush.ms``.
@@ -758,12 +543,7 @@ class LogManager:
         def run() -> None:
             for log_dir, name, offsets in work:
                 if log_dir.offline is None:
-                    with log_dir.write_lock:
-                        if number > log_dir.write_numbers.get(name, 0):
-                            log_dir.write_numbers[name] = number
-                            if log_dir.written.get(name) != offsets:
-                                write_offsets(self.disk, os.path.join(log_dir.path, name), offsets)
-                                log_dir.written[name] = offsets
+                    log_dir.write_offsets(name, offsets, number)
 
         return run
 
@@ -860,6 +640,4 @@ class LogManager:
 
     def _unlock(self) -> None:
         for log_dir in self.log_dirs:
-            if log_dir.lock is not None:
-                log_dir.lock.release()
-                log_dir.lock = None
+            log_dir.unlock()

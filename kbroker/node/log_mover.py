@@ -11,7 +11,7 @@ from kbroker.log.log_move import LogMove, MoveInterrupted
 
 if TYPE_CHECKING:
     from kbroker.env import Env
-    from kbroker.log.manager import LogDir
+    from kbroker.log.log_dir import LogDir
     from kbroker.log.partition_log import PartitionLog
     from kbroker.node.replica_manager import Partition, ReplicaManager
 

@@ -11,7 +11,8 @@ from kbroker.log.checkpoints import MetaProperties, read_meta_properties, read_o
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
-from kbroker.log.manager import LogManager, parse_log_dir_name
+from kbroker.log.log_dir import parse_log_dir_name
+from kbroker.log.manager import LogManager
 from kbroker.types import TopicPartition, Uuid, random_uuid
 from tests.log.log_helpers import NOW, batch, read_all
 

@@ -1,0 +1,161 @@
+"""One of the directories of ``log.dirs``: who owns it, what its names mean, and its checkpoint files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import threading
+from collections.abc import Mapping
+
+from kbroker.errors import FatalError
+from kbroker.log.checkpoints import (
+    CorruptCheckpoint,
+    MetaProperties,
+    read_clean_shutdown,
+    read_meta_properties,
+    read_offsets,
+    write_meta_properties,
+    write_offsets,
+)
+from kbroker.log.disk import Disk, DiskLock, DiskUsage, OpenFiles
+from kbroker.types import TopicPartition, Uuid, random_uuid
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
+_MARKED = re.compile(r"^(\S+)-(\d+)\.(\w+)(-delete|-stray|-future)\Z", re.ASCII)
+_LOG_NAME = re.compile(r"^([a-zA-Z0-9._-]+)-(\d+)\Z", re.ASCII)
+_MAX_NAME = 255
+
+
+def parse_marked_name(name: str) -> tuple[TopicPartition, str] | None:
+    """Of a directory that is not in use (yet, or any more): whose log it is, and the suffix that says why."""
+    found = _MARKED.match(name)
+    return (TopicPartition(found[1], int(found[2])), found[4]) if found is not None else None
+
+
+def parse_log_dir_name(name: str) -> TopicPartition | None:
+    """The partition whose log a directory of this name holds, or ``None``."""
+    found = _LOG_NAME.match(name)
+    return TopicPartition(found[1], int(found[2])) if found is not None else None
+
+
+class LogDir:
+    """One of the directories of ``log.dirs``."""
+
+    __slots__ = (
+        "_disk",
+        "broker_epoch",
+        "cleaner_offsets",
+        "directory_id",
+        "files",
+        "lock",
+        "offline",
+        "path",
+        "was_clean",
+        "write_lock",
+        "write_numbers",
+        "written",
+    )
+
+    def __init__(self, disk: Disk, path: str, files: OpenFiles) -> None:
+        self._disk = disk
+        self.path = path
+        self.files = files
+        """The open files of its logs: of its own, so that dirs can be opened side by side."""
+        self.directory_id: Uuid | None = None
+        self.lock: DiskLock | None = None
+        self.was_clean = False
+        """Whether the last stop left its marker."""
+        self.broker_epoch = -1
+        """The broker epoch in that marker, or -1."""
+        self.offline: str | None = None
+        """Why the directory is not used any more, or ``None``."""
+        self.written: dict[str, Mapping[TopicPartition, int]] = {}
+        """What the checkpoint files hold."""
+        self.write_lock = threading.Lock()
+        """Held while a checkpoint file is written."""
+        self.write_numbers: dict[str, int] = {}
+        """By checkpoint file, which of the manager's tasks wrote it last."""
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        """Up to where (exclusive) each log that was ever compacted is clean."""
+
+    def usage(self) -> DiskUsage:
+        """Of the file system; ``OSError`` if that fails too."""
+        return self._disk.usage(self.path)
+
+    def marked_path(self, topic_partition: TopicPartition, suffix: str, rng: random.Random) -> str:
+        """A path in this directory for a log that is not in use: unique, and not too long."""
+        end = f"-{topic_partition.partition}.{rng.randbytes(16).hex()}{suffix}"
+        return os.path.join(self.path, topic_partition.topic[: _MAX_NAME - len(end)] + end)
+
+    def mark_offline(self, error: BaseException) -> None:
+        """It failed: nothing is written there any more, and its next start verifies all."""
+        if self.offline is None:
+            self.offline = f"{self.path}: {error}"
+            logger.error("log dir %s is offline: %s", self.path, error)
+
+    def open(self, cluster_id: str | None, node_id: int | None, rng: random.Random) -> None:
+        """Create, lock and identify it. It goes offline if the disk fails; ``FatalError`` if it is someone else's."""
+        disk, path = self._disk, self.path
+        try:
+            if not disk.is_dir(path):
+                disk.make_dirs(path)
+                disk.sync_dir(os.path.dirname(path) or ".")
+            try:
+                self.lock = disk.lock(os.path.join(path, LOCK_FILE))
+            except BlockingIOError:
+                raise FatalError(
+                    f"log dir {path} is in use by another broker (its {LOCK_FILE} file is locked)"
+                ) from None
+            properties = read_meta_properties(disk, path)
+            if properties is None and cluster_id is not None and node_id is not None:
+                properties = MetaProperties(cluster_id, node_id, random_uuid(rng))
+                write_meta_properties(disk, path, properties)
+            if properties is not None:
+                self._check_owner(properties, cluster_id, node_id)
+                self.directory_id = properties.directory_id
+            epoch = read_clean_shutdown(disk, path)
+            if epoch is not None:
+                self.was_clean, self.broker_epoch = True, epoch
+        except CorruptCheckpoint as error:
+            raise FatalError(str(error)) from error
+        except OSError as error:
+            self.mark_offline(error)
+
+    def _check_owner(self, properties: MetaProperties, cluster_id: str | None, node_id: int | None) -> None:
+        if cluster_id is not None and properties.cluster_id != cluster_id:
+            raise FatalError(f"log dir {self.path} belongs to cluster {properties.cluster_id}, not to {cluster_id}")
+        if node_id is not None and properties.node_id != node_id:
+            raise FatalError(f"log dir {self.path} belongs to node {properties.node_id}, not to node {node_id}")
+
+    def unlock(self) -> None:
+        """Let others have it."""
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
+
+    def read_offsets(self, name: str) -> dict[TopicPartition, int] | None:
+        """What a checkpoint file says; ``None`` if it is damaged."""
+        try:
+            offsets = read_offsets(self._disk, os.path.join(self.path, name))
+        except CorruptCheckpoint as error:
+            # Nothing is lost: without a recovery point all is verified, without a start all is kept.
+            logger.warning("%s; it is left out", error)
+            return None
+        self.written[name] = offsets
+        return offsets
+
+    def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int], number: int) -> None:
+        """Write a checkpoint file if it changes, in any thread; unless a later ``number`` was quicker."""
+        with self.write_lock:
+            if number > self.write_numbers.get(name, 0):
+                self.write_numbers[name] = number
+                if self.written.get(name) != offsets:
+                    write_offsets(self._disk, os.path.join(self.path, name), offsets)
+                    self.written[name] = offsets
