@@ -230,9 +230,9 @@ def test_members_go_on_when_the_broker_restarts(
     restart: Restart, kind: Kind, topic: str, topics: Topics, join: Joining
 ) -> None:
     members = [join(kind, topic, auto_commit=True) for _ in range(2)]
-    await_that(lambda: share(members), "two partitions for each", members)
+    await_that(lambda: share(members), "two partitions for each", members, 60)
     await_that(lambda: set(read_counts(members)) == topics.records(topic), "every record read", members)
     restart()
     topics.write(topic)
-    await_that(lambda: set(read_counts(members)) == topics.records(topic), "every later record", members, 60)
-    await_that(lambda: share(members), "two partitions for each", members)
+    await_that(lambda: set(read_counts(members)) == topics.records(topic), "every later record", members, 120)
+    await_that(lambda: share(members), "two partitions for each", members, 60)
