@@ -52,6 +52,11 @@ class ApacheBroker:
         self._node.stop()
         self._node.start()
 
+    def crash(self) -> None:
+        """SIGKILL, and start again."""
+        self._node.kill()
+        self._node.start()
+
     def stop(self) -> None:
         self._node.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -116,6 +121,15 @@ class KbrokerBroker:
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code
+
+    def crash(self) -> None:
+        """SIGKILL, and start again."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.start()
 
     def restart(self) -> None:
         code = self._end()

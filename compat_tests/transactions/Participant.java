@@ -102,25 +102,25 @@ public final class Participant {
         for (Future<?> each : sent) each.get();
     }
 
-    private KafkaConsumer<String, String> consumer(String group, String isolation, String protocol) {
+    private KafkaConsumer<String, String> consumer(String group, String isolation, JsonNode command) {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
         if (group != null) {
             properties.put("group.id", group);
-            properties.put("group.protocol", protocol);
+            properties.put("group.protocol", command.path("protocol").asText("classic"));
+            if (command.has("instance")) properties.put("group.instance.id", command.get("instance").asText());
         }
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "earliest");
         properties.put("isolation.level", isolation);
-        properties.put("max.poll.records", "20");
+        properties.put("max.poll.records", command.path("batch").asText("500"));
         return new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer());
     }
 
     private int copy(KafkaProducer<String, String> producer, JsonNode command) {
         int count = 0;
-        String protocol = command.path("protocol").asText("classic");
         try (KafkaConsumer<String, String> consumer =
-                 consumer(command.get("group").asText(), "read_committed", protocol)) {
+                 consumer(command.get("group").asText(), "read_committed", command)) {
             consumer.subscribe(List.of(command.get("source").asText()));
             long deadline = System.nanoTime() + 60_000_000_000L;
             while (count < command.get("count").asInt() && System.nanoTime() < deadline) {
@@ -145,7 +145,7 @@ public final class Participant {
     private List<String> read(JsonNode command) {
         List<String> values = new ArrayList<>();
         TopicPartition partition = new TopicPartition(command.get("topic").asText(), command.get("partition").asInt());
-        try (KafkaConsumer<String, String> consumer = consumer(null, command.get("isolation").asText(), null)) {
+        try (KafkaConsumer<String, String> consumer = consumer(null, command.get("isolation").asText(), command)) {
             consumer.assign(List.of(partition));
             consumer.seekToBeginning(List.of(partition));
             long end = consumer.endOffsets(List.of(partition)).get(partition);

@@ -91,6 +91,7 @@ class Confluent(Participant):
             {
                 "bootstrap.servers": self.bootstrap, "group.id": command["group"], "auto.offset.reset": "earliest",
                 "enable.auto.commit": False, "isolation.level": "read_committed", "log_level": 0,
+                **({"group.instance.id": command["instance"]} if "instance" in command else {}),
             }
         )
         consumer.subscribe([command["source"]])

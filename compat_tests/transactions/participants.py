@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -11,6 +12,8 @@ import threading
 import uuid
 from pathlib import Path
 from typing import Any
+
+import confluent_kafka
 
 from compat_tests.apache_kafka import java_command
 
@@ -68,15 +71,16 @@ class Participant:
         watchdog = threading.Timer(90, self._process.kill)
         watchdog.start()
         try:
-            self._process.stdin.write(json.dumps({"id": number, "op": op, **arguments}) + "\n")
-            self._process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps({"id": number, "op": op, **arguments}) + "\n")
+                self._process.stdin.flush()
             reply = None
             for line in self._process.stdout:
                 if line.startswith("{") and (reply := json.loads(line)).get("id") == number:
                     break
                 self._said.append(line)
             else:
-                raise AssertionError(f"{self.client}, {op}: the process ended; {''.join(self._said[-30:])}")
+                raise ParticipantError(f"{self.client}, {op}: the process ended; {''.join(self._said[-30:])}")
         finally:
             watchdog.cancel()
         assert reply is not None
@@ -96,10 +100,15 @@ class Participant:
         values: list[str] = self.call("read", topic=topic, partition=partition, isolation=isolation)
         return values
 
+    def kill(self) -> None:
+        """SIGKILL, as a crash is."""
+        self._process.kill()
+
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -130,3 +139,12 @@ class Producer:
 
     def close(self) -> None:
         self.call("close")
+
+
+def committed_offsets(bootstrap: str, group: str, topic: str, timeout: float = 20) -> list[int]:
+    """The group's offsets in both partitions, once they are stable; -1 where there is none."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    asked = [confluent_kafka.TopicPartition(topic, partition) for partition in (0, 1)]
+    offsets = [each.offset for each in consumer.committed(asked, timeout)]
+    consumer.close()
+    return [-1 if offset < 0 else offset for offset in offsets]

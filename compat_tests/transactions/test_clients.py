@@ -6,13 +6,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 
-import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.clients import unavailable
-from compat_tests.transactions.participants import Participant, ParticipantError, participant_of
+from compat_tests.transactions.participants import Participant, ParticipantError, committed_offsets, participant_of
 
 CLIENTS = ("java", "confluent-kafka", "kafka-python", "aiokafka", "kafkajs")
 
@@ -74,15 +73,6 @@ def new_topic(admin: AdminClient) -> str:
     for future in admin.create_topics([NewTopic(name, 2, 1)]).values():
         future.result(20)
     return name
-
-
-def committed_offsets(bootstrap: str, group: str, topic: str) -> list[int]:
-    """The group's offsets in both partitions, once they are stable; -1 where there is none."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
-    asked = [confluent_kafka.TopicPartition(topic, partition) for partition in (0, 1)]
-    offsets = [each.offset for each in consumer.committed(asked, 20)]
-    consumer.close()
-    return [-1 if offset < 0 else offset for offset in offsets]
 
 
 def test_committed_is_read_and_aborted_is_not(one: Participant, reader: Participant, topic: str) -> None:

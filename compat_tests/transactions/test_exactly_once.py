@@ -1,0 +1,126 @@
+"""Five thousand messages are copied in transactions while broker and copier are killed: each arrives once, in order."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from compat_tests.brokers import ApacheBroker, KbrokerBroker
+from compat_tests.clients import unavailable
+from compat_tests.transactions.conftest import OPTIONS
+from compat_tests.transactions.participants import Participant, ParticipantError, committed_offsets, participant_of
+
+MESSAGES = 5_000
+PARTITIONS = 2
+BATCH = 2
+LIMIT_SECONDS = 240
+
+
+@pytest.fixture
+def own_broker(request: pytest.FixtureRequest) -> Iterator[ApacheBroker | KbrokerBroker]:
+    """A broker that may be killed."""
+    if request.config.getoption("--bootstrap"):
+        pytest.skip("the broker is not ours to kill")
+    is_apache = request.config.getoption("--broker") == "apache"
+    node: ApacheBroker | KbrokerBroker = ApacheBroker(*OPTIONS) if is_apache else KbrokerBroker(*OPTIONS)
+    yield node
+    node.stop()
+
+
+class Copier:
+    """A process that copies until it is killed or fails, and then another."""
+
+    def __init__(self, client: str, bootstrap: str, source: str, target: str) -> None:
+        self._client, self._bootstrap, self._source, self._target = client, bootstrap, source, target
+        self._current: Participant | None = None
+        self._ended = threading.Event()
+        self.lives = 0
+        self.failures: list[str] = []
+        self._thread = threading.Thread(target=self._live)
+        self._thread.start()
+
+    def _live(self) -> None:
+        while not self._ended.is_set():
+            self.lives += 1
+            self._current = participant_of(self._client, self._bootstrap)
+            try:
+                producer = self._current.open("copier", timeout_ms=10_000)
+                producer.call(
+                    "copy", group="copiers", instance="copier", source=self._source, target=self._target,
+                    count=MESSAGES + 1, batch=BATCH,
+                )
+            except ParticipantError as problem:
+                self.failures.append(str(problem)[:300])
+            self._current.kill()
+            self._current.close()
+
+    def kill(self) -> None:
+        """SIGKILL in the middle of whatever it does; the next one starts at once."""
+        if self._current is not None:
+            self._current.kill()
+
+    def end(self) -> None:
+        self._ended.set()
+        self.kill()
+        self._thread.join(30)
+
+
+def _is_done(bootstrap: str, topic: str) -> bool:
+    """Whether the copiers have committed all of the source; the broker may be away for a moment."""
+    try:
+        offsets = committed_offsets(bootstrap, "copiers", topic, timeout=2)
+    except confluent_kafka.KafkaException:
+        return False
+    return min(offsets) >= MESSAGES // PARTITIONS
+
+
+@pytest.mark.parametrize("client", ["confluent-kafka", "java"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_copy_is_exact_while_everybody_is_killed(
+    client: str, seed: int, own_broker: ApacheBroker | KbrokerBroker
+) -> None:
+    missing = unavailable(client)
+    if missing:
+        pytest.skip(missing)
+    rng = random.Random(seed)
+    bootstrap = own_broker.bootstrap
+    source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "target"))
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    for future in admin.create_topics([NewTopic(each, PARTITIONS, 1) for each in (source, target)]).values():
+        future.result(20)
+    helper = participant_of("confluent-kafka", bootstrap)
+    producer = helper.open()
+    wanted = [[f"{partition}-{each}" for each in range(MESSAGES // PARTITIONS)] for partition in range(PARTITIONS)]
+    for partition, values in enumerate(wanted):
+        producer.begin()
+        producer.send(source, partition, values)
+        producer.call("commit")
+    copier = Copier(client, bootstrap, source, target)
+    deadline = time.monotonic() + LIMIT_SECONDS
+    crashes = 0
+    try:
+        while not _is_done(bootstrap, source):
+            assert time.monotonic() < deadline, copier.failures
+            time.sleep(rng.uniform(0.3, 1.2) * (3 if client == "java" else 1))
+            if rng.random() < 0.6 or copier.lives == 1:
+                copier.kill()
+            if rng.random() < 0.4 or not crashes:
+                own_broker.crash()
+                crashes += 1
+        copier.end()
+        found = [helper.read(target, partition, "read_committed") for partition in range(PARTITIONS)]
+    finally:
+        copier.end()
+        helper.close()
+    print(f"{copier.lives} copiers, {crashes} crashes of the broker, failures: {copier.failures}")
+    for values, expected in zip(found, wanted, strict=True):
+        assert values == expected, "a message is missing, twice there, or out of order"
+    assert copier.lives > 1 and crashes, "nobody was killed"
