@@ -39,6 +39,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
             response = await ctx.services.groups.submit(
                 request.group_id,
                 lambda shard, now_ms: shard.commit_offsets(request, ctx.api_version, now_ms),
+                gather=True,
             )
         except ApiError as error:
             request.topics = asked

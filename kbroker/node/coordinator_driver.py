@@ -7,15 +7,13 @@ log, losing it answers everybody who waits with NOT_COORDINATOR.
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import trio
 
-from kbroker.coordinator.core import CoordinatorCore, append_error_for_client
+from kbroker.coordinator.core import append_error_for_client
 from kbroker.coordinator.partitioner import partition_for
 from kbroker.coordinator.result import (
     NO_TRANSACTION,
@@ -25,23 +23,18 @@ from kbroker.coordinator.result import (
     TransactionalWriter,
 )
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.coordinator_loading import replay_chunk
+from kbroker.node.coordinator_shard import C, PendingReply, Shard
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import (
-    Record,
-    build_batch,
-    iter_records,
-    parse_end_txn_marker,
-    walk_headers,
-)
+from kbroker.wire.record_batch import Record, build_batch
 
 if TYPE_CHECKING:
     from kbroker.env import Env
-    from kbroker.node.replica_manager import Partition, ReplicaManager
+    from kbroker.node.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
-C = TypeVar("C", bound=CoordinatorCore)
 R = TypeVar("R")
 
 _LOAD_CHUNK_BYTES = 1 << 20
@@ -49,39 +42,6 @@ _BATCH_BYTES = 256 * 1024
 """Records of one step go into batches of about this size, well below any ``max.message.bytes``."""
 _REPLICATION_TIMEOUT_MS = 5_000
 """``offsets.commit.timeout.ms``'s default."""
-
-
-class PendingReply:
-    """A reply that comes with a later step; ``wake`` is set by the connection that waits."""
-
-    __slots__ = ("done", "response", "token", "wake")
-
-    def __init__(self, token: Token) -> None:
-        self.token = token
-        self.done = False
-        self.response: Any = None
-        self.wake: Callable[[], None] | None = None
-
-    def complete(self, response: object) -> None:
-        """Give the reply; the first one counts."""
-        if not self.done:
-            self.done = True
-            self.response = response
-            if self.wake is not None:
-                self.wake()
-
-
-class Shard(Generic[C]):
-    """A partition's core, and whether its log has been replayed."""
-
-    __slots__ = ("core", "index", "leader_epoch", "loaded", "partition")
-
-    def __init__(self, core: C, index: int, partition: Partition, leader_epoch: int) -> None:
-        self.core = core
-        self.index = index
-        self.partition = partition
-        self.leader_epoch = leader_epoch
-        self.loaded = trio.Event()
 
 
 class CoordinatorDriver(Generic[C]):
@@ -100,6 +60,8 @@ class CoordinatorDriver(Generic[C]):
         self._partition_count = 0
         self._waiting: dict[Token, PendingReply] = {}
         self._to_load: list[Shard[C]] = []
+        self._gathering: list[Shard[C]] = []
+        self._wake_gatherer = trio.Event()
         self._wake_timer = trio.Event()
         self._sleeping_until_ms: float = float("inf")
         self._wall_ms_at_start = env.wall_clock_ms()
@@ -150,6 +112,9 @@ class CoordinatorDriver(Generic[C]):
         shard = self._shards.pop(index)
         shard.loaded.set()
         self._deliver(shard.core.on_unloaded())
+        gathered, shard.gathered = shard.gathered, []
+        for _, outcome in gathered:
+            outcome.complete(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _reload(self, shard: Shard[C]) -> None:
         """The log may hold what the core does not know: begin again from the log."""
@@ -203,13 +168,21 @@ class CoordinatorDriver(Generic[C]):
         key: str,
         operation: Callable[[C, int], CoordinatorResult[R]],
         writer: TransactionalWriter = NO_TRANSACTION,
+        *,
+        gather: bool = False,
     ) -> R | PendingReply:
         """Run a step on the shard of a group or transactional id.
 
         Returns its response once the records are committed, or a `PendingReply` where the core gave a
         token. `ApiError` for what the step refuses, or when its records cannot be stored.
+
+        ``gather``: the step does not depend on what others of its kind change, so that many of them may be appended
+        together (Kafka's ``group.coordinator.append.linger.ms``, which here is a turn of the event loop).
         """
         shard = await self._shard(key)
+        if gather:
+            return await self._submit_gathered(shard, operation)
+        self._append_gathered(shard)
         result = operation(shard.core, self.now_ms())
         pending = None
         if isinstance(result.response, Token):
@@ -217,10 +190,26 @@ class CoordinatorDriver(Generic[C]):
         stored = self._process(shard, result, writer)
         if pending is not None:
             return pending
-        if stored is not None and not stored.done:
-            woken = trio.Event()
-            stored.wake = woken.set
-            await woken.wait()
+        await _until_done(stored)
+        _raise_failure(result, stored)
+        return result.response
+
+    async def _submit_gathered(
+        self, shard: Shard[C], operation: Callable[[C, int], CoordinatorResult[R]]
+    ) -> R:
+        result = operation(shard.core, self.now_ms())
+        stored: PendingReply | None
+        if shard.gathers and result.records:
+            stored = PendingReply(Token())
+            shard.gathered.append((result.records, stored))
+        else:
+            # Whoever is alone does not wait; who comes in the same turn of the loop is gathered.
+            stored = self._process(shard, result)
+            if stored is not None:
+                shard.gathers = True
+                self._gathering.append(shard)
+                self._wake_gatherer.set()
+        await _until_done(stored)
         _raise_failure(result, stored)
         return result.response
 
@@ -235,6 +224,7 @@ class CoordinatorDriver(Generic[C]):
         `ApiError` as `submit`, or COORDINATOR_LOAD_IN_PROGRESS; then ``on_done`` is not called.
         """
         shard = self.shard_now(key)
+        self._append_gathered(shard)
         result = operation(shard.core, self.now_ms())
         stored = self._process(shard, result)
 
@@ -246,10 +236,10 @@ class CoordinatorDriver(Generic[C]):
             else:
                 on_done(ErrorCode.NONE)
 
-        if stored is None or stored.done:
+        if stored is None:
             done()
         else:
-            stored.wake = done
+            stored.on_done(done)
 
     async def resolve(self, reply: R | PendingReply, connection: Any) -> R:
         """Wait for a reply that comes later, for as long as its client stays."""
@@ -301,6 +291,21 @@ class CoordinatorDriver(Generic[C]):
 
         self._manager.watch_produce(DelayedProduce({key: end_offset}, replicated), _REPLICATION_TIMEOUT_MS)
         return outcome
+
+    def _append_gathered(self, shard: Shard[C]) -> None:
+        """Append what has been gathered, as one step."""
+        if not shard.gathered:
+            return
+        gathered, shard.gathered = shard.gathered, []
+        records = [record for step, _ in gathered for record in step]
+        stored = self._process(shard, CoordinatorResult(None, records))
+        assert stored is not None
+
+        def done() -> None:
+            for _, outcome in gathered:
+                outcome.complete(stored.response)
+
+        stored.on_done(done)
 
     def _replay(
         self, shard: Shard[C], result: CoordinatorResult[Any], end_offset: int, writer: TransactionalWriter
@@ -354,7 +359,27 @@ class CoordinatorDriver(Generic[C]):
     # -- background ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Load shards and keep their deadlines, for as long as the node runs."""
+        """Load shards, keep their deadlines, and append what is gathered, for as long as the node runs."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_appending)
+            await self._keep_deadlines()
+
+    async def _keep_appending(self) -> None:
+        while True:
+            if not self._gathering:
+                self._wake_gatherer = trio.Event()
+                await self._wake_gatherer.wait()
+            else:
+                await trio.lowlevel.checkpoint()
+            shards, self._gathering = self._gathering, []
+            for shard in shards:
+                if shard.gathered:
+                    self._append_gathered(shard)
+                    self._gathering.append(shard)  # there is likely to be more in the next turn
+                else:
+                    shard.gathers = False
+
+    async def _keep_deadlines(self) -> None:
         while True:
             self._wake_timer = trio.Event()
             while self._to_load:
@@ -373,6 +398,7 @@ class CoordinatorDriver(Generic[C]):
         for shard in list(self._shards.values()):
             if not shard.loaded.is_set():
                 continue
+            self._append_gathered(shard)
             while (result := shard.core.on_deadline(self.now_ms())) is not None:
                 self._process(shard, result)
             deadline_ms = shard.core.next_deadline()
@@ -400,8 +426,7 @@ class CoordinatorDriver(Generic[C]):
                     data = log.read_bytes(offset, _LOAD_CHUNK_BYTES, max_offset=end)
                     if not data:
                         break
-                    with _without_gc():
-                        offset, replayed = self._replay_chunk(shard, key, data, offset)
+                    offset, replayed = replay_chunk(shard.core, key, data, offset, self.now_ms())
                     count += replayed
                     await trio.lowlevel.checkpoint()
         except (ApiError, WireError) as error:
@@ -416,46 +441,12 @@ class CoordinatorDriver(Generic[C]):
         if count:
             logger.info("loaded the %s of %s from %d records", self.CONTENT, key, count)
 
-    def _replay_chunk(self, shard: Shard[C], key: TopicPartition, data: bytes, offset: int) -> tuple[int, int]:
-        """Replay whole batches; the offset after them, and the number of their records."""
-        count = 0
-        for position, header in walk_headers(data):
-            offset = header.next_offset
-            if header.is_control:
-                marker = parse_end_txn_marker(data, position)
-                if marker is not None:
-                    shard.core.replay_end_transaction(header.producer_id, marker.commit)
-            else:
-                count += self._replay_batch(shard, key, data, position, header.producer_id)
-        return offset, count
 
-    def _replay_batch(
-        self, shard: Shard[C], key: TopicPartition, data: bytes, position: int, producer_id: int
-    ) -> int:
-        now_ms = self.now_ms()
-        replay = shard.core.replay
-        count = 0
-        for offset, _, record_key, value, _ in iter_records(data, position):
-            count += 1
-            if record_key is None:
-                continue
-            try:
-                replay(CoordinatorRecord(record_key, value), now_ms, offset=offset, producer_id=producer_id)
-            except WireError as error:
-                logger.warning("%s: record at offset %d is unreadable and skipped: %s", key, offset, error)
-        return count
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """What is loaded stays, so looking through it for garbage again and again is lost time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+async def _until_done(stored: PendingReply | None) -> None:
+    if stored is not None and not stored.done:
+        woken = trio.Event()
+        stored.wake = woken.set
+        await woken.wait()
 
 
 def _raise_failure(result: CoordinatorResult[Any], stored: PendingReply | None) -> None:

@@ -57,6 +57,7 @@ class GroupDriver(CoordinatorDriver[GroupCoordinator]):
         if deleted:
             for shard in self._shards.values():
                 if shard.loaded.is_set():
+                    self._append_gathered(shard)
                     self._process(shard, shard.core.on_topics_deleted(deleted))
 
     def end_transaction(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.coordinator_driver import CoordinatorDriver, Shard
+from kbroker.node.coordinator_driver import CoordinatorDriver
+from kbroker.node.coordinator_shard import Shard
 from kbroker.node.transaction_markers import MarkerWriter
 from kbroker.raft_metadata.image import TRANSACTION_VERSION
 from kbroker.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch, TransactionCoordinator
