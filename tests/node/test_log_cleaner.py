@@ -25,6 +25,13 @@ from kbroker.node.compaction_worker import (
 from kbroker.node.log_cleaner import CleanerSettings, Compactor, LogCleaner
 from kbroker.node.log_flusher import LogFlusher
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kbroker.wire.record_batch import Record, build_batch, iter_records, walk_headers
 
 TOPIC = TopicPartition("compacted", 0)
@@ -142,6 +149,71 @@ def test_it_runs_by_itself(tmp_path: Path) -> None:
                 await trio.sleep(0.05)
 
     run(test)
+
+
+def test_committed_offsets_are_compacted(tmp_path: Path) -> None:
+    """``__consumer_offsets`` is a compacted topic like any other; groups are loaded from what is left of it."""
+    properties = {"offsets_topic_num_partitions": "1"}
+    rounds = 60
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t", partitions=3)
+        client = await node.connect()
+        await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+        for number in range(rounds):
+            for index in range(3):
+                while True:
+                    answer = await client.ask(
+                        OffsetCommitRequest(
+                            group_id="g",
+                            topics=[
+                                OffsetCommitRequestTopic(
+                                    name="t",
+                                    partitions=[
+                                        OffsetCommitRequestPartition(
+                                            partition_index=index,
+                                            committed_offset=100 * index + number,
+                                            committed_metadata="m" * 20,
+                                        )
+                                    ],
+                                )
+                            ],
+                        ),
+                        8,
+                    )
+                    if answer.topics[0].partitions[0].error_code == 0:
+                        break
+                    await trio.sleep(0.05)  # until the coordinator is there
+        broker = node.broker
+        log = broker.log_manager.log_of(TopicPartition("__consumer_offsets", 0))
+        assert log is not None
+        assert log.config.compact
+        log.roll(broker.env.wall_clock_ms())
+        await LogFlusher(broker.env, broker.config, broker.log_manager, broker.replica_manager).flush_due()
+        before = log.size
+        cleaner = cleaner_of(node)
+        assert await cleaner.clean_filthiest()
+        await cleaner._compactor.close_idle()
+        assert log.size < before / 2
+
+    scenario(tmp_path, test, **properties)
+
+    async def again(node: Node) -> None:
+        client = await node.connect()
+        while True:
+            answer = await client.ask(
+                OffsetFetchRequest(
+                    group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1, 2])]
+                ),
+                6,
+            )
+            if answer.error_code == 0:
+                break
+            await trio.sleep(0.05)
+        offsets = [partition.committed_offset for partition in answer.topics[0].partitions]
+        assert offsets == [100 * index + rounds - 1 for index in range(3)]
+
+    scenario(tmp_path, again, **properties)
 
 
 def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
