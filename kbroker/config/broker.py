@@ -421,7 +421,7 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "How long the group coordinator gathers writes, in milliseconds; -1 adapts to the load.",
             validator=Range(-1),
-            no_effect="the group coordinator appends each change at once",
+            no_effect="commits that arrive together are appended together, and nothing else waits",
         ),
         ConfigKey(
             "group.coordinator.rebalance.protocols",
