@@ -10,8 +10,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import trio
-
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
 from kbroker.handlers.transactions import ClientSupport, verification_errors
@@ -52,7 +50,7 @@ def handle_transactional(request: ProduceRequest, ctx: RequestContext, append: A
         mixed = Unverified(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return append(request, ctx, dict.fromkeys(_all_partitions(request, ctx), mixed))
     verification = _Verification(request, ctx, append, headers, producers.pop())
-    verification.start()
+    verification.begin()
     return verification.outcome()
 
 
@@ -111,6 +109,8 @@ class _Verification:
         self._retry_until = services.env.now() + backoff_ms / 1000
         self._response: Response = None
         self._appended = False
+        self._again = False
+        self._asking = False
         self._delayed: DelayedResponse | None = None
 
     def outcome(self) -> Response:
@@ -120,8 +120,21 @@ class _Verification:
         self._delayed = DelayedResponse()
         return None if self._request.acks == 0 else self._delayed
 
-    def start(self) -> None:
-        """Ask the coordinator where it has to be asked, and append when it has answered."""
+    def begin(self) -> None:
+        """Ask the coordinator, unless an earlier request of the producer waits: they keep their order."""
+        driver = self._ctx.services.transactions
+        if driver.is_retrying(self._producer.producer_id) or not self._attempt():
+            driver.retry(self._producer.producer_id, self._attempt)
+
+    def _attempt(self) -> bool:
+        """Ask the coordinator where it has to be asked, and append when it has answered; false to try again."""
+        self._again = False
+        self._asking = True
+        self._ask()
+        self._asking = False
+        return not self._again
+
+    def _ask(self) -> None:
         verified: dict[tuple[str, int], Any] = {}
         unknown: list[TopicPartition] = []
         services = self._ctx.services
@@ -155,7 +168,9 @@ class _Verification:
                 and services.env.now() < self._retry_until
             ):
                 # The producer's last transaction is about to be complete.
-                services.replica_manager.start_soon(self._try_again)
+                self._again = True
+                if not self._asking:
+                    services.transactions.retry(self._producer.producer_id, self._attempt)
                 return
             for key, code in failed.items():
                 verified[key] = _for_client(code, self._support)
@@ -164,10 +179,6 @@ class _Verification:
         services.transactions.add_or_verify(
             self._request.transactional_id, self._producer, unknown, self._support.adds_partitions, answered
         )
-
-    async def _try_again(self) -> None:
-        await trio.sleep(self._ctx.services.transactions.settings.add_partitions_retry_backoff_ms / 1000)
-        self.start()
 
     def _finish(self, verified: Verified) -> None:
         delayed = self._delayed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
+
+import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinator_driver import CoordinatorDriver
@@ -51,6 +54,7 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         self._producer_ids = producer_ids
         self._markers = markers
         self._image: Any = None
+        self._retrying: dict[int, deque[Callable[[], bool]]] = {}
 
     @property
     def transaction_version(self) -> int:
@@ -133,3 +137,21 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
             return
         on_done(errors)
 
+    def is_retrying(self, producer_id: int) -> bool:
+        """Whether requests of this producer wait for its last transaction to be complete."""
+        return producer_id in self._retrying
+
+    def retry(self, producer_id: int, attempt: Callable[[], bool]) -> None:
+        """Call ``attempt`` after a moment, and again until it is true. Those of one producer keep their order."""
+        waiting = self._retrying.setdefault(producer_id, deque())
+        waiting.append(attempt)
+        if len(waiting) == 1:
+            self._manager.start_soon(self._work_off, producer_id)
+
+    async def _work_off(self, producer_id: int) -> None:
+        waiting = self._retrying[producer_id]
+        while waiting:
+            await trio.sleep(self.settings.add_partitions_retry_backoff_ms / 1000)
+            while waiting and waiting[0]():
+                waiting.popleft()
+        del self._retrying[producer_id]

@@ -1,0 +1,367 @@
+"""Transactions through a whole node: what is read, what waits, what a restart finds."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
+
+from kbroker.errors import ErrorCode as E
+from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kbroker.wire.messages.end_txn import EndTxnRequest
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kbroker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+READ_COMMITTED = 1
+ID = "transactional-id"
+
+
+class Producer:
+    """A transactional producer over raw requests; ``version`` 1 or 2 of the protocol."""
+
+    def __init__(self, client: Client, version: int, producer_id: int, epoch: int) -> None:
+        self.client = client
+        self.version = version
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.sequence = 0
+
+    async def add(self, topic: str = "t", *partitions: int) -> None:
+        topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(partitions or (0,)))]
+        answer = await self.client.ask(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=ID,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=topics,
+            ),
+            3,
+        )
+        for result in answer.results_by_topic_v3_and_below:
+            for each in result.results_by_partition:
+                assert each.partition_error_code == 0
+
+    def request(self, *contents: bytes, topic: str = "t") -> Any:
+        request = produce_request(
+            topic,
+            batch(
+                *contents,
+                timestamp=int(time.time() * 1000),
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                base_sequence=self.sequence,
+                is_transactional=True,
+            ),
+        )
+        self.sequence += len(contents)
+        request.transactional_id = ID
+        return request
+
+    async def send(self, *contents: bytes, topic: str = "t") -> int:
+        """The error code."""
+        answer = await self.client.ask(self.request(*contents, topic=topic), 12 if self.version == 2 else 11)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    async def end(self, commit: bool) -> int:
+        """The error code; in version 2 the producer takes its next epoch."""
+        request = EndTxnRequest(
+            transactional_id=ID, producer_id=self.producer_id, producer_epoch=self.epoch, committed=commit
+        )
+        answer = await self.client.ask(request, 5 if self.version == 2 else 4)
+        if self.version == 2 and answer.error_code == 0:
+            self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
+        return int(answer.error_code)
+
+
+async def open_producer(node: Node, version: int = 2, timeout_ms: int = 60_000) -> Producer:
+    client = await node.connect()
+    found = await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4)
+    assert found.coordinators[0].error_code == 0
+    await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    answer = await client.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=timeout_ms), 4)
+    assert answer.error_code == 0
+    return Producer(client, version, answer.producer_id, answer.producer_epoch)
+
+
+async def read(node: Node, topic: str = "t", isolation: int = READ_COMMITTED, **options: Any) -> Any:
+    client = await node.connect()
+    answer = await client.ask(fetch_request(topic, isolation_level=isolation, **options), 11)
+    return answer.responses[0].partitions[0]
+
+
+async def state(node: Node) -> Any:
+    client = await node.connect()
+    return (await client.ask(DescribeTransactionsRequest(transactional_ids=[ID]), 0)).transaction_states[0]
+
+
+async def offset(node: Node, stable: bool) -> tuple[int, int]:
+    """Error code and committed offset of the group in partition 0."""
+    client = await node.connect()
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    groups = [OffsetFetchRequestGroup(group_id="g", topics=topics)]
+    answer = await client.ask(OffsetFetchRequest(groups=groups, require_stable=stable), 8)
+    found = answer.groups[0].topics[0].partitions[0]
+    return int(found.error_code), int(found.committed_offset)
+
+
+def commit_request(producer: Producer, committed: int) -> TxnOffsetCommitRequest:
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=committed)
+    return TxnOffsetCommitRequest(
+        transactional_id=ID,
+        group_id="g",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
+    )
+
+
+def contents(found: Any) -> list[bytes]:
+    return [value for _, value in values(found.records) if not value.startswith(b"\0\0")]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_reader_of_what_is_committed_is_woken_by_the_marker(tmp_path: Path, version: int) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node, trio.open_nursery() as nursery:
+            await node.create_topic("t")
+            producer = await open_producer(node, version)
+            if version == 1:
+                await producer.add()
+            assert await producer.send(b"a", b"b") == 0
+            found = await read(node)
+            assert (found.last_stable_offset, found.high_watermark, contents(found)) == (0, 2, [])
+            assert contents(await read(node, isolation=0)) == [b"a", b"b"]
+            woken: list[Any] = []
+
+            async def wait() -> None:
+                # It wants more than the marker has, but what the marker opens is more than it wants.
+                woken.append(await read(node, max_wait_ms=20_000, min_bytes=100))
+
+            nursery.start_soon(wait)
+            with trio.fail_after(10):
+                purgatory = node.broker.replica_manager.purgatory
+                while not purgatory.fetch_watch_count:
+                    await trio.sleep(0)
+                assert await producer.end(commit=True) == 0
+                while not woken:
+                    await trio.sleep(0)
+            assert contents(woken[0]) == [b"a", b"b"] and woken[0].last_stable_offset == 3
+            assert (await state(node)).transaction_state == "CompleteCommit"
+
+    run(test)
+
+
+def test_a_late_batch_of_a_finished_transaction_has_no_place_in_the_next(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node)
+            assert await producer.send(b"a") == 0
+            late = producer.request(b"late")
+            assert await producer.end(commit=True) == 0
+            answer = await producer.client.ask(late, 12)
+            assert answer.responses[0].partition_responses[0].error_code == E.INVALID_PRODUCER_EPOCH
+            assert (await state(node)).transaction_state == "CompleteCommit"
+
+    run(test)
+
+
+class HeldMarkers:
+    """Stands for the marker writer of a node and keeps what it is given."""
+
+    def __init__(self, node: Node) -> None:
+        self._driver = node.broker.services.transactions
+        self._real = self._driver._markers
+        self._driver._markers = self
+        self.held: list[tuple[Any, ...]] = []
+
+    def write(self, *arguments: Any) -> None:
+        self.held.append(arguments)
+
+    def release(self) -> None:
+        self._driver._markers = self._real
+        for arguments in self.held:
+            self._real.write(*arguments)
+
+
+def test_the_next_transaction_waits_for_the_markers_of_the_last_and_keeps_its_order(tmp_path: Path) -> None:
+    async def test() -> None:
+        retry = "add.partitions.to.txn.retry.backoff"
+        patience = {f"{retry}.max.ms": "20000", f"{retry}.ms": "1"}
+        async with running_node(tmp_path, **patience) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node)
+            assert await producer.send(b"a") == 0
+            markers = HeldMarkers(node)
+            assert await producer.end(commit=True) == 0
+            assert (await state(node)).transaction_state == "PrepareCommit"
+            first = await producer.client.send(producer.request(b"b"), 12)
+            second = await producer.client.send(producer.request(b"c"), 12)
+            assert contents(await read(node, isolation=0)) == [b"a"]
+            markers.release()
+            with trio.fail_after(10):
+                answers = dict([await producer.client.receive(), await producer.client.receive()])
+            assert [answers[each].responses[0].partition_responses[0].error_code for each in (first, second)] == [0, 0]
+            assert contents(await read(node, isolation=0)) == [b"a", b"b", b"c"]
+            assert contents(await read(node)) == [b"a"]
+
+    run(test)
+
+
+def test_a_client_of_version_1_is_told_to_wait_where_markers_are_on_their_way(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t", partitions=2)
+            producer = await open_producer(node, 1)
+            await producer.add()
+            assert await producer.send(b"a") == 0
+            markers = HeldMarkers(node)
+            assert await producer.end(commit=True) == 0
+            assert await producer.end(commit=True) == E.CONCURRENT_TRANSACTIONS
+            request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
+            assert (await producer.client.ask(request, 4)).error_code == E.CONCURRENT_TRANSACTIONS
+            # One request has both answers: for a partition that needs none, and for one that must be verified.
+            markers.release()
+            assert await producer.end(commit=True) == 0
+            assert (await state(node)).transaction_state == "CompleteCommit"
+
+    run(test)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_after_a_restart_an_open_transaction_is_open_still_and_can_be_ended(tmp_path: Path, commit: bool) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node)
+            assert await producer.send(b"a") == 0
+        async with running_node(tmp_path) as node:
+            assert (await state(node)).transaction_state == "Ongoing"
+            assert (await read(node)).last_stable_offset == 0
+            producer.client = await node.connect()
+            assert await producer.send(b"b") == 0
+            assert await producer.end(commit) == 0
+            found = await read(node)
+            assert found.last_stable_offset == 3
+            assert [each.first_offset for each in found.aborted_transactions] == ([] if commit else [0])
+
+    run(test)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_after_a_restart_a_decision_is_carried_out(tmp_path: Path, commit: bool) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node)
+            assert await producer.send(b"a") == 0
+            assert (await producer.client.ask(commit_request(producer, 7), 5)).topics[0].partitions[0].error_code == 0
+            HeldMarkers(node)
+            assert await producer.end(commit) == 0
+            assert (await read(node)).last_stable_offset == 0
+            assert await offset(node, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
+            assert await offset(node, stable=False) == (0, -1)
+        async with running_node(tmp_path) as node:
+            with trio.fail_after(10):
+                while (await state(node)).transaction_state.startswith("Prepare"):
+                    await trio.sleep(0.01)
+            found = await read(node)
+            assert found.last_stable_offset == 2
+            assert [each.first_offset for each in found.aborted_transactions] == ([] if commit else [0])
+            assert await offset(node, stable=True) == (0, 7 if commit else -1)
+        async with running_node(tmp_path) as node:  # now from markers in the log
+            assert await offset(node, stable=True) == (0, 7 if commit else -1)
+
+    run(test)
+
+
+def test_offsets_of_an_open_transaction_are_pending_also_after_a_restart(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node, 1)
+            request = AddOffsetsToTxnRequest(
+                transactional_id=ID, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id="g"
+            )
+            assert (await producer.client.ask(request, 3)).error_code == 0
+            assert (await producer.client.ask(commit_request(producer, 7), 3)).topics[0].partitions[0].error_code == 0
+        async with running_node(tmp_path) as node:
+            assert await offset(node, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
+            producer.client = await node.connect()
+            assert await producer.end(commit=True) == 0
+            assert await offset(node, stable=True) == (0, 7)
+
+    run(test)
+
+
+def test_a_transaction_out_of_time_is_aborted_by_the_node(tmp_path: Path) -> None:
+    async def test() -> None:
+        interval = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10"}
+        async with running_node(tmp_path, **interval) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node, timeout_ms=1)
+            assert await producer.send(b"a") == 0
+            with trio.fail_after(10):
+                while (await state(node)).transaction_state != "CompleteAbort":
+                    await trio.sleep(0.01)
+            found = await read(node)
+            assert found.last_stable_offset == 2 and [each.first_offset for each in found.aborted_transactions] == [0]
+            assert await producer.send(b"b") == E.INVALID_PRODUCER_EPOCH
+
+    run(test)
+
+
+def test_a_partition_that_is_deleted_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            await node.create_topic("gone")
+            producer = await open_producer(node)
+            assert await producer.send(b"a") == 0
+            producer.sequence = 0
+            assert await producer.send(b"a", topic="gone") == 0
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5_000)
+            assert (await producer.client.ask(request, 6)).responses[0].error_code == 0
+            assert await producer.end(commit=True) == 0
+            assert (await state(node)).transaction_state == "CompleteCommit"
+            assert contents(await read(node)) == [b"a"]
+
+    run(test)
+
+
+@pytest.mark.kafka
+def test_kafkas_tool_reads_the_transaction_log(tmp_path: Path, kafka_home: Path) -> None:
+    async def test() -> None:
+        one = {"transaction.state.log.num.partitions": "1"}
+        async with running_node(tmp_path, **one) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node)
+            assert await producer.send(b"a") == 0
+            assert await producer.end(commit=True) == 0
+
+    run(test)
+    log = tmp_path / "data" / "__transaction_state-0" / f"{0:020d}.log"
+    command = ["java", "-cp", f"{kafka_home}/libs/*", "org.apache.kafka.tools.DumpLogSegments"]
+    done = subprocess.run(
+        [*command, "--transaction-log-decoder", "--files", str(log)], capture_output=True, text=True, timeout=60
+    )
+    assert re.findall(r'"transactionStatus":(\d)', done.stdout) == ["0", "1", "2", "4"], done.stdout + done.stderr
