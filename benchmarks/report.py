@@ -31,8 +31,11 @@ UNITS = {
     "connections_MB": "memory of the connections, MB",
     "restart_s": "launch to all offsets, s",
     "loaded_s": "loading them, s",
+    "transactions_per_s": "transactions/s",
+    "ids_restart_s": "launch to all transactions known, s",
+    "committed_share": "share of the rate of read_uncommitted",
 }
-MORE_IS_BETTER = frozenset({"records_per_s", "MB_per_s", "requests_per_s"})
+MORE_IS_BETTER = frozenset({"records_per_s", "MB_per_s", "requests_per_s", "transactions_per_s", "committed_share"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,10 @@ def _targets() -> Iterator[Target]:
     yield Target("heartbeat-requests", "requests_per_s", 0.7, 1.0)
     yield Target("offset-commit-requests", "requests_per_s", 0.7, 1.0)
     yield Target("offsets-restart", "loaded_s", 1.0, None, is_ratio=False)
+    yield Target("transactions", "transactions_per_s", 2.0, 5.0)
+    yield Target("committed-reading", "committed_share", 0.9, None, is_ratio=False)
+    yield Target("transactional-ids", "MB", 60, None, is_ratio=False)
+    yield Target("transactional-ids", "ids_restart_s", 2.0, None, is_ratio=False)
 
 
 TARGETS = tuple(_targets())
