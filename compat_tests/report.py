@@ -9,12 +9,14 @@ Results are what ``pytest compat_tests`` (and ``--broker apache``) left in ``.ca
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.apache_kafka import KAFKA_VERSION, cache_dir
 from compat_tests.clients import NAMES, client_class, unavailable
+from compat_tests.java_tools.differences import DIFFERENCES
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "compatibility.md"
 
@@ -59,6 +61,30 @@ def table(groups: Sequence[str], ours: Mapping[Key, dict[str, str]], theirs: Map
     return lines
 
 
+def tool_differences() -> list[str]:
+    """Where Kafka's tools print something else about kbroker: each reason, and the tools where it shows."""
+    where: dict[str, list[str]] = {}
+    for test, differences in DIFFERENCES.items():
+        module, function = test.split("::")
+        marks = getattr(importlib.import_module(f"compat_tests.java_tools.{module}"), function).pytestmark
+        title = next(mark.args[2] for mark in marks if mark.name == "feature")
+        for difference in differences:
+            titles = where.setdefault(difference.reason, [])
+            if title not in titles:
+                titles.append(title)
+    lines = [
+        "### Where Kafka's tools print something else",
+        "",
+        "What the tools print is compared line by line with what they print about Apache Kafka, ids, times and",
+        "addresses aside. `compat_tests/java_tools/differences.py` lists the lines that differ:",
+        "",
+        "| because | in |",
+        "|---|---|",
+    ]
+    lines += [f"| {reason} | {'; '.join(titles)} |" for reason, titles in where.items()]
+    return [*lines, ""]
+
+
 def document() -> str:
     """The whole page."""
     ours, theirs = load("kbroker"), load("apache")
@@ -92,6 +118,7 @@ def document() -> str:
     lines.append("")
     lines += table(with_clients, ours, theirs)
     lines += table(others, ours, theirs)
+    lines += tool_differences()
     failed = [(key, result) for key, result in ours.items() if result["outcome"] == "failed"]
     if failed:
         lines += ["## What fails, and how", ""]

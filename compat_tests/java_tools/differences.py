@@ -15,7 +15,7 @@ SHARE_GROUPS = "share groups are not there yet"
 STREAMS_GROUPS = "streams groups are not there yet"
 TIERED_STORAGE = "there is no tiered storage"
 TELEMETRY = "there is no client telemetry"
-VOTERS = "voters of the metadata quorum are not added and removed at run time yet"
+CORDONED = "log directories are not cordoned"
 JAVA_CLASSES = "properties that name Java classes"
 
 
@@ -56,7 +56,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
         *_apis(SECURITY, "DescribeUserScramCredentials", "AlterUserScramCredentials"),
         *_apis(QUOTAS, "DescribeClientQuotas", "AlterClientQuotas"),
-        *_apis(VOTERS, "AddRaftVoter", "RemoveRaftVoter"),
         *_apis(SHARE_GROUPS, "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
         *_apis(
             SHARE_GROUPS,
@@ -85,7 +84,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         *_configs(TIERED_STORAGE, "remote.", "follower.fetch.last.tiered.offset.enable"),
         *_configs(TELEMETRY, "telemetry.max.bytes"),
         *_configs(JAVA_CLASSES, "alter.config.policy.class.name", "create.topic.policy.class.name", "config.providers"),
-        *_configs("directories are not cordoned", "cordoned.log.dirs"),
+        *_configs(CORDONED, "cordoned.log.dirs"),
         *_configs("a node alone authorizes its own controller", "early.start.listeners"),
         *_configs("coordinators run in one event loop", "group.coordinator.background.threads"),
         *_configs("coordinators keep no buffers", "group.coordinator.cached.buffer.max.bytes"),
@@ -93,6 +92,35 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "test_configs::test_groups": (
         *_configs(SHARE_GROUPS, "share."),
         *_configs(STREAMS_GROUPS, "streams."),
+    ),
+    "test_dump_log::test_active_indexes": (
+        Difference(
+            "indexes of the segment that is written to come into files when it is full or the node stops, while Apache "
+            "Kafka maps them, full of zeros",
+            r".* passed sanity check\.|exit 0",
+            r"\(error\) java\.lang\.IllegalArgumentException: Invalid max index size: N|exit 1",
+        ),
+    ),
+    "test_dump_log::test_metadata": (
+        Difference(SHARE_GROUPS, r'.*"name":"share\.version","featureLevel":1}}'),
+        Difference(STREAMS_GROUPS, r'.*"name":"streams\.version","featureLevel":1}}'),
+        Difference(
+            "registrations name the features that a node has",
+            *[r'.*"type":"REGISTER_(BROKER|CONTROLLER)_RECORD".*'] * 2,
+        ),
+        Difference(
+            "records without eligible leader replicas are written in the version before, which says the same",
+            r'.*"type":"PARTITION_RECORD","version":2.*',
+            r'.*"type":"PARTITION_RECORD","version":1.*',
+        ),
+        Difference(CORDONED, r'.*"type":"BROKER_REGISTRATION_CHANGE_RECORD","version":3.*"cordonedLogDirs":\[\]}}'),
+    ),
+    "test_refused::test_client_metrics": (
+        Difference(
+            TELEMETRY,
+            r"Altered client metrics config for m\.|exit 0",
+            r"Error while executing client metrics command : Unknown resource type 16|\(error\) .*|exit 1",
+        ),
     ),
     "test_configs::test_quotas": (
         Difference(

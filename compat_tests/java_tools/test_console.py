@@ -23,9 +23,9 @@ ALL = tuple(
 def group_partition(group: str, partitions: int = 50) -> int:
     """The partition of __consumer_offsets that holds `group`: Java's String.hashCode, without its sign."""
     code = 0
-    for unit in group.encode("utf-16-be")[1::2]:
-        code = (31 * code + unit) & 0xFFFFFFFF
-    return (code & 0x7FFFFFFF) % partitions
+    for character in group:
+        code = (31 * code + ord(character)) & 0xFFFFFFFF
+    return min(code, (1 << 32) - code) % partitions
 
 
 @feature("kafka-console-producer, kafka-console-consumer")
@@ -120,12 +120,13 @@ def test_nothing(compare: Comparison) -> None:
 
 def _internal(compare: Comparison, formatter: str, group: str, count: int) -> None:
     options = ("--partition", str(group_partition(group)), "--offset", "earliest", "--max-messages", str(count))
-    compare.server(
+    printed = compare.server(
         CONSUMER,
         *("--topic", "__consumer_offsets", *options, "--timeout-ms", "5000"),
         *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}MessageFormatter"),
         aside=TIMES,
     )
+    assert group in printed[1].out, printed[1]
 
 
 @feature("kafka-console-consumer on __consumer_offsets")

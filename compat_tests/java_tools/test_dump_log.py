@@ -54,15 +54,14 @@ def test_log(compare: Comparison) -> None:
 def test_active_indexes(compare: Comparison) -> None:
     compare.topic("dump-active", 1, lines=("a", "b"))
     for suffix in ("index", "timeindex"):
-        for options in (("--index-sanity-check",), ("--verify-index-only",), ()):
-            compare.run(TOOL, *options, "--files", f"{{data}}/dump-active-0/{FIRST}.{suffix}", aside=ASIDE)
+        compare.run(TOOL, "--index-sanity-check", "--files", f"{{data}}/dump-active-0/{FIRST}.{suffix}", aside=ASIDE)
 
 
 @feature("kafka-dump-log, indexes of rolled segments")
 def test_rolled_indexes(compare: Comparison) -> None:
     compare.topic("dump-rolled", 1, "--config", "segment.bytes=1048576")
     perf = ("--num-records", "3000", "--record-size", "1000", "--throughput", "-1", "--topic", "dump-rolled")
-    servers = ("--command-property", "bootstrap.servers={server}", "--command-property", "batch.size=16384")
+    servers = ("--command-property", "bootstrap.servers={server}", "batch.size=16384")
     compare.run("kafka-producer-perf-test", *perf, *servers, quiet=True)
     compare.server("kafka-get-offsets", "--topic", "dump-rolled")
 
