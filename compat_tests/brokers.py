@@ -8,7 +8,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from compat_tests.apache_kafka import ApacheKafka, free_port
 
@@ -142,3 +145,22 @@ class KbrokerBroker:
             self._end()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+
+Broker = ApacheBroker | ExternalBroker | KbrokerBroker
+
+
+def broker_under_test(config: pytest.Config, *options: str) -> Iterator[Broker]:
+    """The broker that the command line asks for, stopped afterwards; `options` are properties, as `name=value`.
+
+    For a fixture `broker`. A folder with options of its own also needs a `bootstrap`: the session's is another's.
+    """
+    bootstrap = config.getoption("--bootstrap")
+    if bootstrap:
+        yield ExternalBroker(bootstrap)
+        return
+    node = ApacheBroker(*options) if config.getoption("--broker") == "apache" else KbrokerBroker(*options)
+    try:
+        yield node
+    finally:
+        node.stop()

@@ -15,10 +15,8 @@ from typing import Any
 import pytest
 
 from compat_tests.apache_kafka import cache_dir
-from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
+from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.clients import Clients
-
-Broker = ApacheBroker | ExternalBroker | KbrokerBroker
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,15 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The broker under test."""
-    bootstrap = request.config.getoption("--bootstrap")
-    if bootstrap:
-        yield ExternalBroker(bootstrap)
-        return
-    node = ApacheBroker() if request.config.getoption("--broker") == "apache" else KbrokerBroker()
-    try:
-        yield node
-    finally:
-        node.stop()
+    yield from broker_under_test(request.config)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.api_versions import served_apis
-from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
+from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.groups import hosts
 from compat_tests.groups.hosts import KINDS, Host, Kind, Member
 from compat_tests.groups.wire_world import Connection
@@ -55,18 +55,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker(request: pytest.FixtureRequest) -> Iterator[ApacheBroker | ExternalBroker | KbrokerBroker]:
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The broker under test."""
-    bootstrap = request.config.getoption("--bootstrap")
-    if bootstrap:
-        yield ExternalBroker(bootstrap)
-        return
-    is_apache = request.config.getoption("--broker") == "apache"
-    node: ApacheBroker | KbrokerBroker = ApacheBroker(*OPTIONS) if is_apache else KbrokerBroker(*OPTIONS)
-    try:
-        yield node
-    finally:
-        node.stop()
+    yield from broker_under_test(request.config, *OPTIONS)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: Broker) -> str:
+    """host:port of that broker, not of the one that other folders share."""
+    return broker.bootstrap
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +116,7 @@ Restart = Callable[[], None]
 
 
 @pytest.fixture
-def restart(broker: ApacheBroker | ExternalBroker | KbrokerBroker, bootstrap: str) -> Restart:
+def restart(broker: Broker, bootstrap: str) -> Restart:
     """Restarts the broker and waits until all group coordinators are there again.
 
     librdkafka's admin client (2.16.0) does not survive ListConsumerGroupOffsets answered with NOT_COORDINATOR.

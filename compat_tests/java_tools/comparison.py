@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from compat_tests.apache_kafka import tool
-from compat_tests.conftest import Broker
+from compat_tests.brokers import Broker
 from compat_tests.java_tools.differences import Difference
 from compat_tests.java_tools.driver import Output, ToolDriver
 

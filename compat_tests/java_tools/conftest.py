@@ -7,9 +7,8 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
+from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerBroker
 from compat_tests.clients import unavailable
-from compat_tests.conftest import Broker
 from compat_tests.java_tools.comparison import Comparison, Side
 from compat_tests.java_tools.differences import DIFFERENCES
 from compat_tests.java_tools.driver import ToolDriver

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.brokers import ApacheBroker, ExternalBroker, KbrokerBroker
+from compat_tests.brokers import Broker, broker_under_test
 
 OPTIONS = (
     "group.initial.rebalance.delay.ms=0",
@@ -32,15 +32,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker(request: pytest.FixtureRequest) -> Iterator[ApacheBroker | ExternalBroker | KbrokerBroker]:
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The broker under test."""
-    bootstrap = request.config.getoption("--bootstrap")
-    if bootstrap:
-        yield ExternalBroker(bootstrap)
-        return
-    is_apache = request.config.getoption("--broker") == "apache"
-    node: ApacheBroker | KbrokerBroker = ApacheBroker(*OPTIONS) if is_apache else KbrokerBroker(*OPTIONS)
-    try:
-        yield node
-    finally:
-        node.stop()
+    yield from broker_under_test(request.config, *OPTIONS)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: Broker) -> str:
+    """host:port of that broker, not of the one that other folders share."""
+    return broker.bootstrap

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from compat_tests.brokers import ApacheBroker, ExternalBroker
+from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker
 from compat_tests.clients import unavailable
-from compat_tests.conftest import Broker
 from compat_tests.wire_differential.conversation import Conversation, differences
 from kbroker.wire.messages import alter_configs as alter
 from kbroker.wire.messages import alter_partition_reassignments as reassign

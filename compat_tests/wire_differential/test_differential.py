@@ -20,10 +20,9 @@ from dataclasses import dataclass
 import pytest
 
 from compat_tests.api_versions import served_apis
-from compat_tests.brokers import ApacheBroker, ExternalBroker
+from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker
 from compat_tests.cases import eventually
 from compat_tests.clients import unavailable
-from compat_tests.conftest import Broker
 from compat_tests.wire_differential.allowed import ALLOWED
 from compat_tests.wire_differential.conversation import Conversation, differences
 from compat_tests.wire_differential.generator import EXCLUDED, GROUP_APIS, SOME_TIME, TOPICS, Generator

@@ -23,8 +23,7 @@ import pytest
 import zstandard
 
 from compat_tests.api_versions import served_apis
-from compat_tests.brokers import KbrokerBroker
-from compat_tests.conftest import Broker
+from compat_tests.brokers import Broker, KbrokerBroker
 from compat_tests.wire_differential.conversation import Conversation
 from compat_tests.wire_differential.generator import GROUP_APIS, Generator
 from compat_tests.wire_differential.test_differential import prepare
