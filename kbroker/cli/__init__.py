@@ -23,6 +23,7 @@ COMMANDS = {
     "random-uuid": Command("kbroker.cli.storage", "print a random id, for a cluster or a directory"),
     "decode": Command("kbroker.cli.decode", "show a request or response frame as a tree with byte offsets"),
     "dump-log": Command("kbroker.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
+    "verify-log": Command("kbroker.cli.verify_log", "check that everything in log directories is what it should be"),
 }
 """What there is, in the order of the help."""
 
@@ -45,13 +46,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, words = build_parser(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(words)
     try:
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        _flush()
+        return code
     except FatalError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _forget_output()
         return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of a pipe has had enough (`| head`); what Python would still flush must not complain again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return 141
+
+
+def _flush() -> None:
+    """Write what is left now: at the interpreter's end it would be too late to say that it cannot be written."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FatalError(f"cannot write: {error.strerror}") from None
+
+
+def _forget_output() -> None:
+    """What cannot be written (a pipe's reader has gone, the disk is full) must not be tried again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, not_negative, positive
 from kbroker.errors import FatalError
@@ -233,16 +233,27 @@ def _copy(reader: Reader, arguments: argparse.Namespace, formatter: Formatter) -
     if most == 0:
         return 0
     while not reader.finished:
+        shown: list[bytes] = []
         for chunk in reader.poll(_WAIT_SECONDS):
             if isinstance(chunk, Skipped):
                 complain(f"partition {chunk.partition}: offset {chunk.wanted} is gone, going on at {chunk.start}")
                 continue
             records = chunk.records if most is None else chunk.records[: most - count]
             partition, kind = chunk.partition, chunk.timestamp_type
-            out.write(b"".join([formatter(topic, partition, record, kind) for record in records]))
+            shown += [formatter(topic, partition, record, kind) for record in records]
             count += len(records)
-            if count == most:
-                out.flush()
-                return count
-        out.flush()
+        if shown:
+            _write(out, b"".join(shown))
+        if count == most:
+            break
     return count
+
+
+def _write(out: BinaryIO, data: bytes) -> None:
+    try:
+        out.write(data)
+        out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FatalError(f"cannot write: {error.strerror}") from None

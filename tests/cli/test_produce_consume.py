@@ -311,6 +311,25 @@ def test_a_reader_of_the_pipe_that_goes_away(kb: Run, broker: RunningBroker, top
     process.stderr.close()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_told(kb: Run, broker: RunningBroker, topic: str, tmp_path: Path) -> None:
+    kb("produce", topic, write(tmp_path / "x", "some line\n" * 10_000))
+    for words in (["consume", topic], ["topic", "list"], ["topic", "list", "--json"]):
+        with open("/dev/full", "wb") as full:
+            process = started(broker, *words, stdout=full)
+            _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (1, b"kbroker: cannot write: No space left on device\n"), words
+
+
+def test_a_pipe_that_nobody_reads(kb: Run, broker: RunningBroker, topic: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = started(broker, "topic", "describe", topic, stdout=writing)
+    os.close(writing)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (141, b"")
+
+
 # --- Terminals ------------------------------------------------------------------------------------------------------
 
 
