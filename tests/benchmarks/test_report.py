@@ -8,11 +8,9 @@ pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installe
 pytest.importorskip("psutil", reason="the `bench` extra is not installed")
 
 from benchmarks import report
-from benchmarks.group_workloads import GROUP_WORKLOADS
+from benchmarks.__main__ import TITLES
 from benchmarks.report import Target
-from benchmarks.workloads import WORKLOADS
 
-TITLES = {workload.name: workload.title for workload in (*WORKLOADS, *GROUP_WORKLOADS)}
 PRODUCE = "produce-librdkafka-1000-p6-acks-all"
 RESULTS = {
     PRODUCE: {

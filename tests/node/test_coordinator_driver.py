@@ -38,8 +38,10 @@ async def ready(node: Node) -> Any:
     return node.broker.services.groups
 
 
-def submit(groups: Any, request: OffsetCommitRequest, answers: list[Any]) -> Any:
+def submit(groups: Any, request: OffsetCommitRequest, answers: list[Any], begun: list[Any] | None = None) -> Any:
     async def run_it() -> None:
+        if begun is not None:
+            begun.append(request)
         try:
             answer = await groups.submit("g", lambda core, now_ms: core.commit_offsets(request, 9, now_ms), gather=True)
         except ApiError as error:
@@ -81,11 +83,11 @@ def test_another_step_comes_after_what_is_gathered(tmp_path: Path) -> None:
             groups = await ready(node)
             shard = groups.shard_now("g")
             answers: list[Any] = []
+            begun: list[Any] = []
             async with trio.open_nursery() as nursery:
                 for partition in range(4):
-                    nursery.start_soon(submit(groups, commit(partition), answers))
-                await trio.lowlevel.checkpoint()
-                while not shard.gathered and len(answers) < 4:
+                    nursery.start_soon(submit(groups, commit(partition), answers, begun))
+                while len(begun) < 4:  # Trio runs the tasks of a turn in any order
                     await trio.lowlevel.checkpoint()
                 await groups.submit("g", lambda core, now_ms: core.admin.delete_group("g"))
                 assert not shard.gathered
