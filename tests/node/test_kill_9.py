@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,17 @@ class Node:
         self.process.stdout.close()
 
 
-@pytest.mark.slow
-def test_acknowledged_records_survive(tmp_path: Path) -> None:
-    rng = random.Random(7)
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
     node = Node(tmp_path)
     node.start()
+    yield node
+    node.kill()
+
+
+@pytest.mark.slow
+def test_acknowledged_records_survive(node: Node) -> None:
+    rng = random.Random(7)
     bootstrap = f"127.0.0.1:{node.ports[0]}"
     new = admin.NewTopic
     asking = admin.AdminClient({"bootstrap.servers": bootstrap})
@@ -166,4 +173,3 @@ def test_acknowledged_records_survive(tmp_path: Path) -> None:
         else:
             last = {b"k%d" % (int(value.split(b"-")[0]) % 50): offset for offset, value in sorted(expected.items())}
             assert set(last.values()) <= found.keys()
-    node.kill()
