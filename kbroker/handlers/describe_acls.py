@@ -6,7 +6,7 @@ Served: 1 to 3. 2: flexible; 3: the resource type USER.
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.registration import BOTH, Versions, handler
 from kbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
@@ -15,7 +15,9 @@ VERSIONS = Versions(1, 3)
 
 @handler(DescribeAclsRequest, versions=VERSIONS, listeners=BOTH)
 async def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeAclsResponse:
-    """Say that there are none to describe."""
+    """Say that there are none to describe. Kafka cannot read a filter with an UNKNOWN element, and closes."""
+    if 0 in (request.pattern_type_filter, request.resource_type_filter, request.permission_type, request.operation):
+        raise CloseConnection("DescribeAcls with an UNKNOWN element")
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )
