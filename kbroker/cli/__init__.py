@@ -23,7 +23,6 @@ COMMANDS = {
     "random-uuid": Command("kbroker.cli.storage", "print a random id, for a cluster or a directory"),
     "decode": Command("kbroker.cli.decode", "show a request or response frame as a tree with byte offsets"),
     "dump-log": Command("kbroker.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
-    "verify-log": Command("kbroker.cli.verify_log", "check that everything in log directories is what it should be"),
 }
 """What there is, in the order of the help."""
 
