@@ -1,3 +1,19 @@
 """kbroker: Apache Kafka's broker, reimplemented in Python on Trio."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbroker.topic_reader import read_topic, read_topic_batches
+
 __version__ = "0.1.0"
+
+__all__ = ["__version__", "read_topic", "read_topic_batches"]
+
+
+def __getattr__(name: str) -> Any:
+    """The functions for users are imported when they are asked for: a node starts without them."""
+    if name in ("read_topic", "read_topic_batches"):
+        from kbroker import topic_reader
+
+        return getattr(topic_reader, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,6 +16,7 @@ COMMANDS = {
     "produce": Command("kbroker.cli.produce", "send lines, CSV or JSON from a file or standard input to a topic"),
     "consume": Command("kbroker.cli.consume", "read a topic from an offset or a time, and follow it"),
     "group": Command("kbroker.cli.group", "list and describe groups with their lag, reset offsets", actions=True),
+    "txn": Command("kbroker.cli.txn", "list and describe transactions, abort one that hangs", actions=True),
     "config": Command("kbroker.cli.config", "show and change configs of topics, brokers and groups", actions=True),
     "cluster": Command("kbroker.cli.cluster", "show brokers, features, the quorum, directories", actions=True),
     "format": Command("kbroker.cli.storage", "prepare a node's data directories, as kafka-storage format"),
@@ -23,6 +24,7 @@ COMMANDS = {
     "random-uuid": Command("kbroker.cli.storage", "print a random id, for a cluster or a directory"),
     "decode": Command("kbroker.cli.decode", "show a request or response frame as a tree with byte offsets"),
     "dump-log": Command("kbroker.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
+    "verify-log": Command("kbroker.cli.verify_log", "check that everything in log directories is what it should be"),
 }
 """What there is, in the order of the help."""
 

@@ -280,11 +280,12 @@ class _Cleaner:
         self._pace(len(data))
         return data
 
-    def _records(self, batch: _Batch) -> tuple[bytes, int]:
-        """The records, uncompressed, and where they begin in the bytes."""
+    def _records(self, batch: _Batch) -> tuple[bytes, int, int]:
+        """The records, uncompressed: bytes that hold them, and where in there they begin and end."""
         if not batch.header.attributes & _COMPRESSION_MASK:
-            return batch.data, batch.position + HEADER_SIZE
-        return records_payload(batch.data, batch.position, batch.header), 0
+            return batch.data, batch.position + HEADER_SIZE, batch.position + batch.header.size
+        payload = records_payload(batch.data, batch.position, batch.header)
+        return payload, 0, len(payload)
 
     # -- the first pass
 
@@ -324,8 +325,8 @@ class _Cleaner:
                 if record.key is not None and record.offset >= self._job.first_dirty_offset:
                     offsets[record.key] = record.offset if record.value is not None else ~record.offset
         else:
-            data, position = self._records(batch)
-            if not index_keys(data, position, header.records_count, header.base_offset, offsets):
+            data, start, stop = self._records(batch)
+            if not index_keys(data, start, stop, header.records_count, header.base_offset, offsets):
                 self._irregular.add(header.base_offset)
         added = len(offsets) - before
         if added:
@@ -417,16 +418,16 @@ class _Cleaner:
             return self._select_by_key(batch, False)
         if kept == header.records_count:
             return None, kept, tombstones
-        data, position = self._records(batch)
-        runs = select_by_index(data, position, [offset - base for offset in survivors[low:high]])
+        data, start, _ = self._records(batch)
+        runs = select_by_index(data, start, [offset - base for offset in survivors[low:high]])
         return runs, kept, tombstones
 
     def _select_by_key(self, batch: _Batch, keep_tombstones: bool) -> _Selected:
         header = batch.header
-        data, position = self._records(batch)
+        data, start, stop = self._records(batch)
         self._records_read += header.records_count
         runs, kept, tombstones = select_by_key(
-            data, position, header.records_count, header.base_offset, self._offsets, keep_tombstones
+            data, start, stop, header.records_count, header.base_offset, self._offsets, keep_tombstones
         )
         if not kept:
             return None
@@ -437,12 +438,12 @@ class _Cleaner:
     ) -> tuple[BatchHeader, bytes]:
         """The batch with these records alone, and with a delete horizon if it is to get one."""
         header = batch.header
-        data, position = self._records(batch)
+        data, start, stop = self._records(batch)
         attributes = header.attributes
         base_timestamp, max_timestamp = header.base_timestamp, header.max_timestamp
         append_time = attributes & _TIMESTAMP_TYPE_FLAG
         if runs is None:
-            runs = [(position, len(data) if position == 0 else batch.position + header.size)]
+            runs = [(start, stop)]
         elif not append_time:
             max_timestamp = base_timestamp + max_timestamp_delta(data, runs)
         if needs_horizon:
@@ -451,7 +452,7 @@ class _Cleaner:
         if needs_horizon and not append_time:
             payload = shift_timestamps(data, runs, header.base_timestamp - base_timestamp)
         else:
-            payload = b"".join([data[start:end] for start, end in runs])
+            payload = b"".join([data[first:last] for first, last in runs])
         if attributes & _COMPRESSION_MASK:
             payload = bytes(compress(CompressionType(attributes & _COMPRESSION_MASK), payload))
         new = header._replace(

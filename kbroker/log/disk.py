@@ -361,6 +361,15 @@ class OsDisk:
         return _OsLock(path)
 
 
+class ReadOnlyDisk(OsDisk):
+    """The machine's file system for those who only look: files of a running broker, or of another user."""
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        if create:
+            raise PermissionError(f"{path} is not to be written")
+        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
 class OpenFiles:
     """Open segment files by path, at most ``capacity`` of them, the least recently used dropped first.
 

@@ -15,10 +15,13 @@ Runs = list[tuple[int, int]]
 """Parts of the records, each of whole records: where it begins and ends."""
 
 
-def index_keys(data: bytes, position: int, count: int, base_offset: int, offsets: dict[bytes, int]) -> bool:
+def index_keys(
+    data: bytes, position: int, stop: int, count: int, base_offset: int, offsets: dict[bytes, int]
+) -> bool:
     """Note in ``offsets`` where each key occurs last: its offset, or ``~offset`` if the value there is null.
 
-    Records without a key are passed over. Answers whether the records' offsets are consecutive.
+    The ``count`` records lie in [``position``, ``stop``). Those without a key are passed over. Answers whether the
+    records' offsets are consecutive.
     """
     regular = True
     try:
@@ -70,7 +73,46 @@ def index_keys(data: bytes, position: int, count: int, base_offset: int, offsets
             position = end
     except IndexError:
         raise CorruptRecord("records end early") from None
+    if position != stop:
+        raise CorruptRecord(f"{count} records end {position - stop} off")
     return regular
+
+
+def are_keyed(data: bytes, position: int, count: int) -> bool:
+    """Whether each record has a key, and their offsets are consecutive from 0 on; and that nothing follows them."""
+    try:
+        for index in range(count):
+            length = data[position]
+            position += 1
+            if length >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    length = length & 0x7F | byte << 7
+                else:
+                    length, position = _uvarint(data, position - 2)
+            end = position + (length >> 1)
+            position += 1  # attributes
+            while data[position] >= 0x80:  # timestamp
+                position += 1
+            position += 1
+            delta = data[position]
+            position += 1
+            if delta >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    delta = delta & 0x7F | byte << 7
+                else:
+                    delta, position = _uvarint(data, position - 2)
+            if delta != index << 1 or data[position] & 1:  # the sign of the key's size
+                return False
+            position = end
+    except IndexError:
+        raise CorruptRecord("records end early") from None
+    if position != len(data):
+        raise CorruptRecord(f"{count} records end {position - len(data)} off")
+    return True
 
 
 def select_by_index(data: bytes, position: int, wanted: Sequence[int]) -> Runs:
@@ -110,6 +152,7 @@ def select_by_index(data: bytes, position: int, wanted: Sequence[int]) -> Runs:
 def select_by_key(
     data: bytes,
     position: int,
+    stop: int,
     count: int,
     base_offset: int,
     offsets: dict[bytes, int],
@@ -182,6 +225,8 @@ def select_by_key(
             position = end
     except IndexError:
         raise CorruptRecord("records end early") from None
+    if position != stop:
+        raise CorruptRecord(f"{count} records end {position - stop} off")
     if start >= 0:
         runs.append((start, last))
     return runs, kept, tombstones

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import CREATE_TIME, LOG_APPEND_TIME, LogConfig
+from kbroker.log.record_walk import are_keyed
 from kbroker.types import TopicPartition
 from kbroker.wire import record_batch
 from kbroker.wire.compression import CompressionType, CorruptRecord
@@ -348,18 +349,15 @@ def _validate_closely(
     claims_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     max_timestamp = header.max_timestamp
     buffer: memoryview | bytes = view
-    if (
-        config.compact
-        or claims_append_time
-        or (
-            create_time
-            and (
-                max_timestamp - now_ms > config.message_timestamp_after_max_ms
-                or max_timestamp < header.base_timestamp
-                or config.message_timestamp_before_max_ms != _MAX_LONG
-            )
+    suspicious = claims_append_time or (
+        create_time
+        and (
+            max_timestamp - now_ms > config.message_timestamp_after_max_ms
+            or max_timestamp < header.base_timestamp
+            or config.message_timestamp_before_max_ms != _MAX_LONG
         )
-    ):
+    )
+    if suspicious or (config.compact and not _are_keyed(view, header, topic_partition)):
         parsed = _parse(view, header, topic_partition)
         _check_records(parsed, header, now_ms, config, topic_partition)
         max_timestamp = max(record.timestamp for record in parsed)
@@ -422,6 +420,20 @@ def _level(codec: CompressionType, config: LogConfig) -> int | None:
     if codec is CompressionType.ZSTD:
         return config.compression_zstd_level
     return None
+
+
+def _are_keyed(view: memoryview, header: BatchHeader, topic_partition: TopicPartition) -> bool:
+    """What a compacted topic asks of records, and that they are numbered, without looking at anything else."""
+    try:
+        payload = record_batch.records_payload(view, 0, header)
+    except CorruptRecord as error:
+        raise ApiError(
+            ErrorCode.CORRUPT_MESSAGE, f"a batch sent to {topic_partition} cannot be read: {error}"
+        ) from None
+    try:
+        return are_keyed(payload, 0, header.records_count)
+    except CorruptRecord as error:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"a batch sent to {topic_partition} cannot be read: {error}") from None
 
 
 def _parse(view: memoryview, header: BatchHeader, topic_partition: TopicPartition) -> list[Record]:

@@ -1,0 +1,181 @@
+"""Reading a partition's directory without a broker: nothing is locked, changed or cached.
+
+The directory may belong to a broker that is running, kbroker or Apache Kafka: a batch that is being written ends the
+reading, and segments that compaction replaces meanwhile are found again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kbroker.errors import FatalError
+from kbroker.log.checkpoints import LOG_START_OFFSETS, CorruptCheckpoint, read_offsets
+from kbroker.log.disk import Disk, ReadOnlyDisk
+from kbroker.log.log_dir import parse_log_dir_name
+from kbroker.log.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, CorruptSegment, file_name
+from kbroker.log.transaction_index import TransactionIndex
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    CorruptRecord,
+    Record,
+    check_crc,
+    iter_records,
+    parse_header,
+)
+
+_CHUNK = 1024 * 1024
+_END = 2**63 - 1
+
+
+class FoundBatch(NamedTuple):
+    """A whole batch, its checksum verified, and where it is."""
+
+    header: BatchHeader
+    data: bytes
+    path: str
+    position: int
+
+
+class PartitionDirectory:
+    """One ``<topic>-<partition>`` directory."""
+
+    def __init__(self, path: str | os.PathLike[str], disk: Disk | None = None) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self._disk = disk if disk is not None else ReadOnlyDisk()
+        found = parse_log_dir_name(os.path.basename(self.path))
+        if found is None or not self._disk.is_dir(self.path):
+            raise FatalError(f"{self.path} is no directory of a partition (<topic>-<partition>)")
+        self.topic_partition: TopicPartition = found
+
+    def segments(self) -> list[int]:
+        """The base offsets of the segments, as they are now."""
+        return sorted(
+            int(name[: -len(LOG_SUFFIX)])
+            for name in self._disk.list_dir(self.path)
+            if name.endswith(LOG_SUFFIX) and len(name) == 24 and name[:20].isdigit()
+        )
+
+    def log_start_offset(self) -> int:
+        """Of the first record that may be read: where the first segment begins, or what DeleteRecords said."""
+        bases = self.segments()
+        first = bases[0] if bases else 0
+        try:
+            starts = read_offsets(self._disk, os.path.join(os.path.dirname(self.path), LOG_START_OFFSETS))
+        except CorruptCheckpoint:
+            return first
+        return max(first, starts.get(self.topic_partition, 0))
+
+    def batches(self, start: int = 0, end: int = _END) -> Iterator[FoundBatch]:
+        """Every batch that holds something of [``start``, ``end``); ``CorruptSegment`` where bytes are damaged."""
+        offset = start
+        while True:
+            bases = self.segments()
+            first = max((index for index, base in enumerate(bases) if base <= offset), default=0)
+            try:
+                for index in range(first, len(bases)):
+                    if bases[index] >= end:
+                        return
+                    is_last = index == len(bases) - 1
+                    for batch in self._segment(bases[index], is_last):
+                        if batch.header.base_offset >= end:
+                            return
+                        if batch.header.last_offset >= offset:
+                            yield batch
+                            offset = batch.header.next_offset
+            except FileNotFoundError:
+                continue  # compaction or retention took the segment: look again
+            return
+
+    def _segment(self, base_offset: int, is_last: bool) -> Iterator[FoundBatch]:
+        path = os.path.join(self.path, file_name(base_offset) + LOG_SUFFIX)
+        file = self._disk.open(path)
+        position = start = 0
+        chunk = b""
+        while True:
+            at = position - start
+            if at + HEADER_SIZE > len(chunk):
+                chunk, start, at = file.pread(_CHUNK, position), position, 0
+            if not chunk or (is_last and len(chunk) - at < HEADER_SIZE):
+                return
+            try:
+                header = parse_header(chunk, at)
+                length = header.size
+                if at + length > len(chunk):
+                    chunk, start, at = file.pread(max(_CHUNK, length), position), position, 0
+                    if at + length > len(chunk) and is_last:
+                        return  # it is being written
+                check_crc(chunk, at, header)
+            except CorruptRecord as error:
+                if is_last and not any(chunk[at : at + HEADER_SIZE]):
+                    return  # what was preallocated
+                raise CorruptSegment(path, position, str(error)) from error
+            yield FoundBatch(header, chunk[at : at + length], path, position)
+            position += length
+
+    def last_stable_offset(self, end: int = _END) -> int:
+        """Where the first transaction begins that has no marker before ``end``; the log's end if there is none."""
+        open_since: dict[int, int] = {}
+        next_offset = self.log_start_offset()
+        for batch in self.batches(next_offset, end):
+            header = batch.header
+            next_offset = header.next_offset
+            if header.is_transactional:
+                if header.is_control:
+                    open_since.pop(header.producer_id, None)
+                else:
+                    open_since.setdefault(header.producer_id, header.base_offset)
+        return min(open_since.values(), default=next_offset)
+
+    def records(self, start: int | None = None, end: int = _END, *, read_committed: bool = True) -> Iterator[Record]:
+        """The records of [``start``, ``end``) as a consumer sees them, in order.
+
+        With ``read_committed`` those of aborted transactions are left out, and what follows the beginning of one that
+        is open.
+        """
+        first = self.log_start_offset()
+        if start is not None:
+            first = max(first, start)
+        aborted: dict[int, list[tuple[int, int]]] = {}
+        if read_committed:
+            end = min(end, self.last_stable_offset())
+            for base in self.segments():
+                path = os.path.join(self.path, file_name(base) + TXN_INDEX_SUFFIX)
+                for txn in TransactionIndex(base, path, self._disk):
+                    aborted.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
+        for batch in self.batches(first, end):
+            header = batch.header
+            if header.is_control:
+                continue
+            if header.is_transactional and any(
+                low <= header.base_offset <= high for low, high in aborted.get(header.producer_id, ())
+            ):
+                continue
+            try:
+                for record in iter_records(batch.data):
+                    if first <= record.offset < end:
+                        yield record
+            except CorruptRecord as error:
+                raise CorruptSegment(batch.path, batch.position, str(error)) from error
+
+
+def find_partitions(log_dir: str | os.PathLike[str], topic: str | None = None) -> list[PartitionDirectory]:
+    """The partitions (of one topic) in a log dir, in order."""
+    path = os.fspath(log_dir)
+    disk = ReadOnlyDisk()
+    try:
+        names = disk.list_dir(path)
+    except OSError as error:
+        raise FatalError(f"cannot read {path}: {error.strerror}") from error
+    found = []
+    for name in names:
+        tp = parse_log_dir_name(name)
+        if tp is not None and (topic is None or tp.topic == topic) and disk.is_dir(os.path.join(path, name)):
+            found.append((tp, PartitionDirectory(os.path.join(path, name), disk)))
+    return [directory for _, directory in sorted(found, key=lambda entry: entry[0])]
+
+
+__all__ = ["FoundBatch", "PartitionDirectory", "find_partitions"]

@@ -1,0 +1,247 @@
+"""Topics as tables: ``kbroker.read_topic`` and ``kbroker.read_topic_batches``, for notebooks and jobs.
+
+A topic is read from a broker (any Kafka), or straight from a log directory without one. The columns are ``partition``,
+``offset``, ``timestamp`` (milliseconds, UTC), ``key``, ``value`` and ``headers``; a partition's records are in order.
+Needs ``pyarrow`` (``pip install kbroker[arrow]``), and pandas for frames.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from kbroker.errors import FatalError
+from kbroker.wire.record_batch import Record
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+BATCH_RECORDS = 65_536
+_BATCH_BYTES = 64 << 20
+_END = 2**63 - 1
+_NO_TIMESTAMP = -1
+
+Offsets = int | Mapping[int, int] | None
+"""The same for every partition, or one for each that is named."""
+
+
+@overload
+def read_topic(
+    source: str | os.PathLike[str],
+    topic: str,
+    *,
+    frame: Literal["arrow"] = "arrow",
+    partitions: Iterable[int] | None = None,
+    start: Offsets = None,
+    end: Offsets = None,
+    read_committed: bool = True,
+) -> pyarrow.Table: ...
+
+
+@overload
+def read_topic(
+    source: str | os.PathLike[str],
+    topic: str,
+    *,
+    frame: Literal["pandas"],
+    partitions: Iterable[int] | None = None,
+    start: Offsets = None,
+    end: Offsets = None,
+    read_committed: bool = True,
+) -> pandas.DataFrame: ...
+
+
+def read_topic(
+    source: str | os.PathLike[str],
+    topic: str,
+    *,
+    frame: Literal["arrow", "pandas"] = "arrow",
+    partitions: Iterable[int] | None = None,
+    start: Offsets = None,
+    end: Offsets = None,
+    read_committed: bool = True,
+) -> pyarrow.Table | pandas.DataFrame:
+    """A whole topic as a table.
+
+    ``source`` is a log dir, or ``host:port`` of a broker. Offsets from ``start`` to before ``end``; by default all that
+    there is now. ``FatalError`` if the topic or a partition is not there.
+    """
+    if frame not in ("arrow", "pandas"):
+        raise ValueError(f'frame is "arrow" or "pandas", not {frame!r}')
+    arrow = _pyarrow()
+    batches = read_topic_batches(
+        source, topic, partitions=partitions, start=start, end=end, read_committed=read_committed
+    )
+    table: pyarrow.Table = arrow.Table.from_batches(batches, schema=topic_schema())
+    return table.to_pandas() if frame == "pandas" else table
+
+
+def read_topic_batches(
+    source: str | os.PathLike[str],
+    topic: str,
+    *,
+    partitions: Iterable[int] | None = None,
+    start: Offsets = None,
+    end: Offsets = None,
+    read_committed: bool = True,
+    batch_records: int = BATCH_RECORDS,
+) -> Iterator[pyarrow.RecordBatch]:
+    """The same in batches of at most ``batch_records`` records of one partition: in bounded memory."""
+    _pyarrow()
+    wanted = None if partitions is None else sorted(set(partitions))
+    if os.path.isdir(source):
+        chunks = _from_directory(source, topic, wanted, start, end, read_committed)
+    elif isinstance(source, str) and os.sep not in source:
+        chunks = _from_broker(source, topic, wanted, start, end, read_committed)
+    else:
+        raise FatalError(f"{os.fspath(source)} is no directory")
+    return _in_batches(chunks, batch_records)
+
+
+def topic_schema() -> pyarrow.Schema:
+    """The columns."""
+    arrow = _pyarrow()
+    header = arrow.struct([arrow.field("key", arrow.string()), arrow.field("value", arrow.binary())])
+    return arrow.schema(
+        [
+            arrow.field("partition", arrow.int32(), nullable=False),
+            arrow.field("offset", arrow.int64(), nullable=False),
+            arrow.field("timestamp", arrow.timestamp("ms", "UTC")),
+            arrow.field("key", arrow.binary()),
+            arrow.field("value", arrow.binary()),
+            arrow.field("headers", arrow.list_(header), nullable=False),
+        ]
+    )
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError("tables need pyarrow: pip install kbroker[arrow]") from error
+    return pyarrow
+
+
+def _bound(offsets: Offsets, partition: int, default: int) -> int:
+    if offsets is None:
+        return default
+    return offsets if isinstance(offsets, int) else offsets.get(partition, default)
+
+
+def _from_directory(
+    source: str | os.PathLike[str],
+    topic: str,
+    wanted: list[int] | None,
+    start: Offsets,
+    end: Offsets,
+    read_committed: bool,
+) -> Iterator[tuple[int, Iterable[Record]]]:
+    from kbroker.log.read_only import find_partitions
+
+    found = {directory.topic_partition.partition: directory for directory in find_partitions(source, topic)}
+    _check(topic, found, wanted, os.fspath(source))
+    for partition in wanted if wanted is not None else found:
+        records = found[partition].records(
+            _bound(start, partition, 0), _bound(end, partition, _END), read_committed=read_committed
+        )
+        yield partition, records
+
+
+def _from_broker(
+    bootstrap: str, topic: str, wanted: list[int] | None, start: Offsets, end: Offsets, read_committed: bool
+) -> Iterator[tuple[int, Iterable[Record]]]:
+    from kbroker.client.cluster import Client
+    from kbroker.client.errors import ResponseError
+    from kbroker.client.reader import Chunk, Reader
+    from kbroker.client.topics import EARLIEST, LATEST, list_offsets
+    from kbroker.types import TopicPartition
+
+    with Client(bootstrap) as client:
+        [metadata] = client.refresh([topic], client.deadline())
+        found = {} if metadata.error_code else {part.partition_index: part for part in metadata.partitions}
+        _check(topic, found, wanted, bootstrap)
+        indexes = wanted if wanted is not None else sorted(found)
+        bounds: list[dict[int, int]] = []
+        for place in (EARLIEST, LATEST):
+            asked = {TopicPartition(topic, index): place for index in indexes}
+            answers = list_offsets(client, asked, read_committed=read_committed)
+            for answer in answers.values():
+                if isinstance(answer, ResponseError):
+                    raise answer
+            bounds.append({tp.partition: answer.offset for tp, answer in answers.items()})  # type: ignore[union-attr]
+        starts = {index: max(_bound(start, index, 0), low) for index, low in bounds[0].items()}
+        ends = {index: min(_bound(end, index, _END), high) for index, high in bounds[1].items()}
+        for index in indexes:
+            if starts[index] < ends[index]:
+                reader = Reader(
+                    client, topic, {index: starts[index]}, ends={index: ends[index]}, read_committed=read_committed
+                )
+                while not reader.finished:
+                    for chunk in reader.poll(client.timeout):
+                        if isinstance(chunk, Chunk):
+                            yield index, chunk.records
+
+
+def _check(topic: str, found: Mapping[int, object], wanted: list[int] | None, source: str) -> None:
+    if not found:
+        raise FatalError(f"there is no topic {topic} in {source}")
+    missing = [str(index) for index in wanted or () if index not in found]
+    if missing:
+        raise FatalError(f"topic {topic} in {source} has no partition {', '.join(missing)}")
+
+
+class _Columns:
+    """Records on their way into a batch."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.offsets: list[int] = []
+        self.timestamps: list[int | None] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: list[tuple[tuple[str, bytes | None], ...]] = []
+        self.bytes = 0
+
+    def add(self, record: Record) -> None:
+        offset, timestamp, key, value, headers = record
+        self.offsets.append(offset)
+        self.timestamps.append(timestamp if timestamp != _NO_TIMESTAMP else None)
+        self.keys.append(key)
+        self.values.append(value)
+        self.headers.append(headers)
+        self.bytes += (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+
+    def batch(self) -> Any:
+        arrow = _pyarrow()
+        schema = topic_schema()
+        headers = [[{"key": name, "value": value} for name, value in entry] for entry in self.headers]
+        columns = [
+            [self.partition] * len(self.offsets),
+            self.offsets,
+            self.timestamps,
+            self.keys,
+            self.values,
+            headers,
+        ]
+        arrays = [arrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        return arrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _in_batches(chunks: Iterator[tuple[int, Iterable[Record]]], batch_records: int) -> Iterator[Any]:
+    columns: _Columns | None = None
+    for partition, records in chunks:
+        if columns is not None and columns.partition != partition:
+            if columns.offsets:
+                yield columns.batch()
+            columns = None
+        if columns is None:
+            columns = _Columns(partition)
+        for record in records:
+            columns.add(record)
+            if len(columns.offsets) >= batch_records or columns.bytes >= _BATCH_BYTES:
+                yield columns.batch()
+                columns = _Columns(partition)
+    if columns is not None and columns.offsets:
+        yield columns.batch()

@@ -1,0 +1,57 @@
+"""``kbroker verify-log``: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli import main
+from kbroker.log.disk import OsDisk
+from kbroker.log.log_config import LogConfig
+from kbroker.log.partition_log import PartitionLog
+from kbroker.types import TopicPartition
+from tests.log.log_helpers import NOW, append
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    for partition in range(2):
+        tp = TopicPartition("t", partition)
+        log = PartitionLog.open(tmp_path / str(tp), tp, None, LogConfig(segment_bytes=300), OsDisk(), now_ms=NOW)
+        for number in range(8):
+            append(log, [b"%d" % number * 40])
+        log.close()
+    return tmp_path
+
+
+def test_a_sound_log_dir(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify-log", str(log_dir), "--records"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("t-0: ok, offsets 0 to 8, 8 records in ")
+    assert lines[1].startswith("t-1: ok")
+    assert lines[2].startswith("2 partitions, 16 records, ")
+    assert lines[2].endswith(": none damaged")
+
+
+def test_damage(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log_dir / "t-1" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[80] ^= 1
+    path.write_bytes(data)
+    assert main(["verify-log", str(log_dir / "t-0"), str(log_dir / "t-1")]) == 1
+    out = capsys.readouterr().out
+    assert "t-0: ok" in out
+    assert "t-1: DAMAGED" in out
+    assert f"{path}: at byte" in out
+    assert main(["verify-log", "--json", str(log_dir)]) == 1
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [bool(entry["problems"]) for entry in entries] == [False, True]
+
+
+def test_nothing_to_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify-log", str(tmp_path)]) == 1
+    assert "there is no partition in it" in capsys.readouterr().err
+    assert main(["verify-log", str(tmp_path / "none")]) == 1
+    assert "is no directory" in capsys.readouterr().err

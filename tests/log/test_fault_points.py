@@ -1,0 +1,198 @@
+"""Each single call to the disk fails once: with EIO, or for want of room. What then?
+
+As a node does, everything stops at the first ``OSError`` that a log dir shows (it is offline), and the process is
+started again: all that was acknowledged is there. After a power cut instead, all that was durable is.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from kbroker.errors import FatalError
+from kbroker.log.cleanable import log_to_clean, make_job
+from kbroker.log.compaction import compact
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from kbroker.log.segment import CorruptSegment
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import Record, build_batch
+from tests.log.log_helpers import NOW, read_all
+
+PLAIN, COMPACTED = TopicPartition("plain", 0), TopicPartition("compacted", 0)
+CONFIGS = {
+    PLAIN: LogConfig(segment_bytes=700, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1),
+    COMPACTED: LogConfig(
+        segment_bytes=700,
+        index_interval_bytes=100,
+        file_delete_delay_ms=0,
+        cleanup_policy=frozenset({"compact"}),
+        min_cleanable_dirty_ratio=0.0,
+    ),
+}
+
+
+class Offline(Exception):
+    """The log dir failed, and the node uses it no more."""
+
+
+def start(disk: FakeDisk) -> LogManager:
+    return LogManager.open(["/data"], disk, now_ms=NOW, rng=random.Random(1))
+
+
+class Life:
+    """A fixed story. What was promised so far stands in the attributes."""
+
+    def __init__(self, disk: FakeDisk) -> None:
+        self.disk = disk
+        self.acknowledged: dict[TopicPartition, list[tuple[bytes, bytes]]] = {PLAIN: [], COMPACTED: []}
+        self.attempted: dict[TopicPartition, tuple[bytes, bytes] | None] = {PLAIN: None, COMPACTED: None}
+        self.durable = {PLAIN: 0, COMPACTED: 0}
+        self.log_start = 0
+
+    def run(self) -> None:
+        for round_ in range(2):
+            self.manager = start(self.disk)
+            self.check()
+            logs = {tp: self.manager.create_log(tp, None, CONFIGS[tp]) for tp in (PLAIN, COMPACTED)}
+            for number in range(14):
+                for tp, log in logs.items():
+                    self.append(tp, log, number)
+                if number % 5 == 4:
+                    self.flush()
+            self.log_start = logs[PLAIN].log_start_offset + 6
+            logs[PLAIN].maybe_increment_log_start_offset(self.log_start)
+            self.manager.delete_old_segments(NOW)
+            self.clean(logs[COMPACTED])
+            self.manager.checkpoint()
+            self.check()
+            self.manager.delete_expired(NOW)
+            self.manager.delete_expired(NOW + 1)
+            if round_ == 0:
+                self.manager.close()
+                self.check()
+                self.durable = {tp: len(values) for tp, values in self.acknowledged.items()}
+
+    def check(self) -> None:
+        for log_dir in self.manager.log_dirs:
+            if log_dir.offline is not None:
+                raise Offline(log_dir.offline)
+
+    def append(self, tp: TopicPartition, log: PartitionLog, number: int) -> None:
+        entry = b"k%d" % (number % 4), b"%s-%d" % (tp.topic.encode(), log.log_end_offset) + b"v" * 60
+        self.attempted[tp] = entry
+        log.append_as_leader(bytearray(build_batch([Record(0, NOW, *entry)])), 0, now_ms=NOW)
+        self.acknowledged[tp].append(entry)
+        self.attempted[tp] = None
+
+    def flush(self) -> None:
+        for tp in (PLAIN, COMPACTED):
+            log = self.manager.get_log(tp)
+            assert log is not None
+            log.flush()
+            self.durable[tp] = log.recovery_point
+        self.manager.checkpoint()
+        self.check()
+
+    def clean(self, log: PartitionLog) -> None:
+        found = log_to_clean(
+            log, self.manager.cleaner_offset(COMPACTED), last_stable_offset=log.log_end_offset, now_ms=NOW
+        )
+        if found is None:
+            return
+        self.manager.cleaning(log, found.first_dirty_offset)()
+        result = compact(make_job(found, now_ms=NOW, map_bytes=1 << 20, read_bytes=300), self.disk)
+        for segment in result.segments:
+            assert log.replace_segments(segment, NOW)
+        self.disk.sync_dir(log.directory)
+        self.manager.cleaned(log, result.end_offset)()
+
+
+def operations() -> list[str]:
+    """The kinds of all calls of an undisturbed life."""
+    disk = FakeDisk()
+    seen: list[str] = []
+    disk.on_operation = lambda operation, path: seen.append(operation)
+    Life(disk).run()
+    return seen
+
+
+def fail_at(disk: FakeDisk, point: int, number: int) -> None:
+    count = -1
+
+    def fail(operation: str, path: str) -> None:
+        nonlocal count
+        count += 1
+        if count == point:
+            raise OSError(number, "made to fail", path)
+
+    disk.on_operation = fail
+
+
+def verify(life: Life, disk: FakeDisk, killed: bool, point: object) -> None:
+    manager = start(disk)
+    for tp, acknowledged in life.acknowledged.items():
+        log = manager.get_log(tp)
+        promised = len(acknowledged) if killed else life.durable[tp]
+        if log is None:
+            assert promised == 0, point
+            continue
+        end = log.log_end_offset
+        attempted = life.attempted[tp]
+        written = [*acknowledged, attempted] if attempted is not None else acknowledged
+        assert promised <= end <= len(written), (point, tp)
+        found = read_all(log)
+        for offset, value in found:
+            assert written[offset][1] == value, (point, tp)
+        offsets = {offset for offset, _ in found}
+        if tp == PLAIN:
+            assert log.log_start_offset <= life.log_start, point
+            assert offsets == set(range(log.log_start_offset, end)), point
+        else:
+            last = {key: offset for offset, (key, _) in enumerate(written[:end])}
+            assert set(last.values()) <= offsets, point
+    manager.close()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_call_fails_once(part: int) -> None:
+    kinds = operations()
+    assert {"read", "write", "sync", "truncate", "create", "mkdir", "rename", "remove", "sync_dir"} <= set(kinds)
+    for point in range(part, len(kinds), 4):
+        for killed in (True, False):
+            disk = FakeDisk(seed=point)
+            fail_at(disk, point, errno.ENOSPC if point % 2 else errno.EIO)
+            life = Life(disk)
+            try:
+                life.run()
+            except (OSError, Offline, CorruptSegment, FatalError):
+                pass
+            disk.on_operation = None
+            if killed:
+                disk.kill()
+            else:
+                disk.crash(lose_all=point % 3 == 0)
+            verify(life, disk, killed, (point, kinds[point], killed))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_disk_that_is_full_has_room_again(seed: int) -> None:
+    """Row by row until nothing fits; then there is room, and the node is started again."""
+    whole = FakeDisk()
+    Life(whole).run()
+    disk = FakeDisk(seed=seed, capacity=random.Random(seed).randrange(200, whole.used()))
+    life = Life(disk)
+    with pytest.raises((OSError, Offline, FatalError)):
+        life.run()
+        raise Offline("all fitted, as files were removed meanwhile")
+    disk.capacity = None
+    disk.kill()
+    verify(life, disk, True, seed)
+    again = start(disk)
+    log = again.create_log(PLAIN, None, CONFIGS[PLAIN])
+    log.append_as_leader(bytearray(build_batch([Record(0, NOW, b"k", b"room")])), 0, now_ms=NOW)
+    assert read_all(log)[-1][1] == b"room"
