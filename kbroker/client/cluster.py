@@ -355,7 +355,8 @@ class Client:
             )
             found = response.coordinators[0] if batched else response
             if found.error_code:
-                raise ResponseError(found.error_code, f"group {group_id}", found.error_message)
+                kind = "transactional id" if key_type else "group"
+                raise ResponseError(found.error_code, f"{kind} {group_id}", found.error_message)
             if found.node_id not in self.brokers:
                 self.refresh((), deadline)
             return found.node_id
@@ -365,10 +366,21 @@ class Client:
         return node_id
 
     def ask_coordinator(
-        self, group_id: str, request: Any, check: Callable[[Any], None], *, highest: int | None = None
+        self,
+        group_id: str,
+        request: Any,
+        check: Callable[[Any], None],
+        *,
+        highest: int | None = None,
+        key_type: int = 0,
     ) -> Any:
-        """Send to the group's coordinator; ``check`` raises ``ResponseError`` for an error of the whole response."""
-        return self.ask_coordinator_versioned(group_id, lambda version: request, type(request), check, highest=highest)
+        """Send to the coordinator of a group (``key_type`` 0) or of a transactional id (1).
+
+        ``check`` raises ``ResponseError`` for an error of the whole response.
+        """
+        return self.ask_coordinator_versioned(
+            group_id, lambda version: request, type(request), check, highest=highest, key_type=key_type
+        )
 
     def ask_coordinator_versioned(
         self,
@@ -378,19 +390,20 @@ class Client:
         check: Callable[[Any], None],
         *,
         highest: int | None = None,
+        key_type: int = 0,
     ) -> Any:
         """The same with a request that depends on its version."""
         deadline = self.deadline()
 
         def ask() -> Any:
             try:
-                connection = self.node(self.coordinator(group_id, deadline), deadline)
+                connection = self.node(self.coordinator(group_id, deadline, key_type=key_type), deadline)
                 version = connection.version_for(request_class, highest)
                 response = connection.request(make(version), deadline, version=version)
                 check(response)
             except (ConnectionFailed, ResponseError) as error:
                 if isinstance(error, ConnectionFailed) or error.code in COORDINATOR_MOVED:
-                    self._coordinators.pop((0, group_id), None)
+                    self._coordinators.pop((key_type, group_id), None)
                 elif error.code in STALE_METADATA:
                     raise _Final(error) from None
                 raise

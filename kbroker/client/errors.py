@@ -130,7 +130,9 @@ _EXPLANATIONS: Final[dict[int, str]] = {
     ErrorCode.SECURITY_DISABLED: "the broker has no security configured",
     ErrorCode.POLICY_VIOLATION: "a policy of the broker forbids it",
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker has trouble with its disk",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the group coordinator is not available",
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the group coordinator is loading its state",
-    ErrorCode.NOT_COORDINATOR: "the broker is not the group's coordinator",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator is not available",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is loading its state",
+    ErrorCode.NOT_COORDINATOR: "the broker is not its coordinator",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "nobody has used this transactional id lately",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "its last transaction is not complete yet",
 }

@@ -87,7 +87,7 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
             remaining = deadline - services.env.now()
             if remaining <= 0:
                 break
-            waiting = DelayedFetch(reader.watched, reader.min_bytes - reader.size)
+            waiting = DelayedFetch(reader.watched, reader.min_bytes - reader.size, reader.read_committed)
             purgatory.watch_fetch(waiting)
             try:
                 await ctx.connection.wait_for(waiting, remaining)

@@ -431,13 +431,17 @@ class ReplicaManager:
     def appended(self, partition: Partition, log: PartitionLog, added_bytes: int) -> None:
         """After an append: advance the high watermark, wake readers and producers of this partition."""
         state = partition.state
+        before = state.high_watermark
         if state.maybe_advance_high_watermark(log.log_end_offset):
-            if log.first_unstable_offset is not None:
+            stable = True
+            unstable = log.first_unstable_offset
+            if unstable is not None:
                 log.on_high_watermark_updated(state.high_watermark)
+                stable = partition.last_stable_offset > min(before, unstable)
             key = partition.topic_partition
             purgatory = self.purgatory
             if key in purgatory.fetches:
-                purgatory.advanced(key, added_bytes)
+                purgatory.advanced(key, added_bytes, stable)
             if key in purgatory.produces:
                 purgatory.high_watermark_moved(key, state.high_watermark)
         if not self._is_dirty:

@@ -14,14 +14,16 @@ from typing import Any
 class DelayedFetch:
     """A Fetch (or ListOffsets-like reader) that waits until ``min_bytes`` more have become readable.
 
+    ``committed_only``: it reads what is committed, so it does not see what comes while a transaction is open.
     ``done`` never goes back to false. ``wake`` is set by the one who waits.
     """
 
-    __slots__ = ("done", "keys", "missing_bytes", "wake")
+    __slots__ = ("committed_only", "done", "keys", "missing_bytes", "wake")
 
-    def __init__(self, keys: Sequence[Hashable], missing_bytes: int) -> None:
+    def __init__(self, keys: Sequence[Hashable], missing_bytes: int, committed_only: bool = False) -> None:
         self.keys = keys
         self.missing_bytes = missing_bytes
+        self.committed_only = committed_only
         self.done = False
         self.wake: Callable[[], None] | None = None
 
@@ -106,12 +108,13 @@ class Purgatory:
         """Forget the operation, done or not."""
         _unwatch(self.produces, operation.keys, operation)
 
-    def advanced(self, key: Hashable, added_bytes: int) -> None:
-        """``added_bytes`` of a partition have become visible to readers."""
+    def advanced(self, key: Hashable, added_bytes: int, stable: bool = True) -> None:
+        """``added_bytes`` of a partition have become visible to readers; unless ``stable``, not to all of them."""
         watchers = self.fetches.get(key)
         if watchers:
             for operation in list(watchers):
-                operation.advanced(added_bytes)
+                if stable or not operation.committed_only:
+                    operation.advanced(added_bytes)
 
     def high_watermark_moved(self, key: Hashable, high_watermark: int) -> None:
         """Tell waiting produces how far a partition is replicated."""

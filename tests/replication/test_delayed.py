@@ -67,3 +67,14 @@ def test_what_is_left_when_the_time_is_out_gets_the_error() -> None:
     produce.expire("late")
     produce.expire("later")
     assert results == [{("a", 1): None, ("a", 0): "late"}]
+
+
+def test_a_reader_of_what_is_committed_is_not_woken_by_what_it_cannot_see() -> None:
+    purgatory = Purgatory()
+    committed, anything = DelayedFetch([("a", 0)], 10, committed_only=True), DelayedFetch([("a", 0)], 10)
+    purgatory.watch_fetch(committed)
+    purgatory.watch_fetch(anything)
+    purgatory.advanced(("a", 0), 100, stable=False)
+    assert anything.done and not committed.done
+    purgatory.advanced(("a", 0), 10)
+    assert committed.done

@@ -1,0 +1,195 @@
+"""What administrators ask about transactions, as values, and how they end one that its producer does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kbroker.client.cluster import Client, refuse
+from kbroker.client.errors import ApiNotServed, ResponseError
+from kbroker.errors import ErrorCode
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.list_transactions import ListTransactionsRequest
+from kbroker.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+_TRANSACTION: Final = 1
+"""The type of key that a transaction coordinator is found by."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id as ListTransactions tells it."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id. ``start_timestamp`` is ms since the epoch, None where no transaction has begun."""
+
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_timestamp: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as a partition's leader knows it; ``start_offset`` is where its open transaction begins."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    start_offset: int | None
+
+
+def list_transactions(
+    client: Client, *, states: Sequence[str] = (), longer_than_ms: int | None = None
+) -> list[TransactionListing]:
+    """All transactional ids of all brokers, by name; of some states, or open for longer than a time, if asked."""
+    found: list[TransactionListing] = []
+
+    def requests(node_ids: Iterable[int]) -> Mapping[int, ListTransactionsRequest]:
+        deadline = client.deadline()
+        made = {}
+        for node_id in node_ids:
+            request = ListTransactionsRequest(state_filters=list(states))
+            if longer_than_ms is not None:
+                if client.node(node_id, deadline).version_for(ListTransactionsRequest) < 1:
+                    raise ApiNotServed(f"broker {node_id} is too old to list transactions by their duration")
+                request.duration_filter = longer_than_ms
+            made[node_id] = request
+        return made
+
+    def gather() -> None:
+        found.clear()
+        for node_id, response in client.ask_nodes(requests(client.all_nodes())).items():
+            refuse(response.error_code, f"broker {node_id}")
+            found.extend(
+                TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node_id)
+                for each in response.transaction_states
+            )
+
+    client.retrying(gather, client.deadline())
+    return sorted(found, key=lambda each: each.transactional_id)
+
+
+def describe_transaction(client: Client, transactional_id: str) -> TransactionDescription:
+    """One transactional id; ``ResponseError`` (TRANSACTIONAL_ID_NOT_FOUND) if nobody has used it."""
+
+    def check(response: Any) -> None:
+        refuse(response.transaction_states[0].error_code, f"transactional id {transactional_id}")
+
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    response = client.ask_coordinator(transactional_id, request, check, key_type=_TRANSACTION)
+    state = response.transaction_states[0]
+    return TransactionDescription(
+        transactional_id=transactional_id,
+        coordinator=client.coordinator(transactional_id, key_type=_TRANSACTION),
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        timeout_ms=state.transaction_timeout_ms,
+        start_timestamp=state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
+        partitions=tuple(
+            sorted(TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions)
+        ),
+    )
+
+
+def abort_transaction(client: Client, transactional_id: str) -> TransactionDescription:
+    """Abort an id's open transaction, and fence its producer; what the id is afterwards.
+
+    Done as a producer does that takes the id over (``Admin.fenceProducers``); its timeout stays.
+    """
+    before = describe_transaction(client, transactional_id)
+
+    def check(response: Any) -> None:
+        refuse(response.error_code, f"transactional id {transactional_id}")
+
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=before.timeout_ms)
+    client.ask_coordinator(transactional_id, request, check, key_type=_TRANSACTION)
+    return describe_transaction(client, transactional_id)
+
+
+def describe_producers(client: Client, partition: TopicPartition) -> list[ProducerState]:
+    """The producers that a partition's leader knows; ``ResponseError`` where the partition cannot be asked."""
+
+    def make(wanted: Mapping[TopicPartition, None]) -> DescribeProducersRequest:
+        return DescribeProducersRequest(
+            topics=[TopicRequest(name=topic, partition_indexes=[index]) for topic, index in wanted]
+        )
+
+    def read(response: Any) -> Iterable[tuple[TopicPartition, int, list[ProducerState]]]:
+        for topic in response.topics:
+            for each in topic.partitions:
+                states = [
+                    ProducerState(
+                        producer_id=state.producer_id,
+                        producer_epoch=state.producer_epoch,
+                        last_sequence=state.last_sequence,
+                        last_timestamp=state.last_timestamp,
+                        coordinator_epoch=state.coordinator_epoch,
+                        start_offset=(
+                            state.current_txn_start_offset if state.current_txn_start_offset >= 0 else None
+                        ),
+                    )
+                    for state in each.active_producers
+                ]
+                yield TopicPartition(topic.name, each.partition_index), each.error_code, states
+
+    found = client.ask_leaders({partition: None}, make, read)[partition]
+    if isinstance(found, ResponseError):
+        raise found
+    return sorted(found, key=lambda each: each.producer_id)
+
+
+def abort_hanging(client: Client, partition: TopicPartition, start_offset: int) -> ProducerState:
+    """End the transaction that begins at an offset of a partition there alone; whose it was.
+
+    For one that hangs: its coordinator knows nothing of it any more (KIP-664). ``ResponseError``
+    (INVALID_TXN_STATE) where none begins there.
+    """
+    for producer in describe_producers(client, partition):
+        if producer.start_offset == start_offset:
+            break
+    else:
+        problem = f"no open transaction begins at offset {start_offset}"
+        raise ResponseError(ErrorCode.INVALID_TXN_STATE, f"partition {partition}", problem)
+    marker = WritableTxnMarker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        transaction_result=False,
+        coordinator_epoch=max(producer.coordinator_epoch, 0),
+        topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
+    )
+
+    def read(response: Any) -> Iterable[tuple[TopicPartition, int, None]]:
+        for result in response.markers:
+            for topic in result.topics:
+                for each in topic.partitions:
+                    yield TopicPartition(topic.name, each.partition_index), each.error_code, None
+
+    # Version 1 lets the marker bear the epoch of the transaction itself.
+    written = client.ask_leaders({partition: None}, lambda _: WriteTxnMarkersRequest(markers=[marker]), read, highest=1)
+    error = written[partition]
+    if error is not None:
+        raise error
+    return producer

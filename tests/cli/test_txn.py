@@ -1,0 +1,79 @@
+"""``kbroker txn`` on transactions that are committed, open, and hanging."""
+
+from __future__ import annotations
+
+import pytest
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def transactions(broker):  # type: ignore[no-untyped-def]
+    """``done`` has committed; ``open`` has written two records to t-0 and not ended its transaction."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KBROKER_BOOTSTRAP", broker.bootstrap_servers)
+        from kbroker.cli import main
+
+        assert main(["topic", "create", "t", "--partitions", "2"]) == 0
+    producers = []
+    for name in ("done", "open"):
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": 45_000}
+        )
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce("t", b"a", partition=0)
+        producer.produce("t", b"b", partition=1)
+        assert producer.flush(20) == 0
+        if name == "done":
+            producer.commit_transaction(20)
+        producers.append(producer)
+    return producers
+
+
+def test_ids_are_listed_with_their_state(kb) -> None:  # type: ignore[no-untyped-def]
+    listed = kb("txn", "list", "--json").json
+    assert [(each["transactional_id"], each["state"]) for each in listed] == [
+        ("done", "CompleteCommit"),
+        ("open", "Ongoing"),
+    ]
+    assert [row[0] for row in kb("txn", "list", "--state", "Ongoing").rows] == ["transactional", "open"]
+    assert kb("txn", "list", "--longer-than", "1h", "--state", "Ongoing", "--json").json == []
+    assert "invalid choice" in kb("txn", "list", "--state", "Nowhere", code=2).err
+
+
+def test_an_id_is_described(kb) -> None:  # type: ignore[no-untyped-def]
+    found = kb("txn", "describe", "open", "--json").json
+    assert (found["state"], found["timeout_ms"], found["producer_epoch"]) == ("Ongoing", 45_000, 0)
+    assert found["partitions"] == [["t", 0], ["t", 1]] and found["start_timestamp"] > 0
+    text = kb("txn", "describe", "open").out
+    assert "t-0, t-1" in text and "open for" in text
+    assert "open for" not in kb("txn", "describe", "done").out
+    assert "nobody has used" in kb("txn", "describe", "unknown", code=1).err
+
+
+def test_the_producers_of_a_partition_show_where_their_transactions_begin(kb) -> None:  # type: ignore[no-untyped-def]
+    found = kb("txn", "producers", "t", "0", "--json").json
+    assert [each["transaction_start_offset"] for each in found] == [None, 2]
+    assert len(kb("txn", "producers", "t", "0").rows) == 3
+    assert "no such topic" in kb("txn", "producers", "nowhere", "0", code=1).err
+
+
+def test_a_transaction_is_aborted_in_one_partition_and_then_by_its_id(kb, transactions) -> None:  # type: ignore[no-untyped-def]
+    assert "give a transactional id, or" in kb("txn", "abort", "--yes", code=1).err
+    assert "go together" in kb("txn", "abort", "--topic", "t", "--yes", code=1).err
+    where = ("--topic", "t", "--partition", "0", "--start-offset")
+    assert "no open transaction begins at offset 0" in kb("txn", "abort", *where, "0", "--yes", code=1).err
+    assert "Give --yes" in kb("txn", "abort", *where, "2", code=1).err
+    kb("txn", "abort", *where, "2", "--yes")
+    found = kb("txn", "producers", "t", "0", "--json").json
+    assert [each["transaction_start_offset"] for each in found] == [None, None]
+    assert kb("txn", "describe", "open", "--json").json["state"] == "Ongoing"  # the coordinator was not asked
+    kb("txn", "abort", "open", "--yes")
+    after = kb("txn", "describe", "open", "--json").json
+    assert (after["state"], after["timeout_ms"], after["partitions"]) == ("Empty", 45_000, [])
+    producers = kb("txn", "producers", "t", "1", "--json").json
+    assert [each["transaction_start_offset"] for each in producers] == [None, None]
+    with pytest.raises(confluent_kafka.KafkaException):
+        transactions[1].commit_transaction(20)
+    assert kb("consume", "t", "--value-only").out.split() == ["a", "b"]
