@@ -13,7 +13,7 @@ __all__ = ["__version__", "read_topic", "read_topic_batches"]
 def __getattr__(name: str) -> Any:
     """The functions for users are imported when they are asked for: a node starts without them."""
     if name in ("read_topic", "read_topic_batches"):
-        from kbroker import topic_reader
+        import importlib
 
-        return getattr(topic_reader, name)
+        return getattr(importlib.import_module("kbroker.topic_reader"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
