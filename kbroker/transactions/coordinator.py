@@ -20,7 +20,7 @@ from kbroker.coordinator.deadlines import DeadlineQueue
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.transactions import ending
-from kbroker.transactions.records import read_record, transaction_record, transaction_tombstone
+from kbroker.transactions.records import read_key, read_value, transaction_record, transaction_tombstone
 from kbroker.transactions.settings import TransactionSettings
 from kbroker.transactions.transaction import (
     NO_PRODUCER_EPOCH,
@@ -374,17 +374,18 @@ class TransactionCoordinator:
         self, record: CoordinatorRecord, now_ms: int, *, offset: int = -1, producer_id: int = NO_PRODUCER_ID
     ) -> None:
         """Apply one record of the partition, in log order. `WireError` for one that cannot be read."""
-        read = read_record(record)
-        if read is None:
+        transactional_id = read_key(record.key)
+        if transactional_id is None:
             return
-        transactional_id, transaction = read
-        if transaction is None:
+        if record.value is None:
             self._transactions.pop(transactional_id, None)
             self._ongoing.pop(transactional_id, None)
             return
-        pending = self._pending.get(transactional_id)
-        # The value that was meant also has what a record does not hold.
-        self._transactions[transactional_id] = transaction if pending is None else pending
+        # The value that was meant has what a record does not hold, and need not be decoded.
+        transaction = self._pending.get(transactional_id) or read_value(transactional_id, record.value)
+        if transaction is None:
+            return
+        self._transactions[transactional_id] = transaction
         if transaction.state is _S.ONGOING:
             self._ongoing[transactional_id] = None
         else:

@@ -58,25 +58,26 @@ def _key(transactional_id: str) -> bytes:
     return encode_coordinator_key(TransactionLogKey(transactional_id=transactional_id))
 
 
-def read_record(record: CoordinatorRecord) -> tuple[str, Transaction | None] | None:
-    """A transactional id and what is known of it, None after a tombstone.
+def read_key(key: bytes) -> str | None:
+    """The transactional id that a record is about; None for a type of record that kbroker does not know.
 
-    None for a record of a type or version that kbroker does not know, which a newer Kafka may have left (as Kafka,
-    which passes over it); `WireError` for a broken one.
+    A newer Kafka may have left such (it passes over them as well). `WireError` for a broken one.
     """
-    if read_version(record.key) != _KEY_TYPE:
+    if read_version(key) != _KEY_TYPE:
         return None
-    transactional_id = decode(TransactionLogKey, 0, record.key, 2)[0].transactional_id
-    if record.value is None:
-        return transactional_id, None
-    if read_version(record.value) not in (0, 1):
+    return decode(TransactionLogKey, 0, key, 2)[0].transactional_id
+
+
+def read_value(transactional_id: str, encoded: bytes) -> Transaction | None:
+    """What a record says of an id; None for a version that kbroker does not know, `WireError` for a broken one."""
+    if read_version(encoded) not in (0, 1):
         return None
-    value, _ = decode_versioned(TransactionLogValue, record.value)
+    value, _ = decode_versioned(TransactionLogValue, encoded)
     try:
         state = TransactionState(value.transaction_status)
     except ValueError:
         raise WireError(f"a transaction has the unknown state {value.transaction_status}") from None
-    return transactional_id, Transaction(
+    return Transaction(
         transactional_id=transactional_id,
         producer_id=value.producer_id,
         previous_producer_id=value.previous_producer_id,

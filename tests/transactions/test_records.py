@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.transactions.producer_ids import ProducerIdPool
-from kbroker.transactions.records import read_record, transaction_record, transaction_tombstone
+from kbroker.transactions.records import read_key, read_value, transaction_record, transaction_tombstone
 from kbroker.transactions.transaction import Transaction, TransactionState
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
@@ -37,7 +36,10 @@ TRANSACTIONS = st.builds(
 
 @given(TRANSACTIONS)
 def test_a_record_holds_all_but_the_last_epoch(transaction: Transaction) -> None:
-    assert read_record(transaction_record(transaction, 2)) == (transaction.transactional_id, transaction)
+    record = transaction_record(transaction, 2)
+    assert record.value is not None
+    assert read_key(record.key) == transaction.transactional_id
+    assert read_value(transaction.transactional_id, record.value) == transaction
 
 
 def test_the_bytes_are_apache_kafkas() -> None:
@@ -62,19 +64,19 @@ def test_the_bytes_are_apache_kafkas() -> None:
 def test_an_empty_transaction_has_no_partitions_at_all() -> None:
     record = transaction_record(Transaction("x", 1, producer_epoch=0), 0)
     assert record.value is not None and record.value[17:21] == b"\xff\xff\xff\xff"
-    assert read_record(record) == ("x", Transaction("x", 1, producer_epoch=0))
+    assert read_value("x", record.value) == Transaction("x", 1, producer_epoch=0)
 
 
-def test_a_tombstone_forgets_and_what_is_unknown_is_passed_over() -> None:
-    assert read_record(transaction_tombstone("x")) == ("x", None)
-    assert read_record(CoordinatorRecord(b"\0\x07" + b"\0\x01x", b"\0\0")) is None
-    assert read_record(CoordinatorRecord(b"\0\0" + b"\0\x01x", b"\0\x09")) is None
+def test_what_is_unknown_is_passed_over_and_what_is_broken_is_not() -> None:
+    assert transaction_tombstone("x").value is None and read_key(transaction_tombstone("x").key) == "x"
+    assert read_key(b"\0\x07" + b"\0\x01x") is None
+    assert read_value("x", b"\0\x09") is None
     with pytest.raises(WireError):
-        read_record(CoordinatorRecord(b"\0\0" + b"\0\x09x", None))
+        read_key(b"\0\0" + b"\0\x09x")
     record = transaction_record(Transaction("x", 1, producer_epoch=0), 0)
     assert record.value is not None
     with pytest.raises(WireError):
-        read_record(CoordinatorRecord(record.key, record.value[:16] + b"\x63" + record.value[17:]))
+        read_value("x", record.value[:16] + b"\x63" + record.value[17:])
 
 
 def test_producer_ids_are_given_once_each() -> None:
