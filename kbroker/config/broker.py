@@ -476,7 +476,6 @@ BROKER_CONFIGS = ConfigDef(
             "60000",
             MEDIUM,
             "How long a starting broker tries to register with the controller, in milliseconds.",
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "inter.broker.listener.name",

@@ -1,6 +1,6 @@
 """BrokerHeartbeat (key 63): a broker shows the active controller that it lives; it hears whether it is fenced.
 
-Served: 0 to 1. 1: log directories that have failed (KIP-858).
+Served: 0 to 2. 1: log directories that have failed (KIP-858); 2: those that take no new replicas (KIP-1066).
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.types import Uuid
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-VERSIONS = Versions(0, 1)
+VERSIONS = Versions(0, 2)
 
 
 @handler(BrokerHeartbeatRequest, versions=VERSIONS, listeners=CONTROLLER)
@@ -18,11 +20,15 @@ async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> Broker
     """Extend the broker's session; unfence it when it has caught up, fence it when it asks for that."""
     try:
         state = await ctx.services.metadata.heartbeat(
-            request.broker_id,
-            request.broker_epoch,
-            request.current_metadata_offset,
-            want_fence=request.want_fence,
-            want_shut_down=request.want_shut_down,
+            Heartbeat(
+                request.broker_id,
+                request.broker_epoch,
+                request.current_metadata_offset,
+                request.want_fence,
+                request.want_shut_down,
+                tuple(Uuid(directory) for directory in request.offline_log_dirs),
+                None if request.cordoned_log_dirs is None else tuple(map(Uuid, request.cordoned_log_dirs)),
+            )
         )
     except ApiError as error:
         return BrokerHeartbeatResponse(error_code=error.code)

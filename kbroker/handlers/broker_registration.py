@@ -33,6 +33,7 @@ async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> Bro
         previous_broker_epoch=request.previous_broker_epoch,
     )
     try:
+        services.metadata.check_registration(registration)
         epoch = await services.metadata.submit(lambda controller, now_ms: controller.brokers.register(registration))
     except ApiError as error:
         return BrokerRegistrationResponse(error_code=error.code)

@@ -75,9 +75,11 @@ class MetadataDriver(Protocol):
         """Whether this node is the active controller."""
         ...
 
-    async def heartbeat(
-        self, broker_id: int, broker_epoch: int, metadata_offset: int, *, want_fence: bool, want_shut_down: bool
-    ) -> Any:
+    def check_registration(self, registration: Any) -> None:
+        """``ApiError`` DUPLICATE_BROKER_REGISTRATION if another node has the id and lives."""
+        ...
+
+    async def heartbeat(self, beat: Any) -> Any:
         """A broker shows that it lives: the ``HeartbeatState`` that it is to hear."""
         ...
 

@@ -317,7 +317,13 @@ class Broker:
                 budget=budget,
             )
             self.listeners.append(server)
-            nursery.start_soon(server.serve)
+            nursery.start_soon(self._serve_quorum if is_controller and not self.driver.is_alone else _serve, server)
+
+    async def _serve_quorum(self, server: ListenerServer) -> None:
+        """A listener that the others' fetches come by: they go on until this node has left the quorum."""
+        with trio.CancelScope(shield=True) as scope:
+            self.driver.on_stopped(scope.cancel)
+            await server.serve()
 
     async def _close_logs(self, failed: bool) -> None:
         """Make everything durable and leave the marker of a clean stop, off the loop and within its time."""
@@ -333,6 +339,10 @@ class Broker:
                 logger.exception("the logs could not be closed cleanly; the next start verifies them")
                 self.log_manager.release()
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
+
+
+async def _serve(server: ListenerServer) -> None:
+    await server.serve()
 
 
 def _is_cancelled(error: BaseException) -> bool:

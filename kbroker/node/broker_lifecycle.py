@@ -74,6 +74,8 @@ class BrokerLifecycle:
     async def _insist(self, make: Callable[[], Any], what: str) -> Any:
         """Ask until there is an answer without an error; :class:`FatalError` for one that will not go away."""
         told = None
+        timeout = self._driver.config.initial_broker_registration_timeout_ms / 1000
+        deadline = trio.current_time() + timeout
         while True:
             response = await self.ask_controller(make())
             code = None if response is None else ErrorCode(response.error_code)
@@ -84,6 +86,8 @@ class BrokerLifecycle:
             if code != told and code not in (None, ErrorCode.NOT_CONTROLLER):
                 told = code
                 logger.warning("the active controller does not accept %s yet: %s", what, code.name if code else "")
+            if code not in (None, ErrorCode.NOT_CONTROLLER) and trio.current_time() >= deadline:
+                raise FatalError(f"the active controller refuses {what}: {code.name if code else ''}")
             await trio.sleep(RETRY_SECONDS)
 
     async def register_controller(self, endpoints: Sequence[Endpoint]) -> None:
@@ -121,6 +125,7 @@ class BrokerLifecycle:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Heartbeats until cancelled; started when the controller has unfenced this broker."""
+        self._driver.on_leave(self.leave)
         interval = self._driver.config.broker_heartbeat_interval_ms / 1000
         started = False
         while True:
@@ -154,10 +159,9 @@ class BrokerLifecycle:
             self.broker_epoch = answer.broker_epoch
         return response
 
-    async def shut_down(self, within: float) -> None:
+    async def leave(self) -> None:
         """The node stops: let others lead what it leads."""
-        with trio.move_on_after(within):
-            await self._heartbeat(want_shut_down=True)
+        await self._heartbeat(want_shut_down=True)
 
 
 def _listener(cls: Callable[..., Any], endpoint: Endpoint) -> Any:

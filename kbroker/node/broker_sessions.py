@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from kbroker.errors import ApiError
-from kbroker.raft_metadata.controller.sessions import BrokerSessions
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller import Controller, ControllerResult
+from kbroker.raft_metadata.controller.brokers import BrokerRegistration
+from kbroker.raft_metadata.controller.directories import directory_records
+from kbroker.raft_metadata.controller.sessions import BrokerSessions, Heartbeat
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -43,27 +46,54 @@ class SessionKeeper:
         self._sessions.start([broker.id for broker in brokers if not broker.fenced], self._now_ms())
         self._changed.set()
 
-    async def heartbeat(
-        self, broker_id: int, broker_epoch: int, metadata_offset: int, *, want_fence: bool, want_shut_down: bool
-    ) -> HeartbeatState:
+    def check_registration(self, registration: BrokerRegistration) -> None:
+        """``ApiError`` DUPLICATE_BROKER_REGISTRATION for a second node with the id of one that lives. The same node
+        started anew is known by its disks."""
+        broker = self._driver.controller.image.brokers.get(registration.broker_id)
+        if (
+            broker is not None
+            and broker.active
+            and broker.incarnation_id != registration.incarnation_id
+            and set(broker.log_dirs).isdisjoint(registration.log_dirs)
+            and self._sessions.is_live(broker.id, self._now_ms())
+        ):
+            raise ApiError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"Another broker is registered with that broker id {broker.id}.",
+            )
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatState:
         """A broker lives. ``ApiError`` if this is not the active controller, or that not the broker's present life."""
         driver = self._driver
         driver.check_leading()
-        broker = driver.controller.brokers.check_epoch(broker_id, broker_epoch)
+        broker_id = beat.broker_id
+        fenced = driver.controller.brokers.check_epoch(broker_id, beat.broker_epoch).fenced
         # The epoch is the offset of the record that registered it: having seen that, it has seen all before.
-        caught_up = metadata_offset >= broker_epoch
-        if want_fence or want_shut_down:
+        caught_up = beat.metadata_offset >= beat.broker_epoch
+        wants_out = beat.want_fence or beat.want_shut_down
+        if wants_out:
             self._sessions.end(broker_id)
-            if not broker.fenced:
-                await driver.submit(lambda controller, now_ms: controller.brokers.fence(broker_id, broker_epoch))
-            return HeartbeatState(caught_up, True, want_shut_down)
-        if broker.fenced and not caught_up:
-            return HeartbeatState(False, True, False)
-        self._sessions.touch(broker_id, self._now_ms())
-        self._changed.set()
-        if broker.fenced:
-            await driver.submit(lambda controller, now_ms: controller.brokers.unfence(broker_id, broker_epoch))
-        return HeartbeatState(caught_up, False, False)
+        elif caught_up or not fenced:
+            self._sessions.touch(broker_id, self._now_ms())
+            self._changed.set()
+
+        def decide(controller: Controller, now_ms: int) -> ControllerResult[bool]:
+            brokers = controller.brokers
+            records: list[Any] = []
+            stays_fenced = fenced
+            if wants_out:
+                records += brokers.fence(broker_id, beat.broker_epoch).records
+                stays_fenced = True
+            elif fenced and caught_up:
+                records += brokers.unfence(broker_id, beat.broker_epoch).records
+                stays_fenced = False
+            records += directory_records(controller, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
+            return ControllerResult(stays_fenced, records)
+
+        if not decide(driver.controller, 0).records:
+            return HeartbeatState(caught_up, fenced or wants_out, beat.want_shut_down)
+        is_fenced = await driver.submit(decide)
+        return HeartbeatState(caught_up, is_fenced, beat.want_shut_down)
 
     async def run(self) -> None:
         """Fence whose session is over, as long as this node is the active controller."""

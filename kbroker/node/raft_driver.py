@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
@@ -24,6 +24,7 @@ from kbroker.raft_metadata.controller import Controller, ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES, features_to_register
 from kbroker.raft_metadata.controller.schema import ConfigSchema
+from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.raft_metadata.election_state import QuorumStateFile
 from kbroker.raft_metadata.image import ControllerImage, Endpoint, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.leader_state import ReplicaProgress
@@ -134,6 +135,9 @@ class RaftDriver:
         self._failure: BaseException | None = None
         self._bytes_at_snapshot = 0
         self._peers: RaftPeers | None = None
+        self._broken = False
+        self._stopped: list[Callable[[], None]] = []
+        self._leaving: list[Callable[[], Awaitable[None]]] = []
         self._sessions = SessionKeeper(self, env, config.broker_session_timeout_ms)
         self._leading = False
         """Whether the controller decides: this node leads, and the image holds all that came before its epoch."""
@@ -235,16 +239,17 @@ class RaftDriver:
 
     def check_leading(self) -> None:
         """``ApiError`` NOT_CONTROLLER unless this node is the active controller."""
-        if not self._leading or self._failure is not None:
+        core = self._core
+        if not self._leading or core is None or not core.is_leader or self._failure is not None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "This is not the active controller.")
 
-    async def heartbeat(
-        self, broker_id: int, broker_epoch: int, metadata_offset: int, *, want_fence: bool, want_shut_down: bool
-    ) -> HeartbeatState:
+    def check_registration(self, registration: BrokerRegistration) -> None:
+        """``ApiError`` DUPLICATE_BROKER_REGISTRATION if another node has the id and lives."""
+        self._sessions.check_registration(registration)
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatState:
         """A broker shows that it lives. ``ApiError`` if it should tell another controller, or register anew."""
-        return await self._sessions.heartbeat(
-            broker_id, broker_epoch, metadata_offset, want_fence=want_fence, want_shut_down=want_shut_down
-        )
+        return await self._sessions.heartbeat(beat)
 
     async def ask_quorum(self, request: RaftRequest) -> RaftResponse:
         """Another replica's request (Vote, Fetch and the like), answered by the Raft core."""
@@ -322,6 +327,7 @@ class RaftDriver:
         return epoch
 
     def features(self) -> dict[str, tuple[int, int]]:
+        """Which levels of which features this node tells the cluster that it can do."""
         found = features_to_register(self.image.features.levels)
         return {name: (levels.min, levels.max) for name, levels in found.items()}
 
@@ -346,24 +352,57 @@ class RaftDriver:
                 await runner.flush()  # what the new controller begins with
             task_status.started(self)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(runner.run)
-                nursery.start_soon(self._snapshot_loop)
-                if not self.is_alone:
-                    nursery.start_soon(self._sessions.run)
+                # Shielded, so that a node that stops can still hand over what it leads.
+                work = trio.CancelScope(shield=True)
+                nursery.start_soon(self._work, work, runner)
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await self._stop(runner)
+                    work.cancel()
         except (FatalError, CorruptSnapshot, OSError) as error:
             failure = error if isinstance(error, FatalError) else FatalError(_describe(error))
             self._fail(failure)
             raise failure from error
         finally:
-            if self._failure is None and self._runner is not None and not self.is_alone:
-                with trio.CancelScope(shield=True):
-                    await self._runner.hand_over(HAND_OVER_SECONDS)
+            for callback in self._stopped:
+                callback()
             self._fail(trio.ClosedResourceError("the metadata quorum has stopped"))
             if self._peers is not None:
                 self._peers.close()
             if self._log is not None:
                 with trio.CancelScope(shield=True):
                     self._log.close()
+
+    async def _work(self, scope: trio.CancelScope, runner: RaftRunner) -> None:
+        with scope:
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(runner.run)
+                    nursery.start_soon(self._snapshot_loop)
+                    if not self.is_alone:
+                        nursery.start_soon(self._sessions.run)
+            except Exception:
+                self._broken = True
+                raise
+
+    async def _stop(self, runner: RaftRunner) -> None:
+        """Leave the others in good order, in the time there is."""
+        if self.is_alone or self._broken:
+            return
+        with trio.move_on_after(HAND_OVER_SECONDS):
+            for leave in self._leaving:
+                await leave()
+        await runner.hand_over(HAND_OVER_SECONDS)
+
+    def on_leave(self, leave: Callable[[], Awaitable[None]]) -> None:
+        """Have ``leave()`` awaited when the node stops, while the quorum still works; for about a second at most."""
+        self._leaving.append(leave)
+
+    def on_stopped(self, callback: Callable[[], None]) -> None:
+        """Have ``callback()`` called when the quorum is left: nobody needs to reach this node any more."""
+        self._stopped.append(callback)
 
     def _open(self) -> RaftRunner:
         now_ms = self.env.wall_clock_ms()

@@ -44,7 +44,7 @@ class RaftOwner(Protocol):
         ...
 
     def on_role_changed(self) -> None:
-        """Role, epoch or leader are other than before. Must not wait."""
+        """Role, epoch or leader are other than before. Must not wait. Comes before the rest of the ``Ready``."""
         ...
 
 
@@ -104,11 +104,19 @@ class RaftRunner:
     async def step(self, call: Callable[[int], Ready]) -> None:
         """Call the core and act on its answer. :class:`FatalError` if the disk fails."""
         async with self._lock:
-            ready: Ready | None = call(self.now_ms())
-            # What the core takes for done must not be left half done; all of it is disk work, which ends.
-            with trio.CancelScope(shield=True):
-                while ready is not None:
-                    ready = await self._act(ready)
+            if self.failure is not None:
+                raise FatalError("the metadata quorum has failed")
+            try:
+                ready: Ready | None = call(self.now_ms())
+                # What the core takes for done must not be left half done; all of it is disk work, which ends.
+                with trio.CancelScope(shield=True):
+                    while ready is not None:
+                        ready = await self._act(ready)
+            except Exception as error:
+                # Whoever it happened to: the core is not to be called again, and ``run`` ends.
+                self.failure = error
+                self._appended.set()
+                raise
         if self.core.next_deadline() < self._timer_at:
             self._timer.set()
         self._stepped.set()
@@ -116,6 +124,9 @@ class RaftRunner:
     async def _act(self, ready: Ready) -> Ready | None:
         """Persist, send, apply: in this order, whatever happens. Gives back what the core says next."""
         core, log = self.core, self.log
+        if ready.role_changed:
+            # First of all, so that nobody decides for an epoch that is over while the rest is under way.
+            self._owner.on_role_changed()
         if ready.append:
             # Before anything waits: nobody else's records may come between.
             election = ready.election_state
@@ -145,8 +156,6 @@ class RaftRunner:
             if slot is not None:
                 slot.response = response.response
                 slot.event.set()
-        if ready.role_changed:
-            self._owner.on_role_changed()
         if ready.high_watermark is not None:
             self._owner.on_high_watermark(ready.high_watermark)
         if ready.flush:
@@ -234,16 +243,12 @@ class RaftRunner:
 
     async def hand_over(self, within: float) -> None:
         """The node stops: if it leads others, tell them to elect, and wait a little for them to have heard."""
-        if not self.core.is_leader or not self.core.voters.ids:
-            return
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            await self.step(self.core.stop)
-            with trio.move_on_after(within):
-                while self.core.quorum.resignation_unacknowledged:
-                    self._stepped = trio.Event()
-                    await self._stepped.wait()
-            nursery.cancel_scope.cancel()
+        leads = self.core.is_leader
+        await self.step(self.core.stop)
+        with trio.move_on_after(within):
+            while leads and self.core.quorum.resignation_unacknowledged:
+                self._stepped = trio.Event()
+                await self._stepped.wait()
 
     # The others
 

@@ -17,6 +17,9 @@ it up."""
 OBSERVER_SESSION_MS = 300_000
 """How long an observer that does not fetch is remembered."""
 
+MAX_OBSERVERS = 1000
+"""How many are remembered; then the one goes that has not fetched for longest."""
+
 CAUGHT_UP_MS = 3_600_000
 """An observer that was caught up and has fetched within this time may become a voter."""
 
@@ -179,7 +182,10 @@ class LeaderState:
             return False
         progress = self.progress(key)
         if progress is None:
-            progress = self.observers.setdefault(key, ReplicaProgress(key))
+            if len(self.observers) >= MAX_OBSERVERS:
+                oldest = min(self.observers.values(), key=lambda observer: observer.last_fetch_ms)
+                del self.observers[oldest.key]
+            progress = self.observers[key] = ReplicaProgress(key)
         progress.on_fetch(offset, leader_end_offset, now_ms)
         self.on_contact(key, now_ms)
         return self.maybe_advance_high_watermark()

@@ -247,12 +247,11 @@ class RaftCore:
         if self.leader is not None:
             if self.leader.on_local_flush(self.flushed_offset):
                 self._replication.on_leader_high_watermark(now_ms)
-        elif self.leader_high_watermark >= 0:
-            self.advance_high_watermark(min(self.leader_high_watermark, self.flushed_offset))
-        return self._finish(now_ms)
-
-    def on_log_replaced(self, now_ms: int) -> Ready:
-        """The owner has put a snapshot of its own in place of the log's beginning."""
+        else:
+            # A snapshot holds only what is committed, so what is before the log is.
+            known = max(self.log.start_offset, min(self.leader_high_watermark, self.flushed_offset))
+            if known > 0:
+                self.advance_high_watermark(known)
         return self._finish(now_ms)
 
     def resign(self, now_ms: int) -> Ready:
@@ -437,7 +436,7 @@ class RaftCore:
             endpoints = self.voters.endpoints(leader_id)
         error = response.error
         if epoch < self.epoch or error == ErrorCode.UNKNOWN_LEADER_EPOCH:
-            return True
+            return False  # the peer is behind, and may take a while to hear of this epoch
         if epoch > self.epoch or error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
             # A node that does not lead and knows of no other leader than this one does is to be left alone for a while.
             before = (self.epoch, self.leader_id, self.role)

@@ -116,7 +116,7 @@ class Replication:
             return
         found = None
         if request.snapshot_id != BOOTSTRAP_SNAPSHOT:
-            found = core.log.read_snapshot(request.snapshot_id, max(request.position, 0), request.max_bytes)
+            found = core.log.read_snapshot(request.snapshot_id, max(request.position, 0), max(request.max_bytes, 0))
         if found is None:
             error = ErrorCode.SNAPSHOT_NOT_FOUND
         elif not 0 <= request.position < found[0]:
@@ -240,8 +240,6 @@ class Replication:
             quorum.fetching = None
             core.ready.flush = True
             core.flushed_offset = min(core.flushed_offset, chunk.snapshot_id.offset)
-            # A snapshot holds only what is committed.
-            core.leader_high_watermark = max(core.leader_high_watermark, chunk.snapshot_id.offset)
         core.quorum.on_leader_contact(now_ms)
         return True
 

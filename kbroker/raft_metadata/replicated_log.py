@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -83,7 +84,7 @@ class PartitionStore:
     """A :class:`RecordStore` on the node's disk."""
 
     def __init__(self, log: PartitionLog) -> None:
-        self._log = log
+        self.log = log
 
     @classmethod
     def open(
@@ -101,7 +102,10 @@ class PartitionStore:
             cleanup_policy=frozenset({"delete"}),
             file_delete_delay_ms=0,
         )
-        disk.make_dirs(directory)
+        if not disk.is_dir(directory):
+            disk.make_dirs(directory)
+            # ``quorum-state`` will be in it, and must not be lost with it.
+            disk.sync_dir(os.path.dirname(directory))
         log = PartitionLog.open(
             directory,
             TopicPartition(METADATA_TOPIC, 0),
@@ -117,37 +121,37 @@ class PartitionStore:
 
     @property
     def log_start_offset(self) -> int:
-        return self._log.log_start_offset
+        return self.log.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        return self._log.log_end_offset
+        return self.log.log_end_offset
 
     @property
     def last_epoch(self) -> int:
-        return max(self._log.leader_epochs.latest, 0)
+        return max(self.log.leader_epochs.latest, 0)
 
     def append(self, data: bytearray) -> None:
         # The time matters only for rolling by age, which this log does not do.
-        self._log.append_as_follower(memoryview(data), now_ms=0)
+        self.log.append_as_follower(memoryview(data), now_ms=0)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        return bytes(self._log.read_bytes(offset, max_bytes, max_offset=self._log.log_end_offset))
+        return bytes(self.log.read_bytes(offset, max_bytes, max_offset=self.log.log_end_offset))
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
-        return self._log.leader_epochs.end_offset_for(epoch, self._log.log_end_offset)
+        return self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset)
 
     def begin_flush(self) -> FlushWork | None:
-        return self._log.begin_flush()
+        return self.log.begin_flush()
 
     def truncate_to(self, offset: int) -> None:
-        self._log.truncate_to(offset)
+        self.log.truncate_to(offset)
 
     def restart_at(self, offset: int) -> None:
-        self._log.truncate_fully_and_start_at(offset)
+        self.log.truncate_fully_and_start_at(offset)
 
     def delete_before(self, offset: int, now_ms: int) -> None:
-        log = self._log
+        log = self.log
         log.maybe_increment_log_start_offset(offset)
         if log.active_segment.base_offset < offset:
             log.roll(now_ms)
@@ -155,7 +159,7 @@ class PartitionStore:
         log.delete_expired_files(now_ms)
 
     def close(self) -> None:
-        self._log.close()
+        self.log.close()
 
 
 class MemoryStore:

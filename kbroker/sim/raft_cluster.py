@@ -17,6 +17,9 @@ from kbroker.types import OffsetAndEpoch, Uuid
 
 BOOTSTRAP = OffsetAndEpoch(0, 0)
 
+FILES_EVERY = 8
+"""Every so many seeds the nodes write real files, which takes several times as long."""
+
 
 class Stuck(AssertionError):
     """What should have happened did not within its time."""
@@ -48,6 +51,8 @@ class RaftCluster:
             fetch_max_bytes=self.rng.choice((512, 1 << 20)),
         )
         self.dynamic = dynamic
+        self.files = seed % FILES_EVERY == FILES_EVERY - 1
+        """Whether the nodes have real files, on a disk that loses what a disk may lose."""
         self.disk_latency_ms = self.rng.choice((0, 2, 10))
         count = voters if voters is not None else self.rng.choice((3, 3, 5))
         self.bootstrap_ids = list(range(1, count + 1))
@@ -69,7 +74,15 @@ class RaftCluster:
     def add_node(self, node_id: int, *, disk: int = 1) -> SimRaftNode:
         """A node with an empty disk, in place of one of that id. It does not run yet."""
         static = None if self.dynamic else self.initial_voters
-        node = SimRaftNode(self, self._key(node_id, disk), static, self.config, self.disk_latency_ms, self.rng)
+        node = SimRaftNode(
+            self,
+            self._key(node_id, disk),
+            static,
+            self.config,
+            self.disk_latency_ms,
+            self.rng,
+            files=self.files,
+        )
         self.nodes[node_id] = node
         if self.dynamic and self.initial_voters.is_voter(node.key):
             # As ``kbroker format --initial-controllers`` leaves it.

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import random
+from typing import Union
 
-from kbroker.raft_metadata.election_state import ElectionState
-from kbroker.raft_metadata.replicated_log import MemoryStore
-from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotContent, decode_snapshot
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.raft_metadata.election_state import ElectionState, QuorumStateFile
+from kbroker.raft_metadata.replicated_log import MemoryStore, PartitionStore, SnapshotFiles
+from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotContent, SnapshotStore, decode_snapshot
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.errors import WireError
+
+LOG_DIR = "/node"
+DIRECTORY = f"{LOG_DIR}/__cluster_metadata-0"
+SEGMENT_BYTES = 2048
+"""Small, so that segments are rolled."""
+
+SimStore = Union[MemoryStore, "FileStore"]
 
 
 class SimSnapshots:
@@ -57,11 +66,11 @@ class SimSnapshots:
 
 
 class SimDisk:
-    """The log, the snapshots and ``quorum-state`` of one node."""
+    """The log, the snapshots and ``quorum-state`` of one node, in memory: quick, and close enough to files."""
 
     def __init__(self, rng: random.Random, max_latency_ms: int) -> None:
-        self.store = MemoryStore()
-        self.snapshots = SimSnapshots()
+        self.store: SimStore = MemoryStore()
+        self.snapshots: SnapshotFiles = SimSnapshots()
         self.election: ElectionState | None = None
         self._writing: ElectionState | None = None
         self._rng = rng
@@ -87,4 +96,63 @@ class SimDisk:
         if self._rng.random() < 0.5:
             self.end_election()
         self._writing = None
+        self._lose()
+
+    def _lose(self) -> None:
+        assert isinstance(self.store, MemoryStore)
         self.store.crash(keep=self._rng.random())
+
+
+class FileSimDisk(SimDisk):
+    """The node's real files on a disk in memory that loses sectors and names when the power fails: the partition log,
+    its recovery, the snapshot files and ``quorum-state`` as a node writes them."""
+
+    def __init__(self, rng: random.Random, max_latency_ms: int) -> None:
+        super().__init__(rng, max_latency_ms)
+        self._disk = FakeDisk(seed=rng.randrange(1 << 30))
+        self._disk.make_dirs(LOG_DIR)
+        self._disk.sync_dir("/")
+        self._open()
+
+    def _open(self) -> None:
+        self._file = QuorumStateFile(self._disk, DIRECTORY)
+        self.election = self._file.read()
+        self.snapshots = SnapshotStore(self._disk, DIRECTORY)
+        ids = self.snapshots.ids()
+        self.store = FileStore(self._disk, ids[-1].offset if ids else 0)
+
+    def end_election(self) -> None:
+        if self._writing is not None:
+            self._file.write(self._writing, 1, [])
+        super().end_election()
+
+    def _lose(self) -> None:
+        if self._rng.random() < 0.5:
+            self._disk.kill()
+        else:
+            self._disk.crash()
+        self._open()
+
+
+class FileStore(PartitionStore):
+    """The node's metadata log, with what a simulation asks besides."""
+
+    def __init__(self, disk: FakeDisk, snapshot_offset: int) -> None:
+        store = PartitionStore.open(
+            DIRECTORY, disk, segment_bytes=SEGMENT_BYTES, now_ms=0, snapshot_offset=snapshot_offset
+        )
+        super().__init__(store.log)
+        self._durable = self.log_end_offset  # what is there after a crash stays there
+
+    @property
+    def flushed_offset(self) -> int:
+        """All below survives a crash."""
+        return max(self._durable, min(self.log.recovery_point, self.log_end_offset))
+
+    def truncate_to(self, offset: int) -> None:
+        super().truncate_to(offset)
+        self._durable = min(self._durable, self.log_end_offset)
+
+    def restart_at(self, offset: int) -> None:
+        super().restart_at(offset)
+        self._durable = offset

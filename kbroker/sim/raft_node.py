@@ -28,7 +28,7 @@ from kbroker.raft_metadata.raft_types import RaftConfig, Ready
 from kbroker.raft_metadata.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.snapshot import encode_snapshot
 from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterSet
-from kbroker.sim.raft_disk import SimDisk
+from kbroker.sim.raft_disk import FileSimDisk, SimDisk
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.record_batch import walk_headers
 from kbroker.wire.records.metadata import ConfigRecord
@@ -73,13 +73,15 @@ class SimRaftNode:
         config: RaftConfig,
         max_disk_latency_ms: int,
         rng: random.Random,
+        *,
+        files: bool = False,
     ) -> None:
         self.cluster = cluster
         self.key = key
         self.static_voters = static_voters
         self.config = config
         self.rng = rng
-        self.disk = SimDisk(rng, max_disk_latency_ms)
+        self.disk = (FileSimDisk if files else SimDisk)(rng, max_disk_latency_ms)
         self.life = 0
         """How often it was started."""
         self.running = False
@@ -197,6 +199,7 @@ class SimRaftNode:
 
         def flushed() -> None:
             if work is not None:
+                work.run()
                 work.end()
             self._finish(ready)
 
@@ -249,6 +252,7 @@ class SimRaftNode:
                 return
             self._flushing = False
             if work is not None:
+                work.run()
                 work.end()
             if self.log.truncations == truncations:
                 self._call(lambda now_ms: self.core.on_flushed(end_offset, now_ms))

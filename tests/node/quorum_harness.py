@@ -46,6 +46,7 @@ class Quorum:
         dynamic: bool,
         initial: int,
         roles: str,
+        roles_of: dict[int, str],
         properties: dict[str, str],
     ) -> None:
         self.path = path
@@ -55,7 +56,10 @@ class Quorum:
         self._stopped: dict[int, trio.Event] = {}
         self._nursery = nursery
         self._dynamic = dynamic
-        self._roles = roles
+        self._roles = dict.fromkeys(range(1, count + 1), roles) | roles_of
+        self._initial = initial
+        self.ids = {number: number for number in range(1, count + 1)}
+        """Node ids; a test may give one to two nodes."""
         self._properties = properties
         self.voters = VoterSet.of(
             VoterNode(
@@ -69,10 +73,11 @@ class Quorum:
     def config(self, node_id: int) -> BrokerConfig:
         """The node's properties."""
         port = self.ports[node_id - 1]
-        addresses = [f"127.0.0.1:{port}" for port in self.ports]
-        listeners = f"{LISTENER}://127.0.0.1:{port}"
-        if "broker" in self._roles:
-            listeners = "PLAINTEXT://127.0.0.1:0," + listeners
+        addresses = [f"127.0.0.1:{port}" for port in self.ports[: self._initial]]
+        roles = self._roles[node_id]
+        listeners = ["PLAINTEXT://127.0.0.1:0"] if "broker" in roles else []
+        if "controller" in roles:
+            listeners.append(f"{LISTENER}://127.0.0.1:{port}")
         quorum = (
             {"controller.quorum.bootstrap.servers": ",".join(addresses)}
             if self._dynamic
@@ -84,9 +89,10 @@ class Quorum:
         )
         return BrokerConfig.from_properties(
             {
-                "process.roles": self._roles,
-                "node.id": str(node_id),
-                "listeners": listeners,
+                "process.roles": roles,
+                "node.id": str(self.ids[node_id]),
+                "listeners": ",".join(listeners),
+                "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{LISTENER}:PLAINTEXT",
                 "controller.listener.names": LISTENER,
                 "log.dirs": str(self.path / f"node{node_id}"),
                 "controller.quorum.election.timeout.ms": "300",
@@ -112,7 +118,7 @@ class Quorum:
                 env.disk,
                 config.log_dirs,
                 config.metadata_log_dir,
-                node_id=node_id,
+                node_id=self.ids[node_id],
                 cluster_id=CLUSTER_ID,
                 rng=random.Random(node_id),
                 now_ms=1_700_000_000_000,
@@ -200,6 +206,7 @@ async def quorum(
     dynamic: bool = False,
     initial: int | None = None,
     roles: str = "broker,controller",
+    roles_of: dict[int, str] | None = None,
     **properties: str,
 ) -> AsyncIterator[Quorum]:
     """Nodes that are formatted on first start, ``initial`` of them voters; leaving stops them all."""
@@ -211,6 +218,7 @@ async def quorum(
             dynamic=dynamic,
             initial=initial or count,
             roles=roles,
+            roles_of=roles_of or {},
             properties={name.replace("_", "."): value for name, value in properties.items()},
         )
         yield cluster

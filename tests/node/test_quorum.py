@@ -9,7 +9,7 @@ import trio
 from node_harness import CLUSTER_ID, run
 from quorum_harness import quorum
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.raft_metadata.batches import decode_batches
 from kbroker.raft_metadata.snapshot import decode_snapshot
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID
@@ -274,5 +274,47 @@ def test_a_voter_is_added_and_removed(tmp_path: Path) -> None:
                 await cluster.until(lambda node=node: node.driver.voters.ids == rest)  # type: ignore[misc]
             await cluster.node(rest[0]).create_topic("still")
             await cluster.topics_everywhere(["still"])
+
+    run(main)
+
+
+def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path, 5, initial=3, roles="controller", roles_of={4: "broker", 5: "broker"}) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            await cluster.start(4, 5)
+            await cluster.node(4).create_topic("by-a-broker", partitions=4)
+            await cluster.topics_everywhere(["by-a-broker"])
+            image = cluster.nodes[5].driver.image
+            assert sorted(image.brokers) == [4, 5] and sorted(image.controllers) == [1, 2, 3]
+            placed = {partition.leader for partition in image.topics.by_name["by-a-broker"].partitions.values()}
+            assert placed == {4, 5}
+            observers = cluster.nodes[leader].driver.describe_quorum().observers
+            assert [observer.key.id for observer in observers] == [4, 5]
+            # A broker that stops in good order is fenced at once, not at the end of its session.
+            await cluster.stop(5)
+            await cluster.until(lambda: cluster.nodes[leader].driver.image.brokers[5].fenced, within=0.5)
+
+    run(main)
+
+
+def test_a_second_node_with_a_brokers_id_is_kept_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(
+            tmp_path,
+            5,
+            initial=3,
+            roles="controller",
+            roles_of={4: "broker", 5: "broker"},
+            initial_broker_registration_timeout_ms="200",
+            broker_session_timeout_ms="60000",
+        ) as cluster:
+            await cluster.start(1, 2, 3, 4)
+            cluster.ids[5] = 4
+            with pytest.raises(BaseExceptionGroup) as caught:
+                await cluster.start(5)
+            assert caught.group_contains(FatalError, match="DUPLICATE_BROKER_REGISTRATION")
+            assert not cluster.nodes[4].driver.image.brokers[4].fenced
 
     run(main)

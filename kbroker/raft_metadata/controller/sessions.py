@@ -7,6 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
+
+from kbroker.types import Uuid
+
+
+class Heartbeat(NamedTuple):
+    """What a broker says with a heartbeat. ``cordoned_log_dirs`` None: it does not know yet."""
+
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+    offline_log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None
 
 
 class BrokerSessions:
@@ -27,6 +42,11 @@ class BrokerSessions:
     def end(self, broker_id: int) -> None:
         """The broker is fenced, or gone."""
         self._seen.pop(broker_id, None)
+
+    def is_live(self, broker_id: int, now_ms: int) -> bool:
+        """Whether the broker's session is not over."""
+        seen = self._seen.get(broker_id)
+        return seen is not None and now_ms - seen < self._session_timeout_ms
 
     def expired(self, now_ms: int) -> list[int]:
         """Whose session is over, in order."""
