@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, not_negative, positive
 from kbroker.errors import FatalError
@@ -225,9 +225,9 @@ def _at_times(client: Client, names: list[TopicPartition], where: Where | None) 
 
 def _copy(reader: Reader, arguments: argparse.Namespace, formatter: Formatter) -> int:
     """Write records as they come; how many there were."""
+    from kbroker.cli.output import write
     from kbroker.client.reader import Skipped
 
-    out = sys.stdout.buffer
     topic = arguments.topic
     count, most = 0, arguments.count
     if most == 0:
@@ -243,17 +243,7 @@ def _copy(reader: Reader, arguments: argparse.Namespace, formatter: Formatter) -
             shown += [formatter(topic, partition, record, kind) for record in records]
             count += len(records)
         if shown:
-            _write(out, b"".join(shown))
+            write(b"".join(shown))
         if count == most:
             break
     return count
-
-
-def _write(out: BinaryIO, data: bytes) -> None:
-    try:
-        out.write(data)
-        out.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise FatalError(f"cannot write: {error.strerror}") from None

@@ -7,12 +7,15 @@ commands take. Without a terminal there are no colours and lines are as long as 
 from __future__ import annotations
 
 import functools
+import io
 import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import IO, TYPE_CHECKING, Final
+
+from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,9 +28,26 @@ _SUSPECT: Final = re.compile(r"[^ -~]")
 _UNWRAPPED: Final = 100_000
 
 
+def write(data: bytes) -> None:
+    """All of some bytes to standard output, now; ``FatalError`` if that cannot be, ``BrokenPipeError`` if nobody reads.
+
+    With PYTHONUNBUFFERED standard output takes only as much as the pipe has room for, and says how much.
+    """
+    sys.stdout.flush()
+    out, rest = sys.stdout.buffer, memoryview(data)
+    try:
+        while rest:
+            rest = rest[out.write(rest) :]
+        out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FatalError(f"cannot write: {error.strerror}") from None
+
+
 def print_json(document: object) -> None:
     """One document, readable, with keys in the order given."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    write(json.dumps(document, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -79,9 +99,11 @@ def print_table(
     if target.is_terminal:
         target.print(table)
         return
-    with target.capture() as captured:
-        target.print(table)
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    drawn = io.StringIO()
+    target.file = drawn
+    target.print(table)
+    lines = "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
+    write(lines.encode("utf-8", "backslashreplace"))
 
 
 def _cell(value: object) -> str:

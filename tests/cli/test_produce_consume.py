@@ -34,7 +34,8 @@ def command(*words: str) -> list[str]:
 def started(broker: RunningBroker, *words: str, **options: object) -> subprocess.Popen[bytes]:
     """The command in a process of its own."""
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen(command(*words), env=environment(broker), **streams)  # type: ignore[call-overload,no-any-return]
+    streams.setdefault("env", environment(broker))
+    return subprocess.Popen(command(*words), **streams)  # type: ignore[call-overload,no-any-return]
 
 
 @pytest.fixture
@@ -299,9 +300,23 @@ def test_follow_a_number_of_records(kb: Run, broker: RunningBroker, topic: str, 
     assert kb("consume", topic, "-f", "--from", "earliest", "-n", "2", "--value-only").out == "1\n2\n"
 
 
-def test_a_reader_of_the_pipe_that_goes_away(kb: Run, broker: RunningBroker, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_slow_reader_gets_everything(
+    kb: Run, broker: RunningBroker, topic: str, tmp_path: Path, unbuffered: str
+) -> None:
+    kb("produce", topic, write(tmp_path / "x", "some line\n" * 20_000))
+    for words, size in ((["consume", topic, "--value-only"], 200_000), (["topic", "list", "--json"], 0)):
+        process = started(broker, *words, env=environment(broker) | {"PYTHONUNBUFFERED": unbuffered})
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (0, b"") and len(out) == (size or len(out))
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_of_the_pipe_that_goes_away(
+    kb: Run, broker: RunningBroker, topic: str, tmp_path: Path, unbuffered: str
+) -> None:
     kb("produce", topic, write(tmp_path / "x", "some line\n" * 100_000))
-    process = started(broker, "consume", topic)
+    process = started(broker, "consume", topic, env=environment(broker) | {"PYTHONUNBUFFERED": unbuffered})
     assert process.stdout is not None and process.stderr is not None and process.stdin is not None
     process.stdout.readline()
     process.stdout.close()
