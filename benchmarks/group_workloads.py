@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks import raw
 from benchmarks.clients import LoadError
-from benchmarks.members import PROTOCOLS, ClassicMember, Group, Loop, Member, Wire, drop
+from benchmarks.members import NOT_READY, PROTOCOLS, ClassicMember, Group, Loop, Member, Wire, drop
 from benchmarks.servers import Server
 from benchmarks.workloads import Bench, Figures, Workload
 from compat_tests.groups.hosts import KINDS, Host, await_that, never_two_owners
@@ -296,10 +296,13 @@ def commit_offsets(talk: Talk, topic: str, topic_id: Uuid, groups: int) -> None:
             for index in range(OFFSET_PARTITIONS)
         ]
         one = OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=partitions)
-        told = talk.ask(OffsetCommitRequest(group_id=f"offsets-{number}", topics=[one]), 8)
-        wrong = {each.error_code for each in told.topics[0].partitions} - {0}
-        if wrong:
-            raise LoadError(f"OffsetCommit: errors {wrong}")
+        request = OffsetCommitRequest(group_id=f"offsets-{number}", topics=[one])
+        deadline = time.monotonic() + 30
+        while wrong := {each.error_code for each in talk.ask(request, 8).topics[0].partitions} - {0}:
+            # Each group's coordinator gets ready by itself.
+            if not wrong <= NOT_READY or time.monotonic() > deadline:
+                raise LoadError(f"OffsetCommit: errors {wrong}")
+            time.sleep(0.02)
 
 
 def await_offsets(server: Server, topic: str, groups: int) -> float:
