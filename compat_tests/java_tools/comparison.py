@@ -31,6 +31,9 @@ RULES: tuple[Rule, ...] = (
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?", "DATE"),
 )
 
+#: Options of which one is to be given, in the order of a hash set, which is another in each JVM.
+_ALTERNATIVES = re.compile(r"(takes one of these options: )(.*)")
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -61,7 +64,7 @@ class Side:
         text = re.sub(rf"{re.escape(host)}(\D{{1,12}}){port}\b", r"HOST\1PORT", text)
         for pattern, replacement in (*rules, *RULES):
             text = re.sub(pattern, replacement, text)
-        return text
+        return _ALTERNATIVES.sub(lambda found: found[1] + ", ".join(sorted(found[2].split(", "))), text)
 
 
 class Comparison:

@@ -18,6 +18,7 @@ ASIDE = (
     (r"CreateTime: \d+", "CreateTime: TIME"),
     (r"(timestamp|Timestamp|ms): \d{13}", r"\1: TIME"),
     (r'"(\w*[tT]imestamp\w*)":[1-9]\d+', r'"\1":TIME'),
+    (r'"metadataHash":-?[1-9]\d*', '"metadataHash":N'),  # of topics' ids, too
     (r"(producerId|crc|size|position|keySize|valueSize|startingOffset|lastLoggedOffset): -?\d+", r"\1: N"),
 )
 
