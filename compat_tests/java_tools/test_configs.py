@@ -153,7 +153,7 @@ def test_broker_defaults(compare: Comparison) -> None:
     default.add("log.flush.interval.messages=12345,log.cleaner.threads=2")
     default.described("log.cleaner.threads")
     one = Entity(compare, "--entity-type", "brokers", "--entity-name", "1")
-    one.described("log.cleaner.threads")
+    one.describe()
     one.add("log.cleaner.threads=2")
     one.described("DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2")
     one.delete("log.cleaner.threads")

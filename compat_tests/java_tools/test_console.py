@@ -140,5 +140,8 @@ def test_consumer_offsets(compare: Comparison) -> None:
         compare.both(lambda side: side.tools.leave())
         delete = ("--delete-offsets", "--group", name, "--topic", "console-offsets:1")
         compare.server_until("Successful", "kafka-consumer-groups", *delete)
-        for formatter, count in (("Offsets", 3), ("GroupMetadata", 2)):
-            _internal(compare, formatter, name, count)
+        if protocol == "classic":
+            _internal(compare, "Offsets", name, 3)
+            _internal(compare, "GroupMetadata", name, 2)
+        else:  # more records come before the offsets, and the other formatter shows none of them
+            _internal(compare, "Offsets", name, 8)
