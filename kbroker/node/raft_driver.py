@@ -27,16 +27,22 @@ from kbroker.raft_metadata.controller.schema import ConfigSchema
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.raft_metadata.election_state import QuorumStateFile
 from kbroker.raft_metadata.image import ControllerImage, Endpoint, MetadataDelta, MetadataImage
-from kbroker.raft_metadata.leader_state import ReplicaProgress
 from kbroker.raft_metadata.loader import ImageLoader, Published
+from kbroker.raft_metadata.quorum_config import (
+    bootstrap_nodes,
+    controller_listener,
+    own_endpoints,
+    raft_config,
+    static_voters,
+)
+from kbroker.raft_metadata.quorum_description import NO_QUORUM, QuorumDescription, describe_quorum
 from kbroker.raft_metadata.quorum_state import QuorumRole
 from kbroker.raft_metadata.raft import RaftCore
-from kbroker.raft_metadata.raft_messages import Node, OutboundRequest, RaftRequest, RaftResponse, Reply
-from kbroker.raft_metadata.raft_types import RaftConfig
+from kbroker.raft_metadata.raft_messages import OutboundRequest, RaftRequest, RaftResponse, Reply
 from kbroker.raft_metadata.replicated_log import PartitionStore, RecordStore, ReplicatedLog
 from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot, read_bootstrap
 from kbroker.raft_metadata.storage import METADATA_DIRECTORY, activation_records, bootstrap_records
-from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from kbroker.raft_metadata.voters import ReplicaKey, VoterSet
 from kbroker.types import OffsetAndEpoch, Uuid, random_uuid
 from kbroker.wire.records.metadata import AbortTransactionRecord
 
@@ -73,26 +79,6 @@ class _Waiter:
         self.offset = offset
         self.event = trio.Event()
         self.failed = False
-
-
-class ReplicaDescription(NamedTuple):
-    """A replica of the metadata log as its leader sees it; the times are wall-clock milliseconds, -1 for never."""
-
-    key: ReplicaKey
-    log_end_offset: int
-    last_fetch_ms: int
-    last_caught_up_ms: int
-
-
-class QuorumDescription(NamedTuple):
-    """The quorum as DescribeQuorum tells it. Only the leader knows the replicas."""
-
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    voters: VoterSet
-    current_voters: list[ReplicaDescription]
-    observers: list[ReplicaDescription]
 
 
 class RaftDriver:
@@ -184,30 +170,9 @@ class RaftDriver:
 
     def describe_quorum(self) -> QuorumDescription:
         """Who leads, who votes, how far they are."""
-        core, runner = self._core, self._runner
-        if core is None or runner is None:
-            return QuorumDescription(-1, 0, -1, VoterSet(), [], [])
-        now_ms = runner.now_ms()
-        wall_ms = self.env.wall_clock_ms()
-        view = core.describe(now_ms)
-
-        def described(progress: ReplicaProgress) -> ReplicaDescription:
-            if progress.key.id == self.node_id:
-                return ReplicaDescription(progress.key, runner.log.end_offset, wall_ms, wall_ms)
-            fetched, caught_up = (
-                -1 if at < 0 else wall_ms - (now_ms - at)
-                for at in (progress.last_fetch_ms, progress.last_caught_up_ms)
-            )
-            return ReplicaDescription(progress.key, progress.end_offset, fetched, caught_up)
-
-        return QuorumDescription(
-            view.leader_id,
-            view.epoch,
-            view.high_watermark,
-            core.voters,
-            [described(progress) for progress in view.voters],
-            [described(progress) for progress in view.observers],
-        )
+        if self._core is None or self._runner is None:
+            return NO_QUORUM
+        return describe_quorum(self._core, self._runner.now_ms(), self.env.wall_clock_ms())
 
     async def wait_ready(self) -> None:
         """Until there is a leader and the image holds all that was committed before."""
@@ -416,7 +381,7 @@ class RaftDriver:
                 snapshot_offset=snapshots[-1].offset if snapshots else 0,
             )
         try:
-            self._log = log = ReplicatedLog(self._store, self._snapshots, self._static_voters())
+            self._log = log = ReplicatedLog(self._store, self._snapshots, static_voters(self.config))
         except FatalError as error:
             raise FatalError(f"{self.directory}: {error}") from None
         self._bootstrap = read_bootstrap(self.env.disk, self.log_dir)
@@ -428,20 +393,11 @@ class RaftDriver:
             ReplicaKey(self.node_id, self.directory_id),
             log,
             self.env.rng,
-            config=RaftConfig(
-                election_timeout_ms=config.controller_quorum_election_timeout_ms,
-                fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
-                election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
-                request_timeout_ms=config.controller_quorum_request_timeout_ms,
-                retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
-                fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
-                fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
-                auto_join=config.controller_quorum_auto_join_enable,
-            ),
+            config=raft_config(config),
             election_state=self._quorum_file.read(),
-            bootstrap=self._bootstrap_nodes(),
-            local_endpoints=self._own_endpoints(),
-            listener_name=self._controller_listener,
+            bootstrap=bootstrap_nodes(config),
+            local_endpoints=own_endpoints(config),
+            listener_name=controller_listener(config),
             can_become_voter=config.is_controller,
         )
         self._runner = RaftRunner(self._core, log, self._quorum_file, self.env, self, self._send)
@@ -456,17 +412,10 @@ class RaftDriver:
                 self.env.network,
                 self.node_id,
                 self.cluster_id,
-                self._controller_listener,
+                controller_listener(self.config),
                 self.config.controller_quorum_request_timeout_ms,
             )
         return await self._peers.send(request)
-
-    def _bootstrap_nodes(self) -> list[Node]:
-        """Whom to ask for the leader: ``controller.quorum.bootstrap.servers``, or the static voters."""
-        addresses = [VoterEndpoint(host, port) for host, port in self.config.controller_quorum_bootstrap_servers] or [
-            VoterEndpoint(voter.host, voter.port) for voter in self.config.controller_quorum_voters
-        ]
-        return [Node(-2 - index, address) for index, address in enumerate(addresses)]
 
     def _load_snapshot(self, snapshot_id: OffsetAndEpoch) -> Published:
         assert self._log is not None
@@ -475,27 +424,6 @@ class RaftDriver:
         self.loader.last_timestamp = content.last_contained_log_timestamp
         self._read_to = snapshot_id.offset
         return published
-
-    def _static_voters(self) -> VoterSet:
-        return VoterSet.of(
-            VoterNode(
-                ReplicaKey(voter.node_id),
-                {self._controller_listener: VoterEndpoint(voter.host, voter.port)},
-            )
-            for voter in self.config.controller_quorum_voters
-        )
-
-    def _own_endpoints(self) -> dict[str, VoterEndpoint]:
-        return {
-            listener.name: VoterEndpoint(listener.host, listener.port)
-            for listener in self.config.advertised_controller_listeners
-            if listener.port > 0
-        }
-
-    @property
-    def _controller_listener(self) -> str:
-        names = self.config.controller_listener_names
-        return names[0] if names else "CONTROLLER"
 
     def on_role_changed(self) -> None:
         """The core leads or does not: a controller that lost its epoch forgets what was not committed."""
