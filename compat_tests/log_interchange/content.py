@@ -91,7 +91,7 @@ class Site:
     def producer(self, **options: Any) -> Producer:
         return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 20, **options})
 
-    def write(self, part: int, *, transactions: bool) -> None:
+    def write(self, part: int) -> None:
         """Some of everything; ``part`` makes it different from what was written before."""
         when = BASE_TIME + part * 1_000_000
         for codec in CODECS:
@@ -129,8 +129,7 @@ class Site:
                 if i % 100 == 99:
                     self._flush(producer)
             self._flush(producer)
-        if transactions:
-            self._transactions(part, when)
+        self._transactions(part, when)
         self._commit(part)
         future = self.admin.delete_records([TopicPartition("trimmed", 0, 700 + 900 * part)])
         for result in future.values():

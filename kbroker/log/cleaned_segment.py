@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kbroker.log.disk import Disk
 from kbroker.log.offset_index import OffsetIndex
@@ -22,6 +22,9 @@ from kbroker.log.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 _WRITE_SIZE = 1024 * 1024
+_SYNC_SIZE = 16 * 1024 * 1024
+"""Bytes that wait for the disk at most: one sync of a whole segment would hold up everyone else's."""
+
 _MAX_POSITION = 2**31 - 1
 
 
@@ -39,7 +42,9 @@ def discard_cleaned(disk: Disk, directory: str, base_offsets: Iterable[int]) -> 
 class CleanedSegmentWriter:
     """Writes one. Files that an earlier attempt left are removed first."""
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, index_interval: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, index_interval: int, pace: Callable[[int], None]
+    ) -> None:
         discard_cleaned(disk, directory, [base_offset])
         stem = os.path.join(directory, file_name(base_offset))
         self._disk = disk
@@ -50,8 +55,10 @@ class CleanedSegmentWriter:
         self._offset_index = OffsetIndex(disk, stem + OFFSET_INDEX_SUFFIX + CLEANED_SUFFIX, exists=False)
         self._time_index = TimeIndex(disk, stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, exists=False)
         self._txn_index = TransactionIndex(base_offset, stem + TXN_INDEX_SUFFIX + CLEANED_SUFFIX, disk)
+        self._pace = pace
         self._pending = bytearray()
         self._since_index = 0
+        self._since_sync = 0
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
         self.size = 0
@@ -82,9 +89,16 @@ class CleanedSegmentWriter:
         self._time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset - self._base_offset)
 
     def _write(self) -> None:
-        if self._pending:
-            self._file.write_at(self.size - len(self._pending), [self._pending])
-            self._pending = bytearray()
+        size = len(self._pending)
+        if not size:
+            return
+        self._file.write_at(self.size - size, [self._pending])
+        self._pending = bytearray()
+        self._since_sync += size
+        if self._since_sync >= _SYNC_SIZE:
+            self._since_sync = 0
+            self._file.sync()
+        self._pace(size)
 
     def finish(self, modified_ms: int) -> None:
         """All of it is durable on return, but for the names."""

@@ -217,6 +217,9 @@ class _Cleaner:
         self._bytes_read = self._bytes_written = self._records_read = 0
         self._map_full = False
         self._map_size = 0
+        self._payload = b""
+        self._payload_of: tuple[str, int] | None = None
+        """The batch that was decompressed last."""
 
     def _path(self, base_offset: int, suffix: str) -> str:
         return os.path.join(self._job.directory, file_name(base_offset) + suffix)
@@ -284,8 +287,11 @@ class _Cleaner:
         """The records, uncompressed: bytes that hold them, and where in there they begin and end."""
         if not batch.header.attributes & _COMPRESSION_MASK:
             return batch.data, batch.position + HEADER_SIZE, batch.position + batch.header.size
-        payload = records_payload(batch.data, batch.position, batch.header)
-        return payload, 0, len(payload)
+        place = batch.path, batch.file_position
+        if self._payload_of != place:
+            self._payload = records_payload(batch.data, batch.position, batch.header)
+            self._payload_of = place
+        return self._payload, 0, len(self._payload)
 
     # -- the first pass
 
@@ -337,8 +343,9 @@ class _Cleaner:
 
     def _clean_group(self, group: list[SegmentToClean]) -> CleanedSegment:
         job, disk = self._job, self._disk
-        writer = CleanedSegmentWriter(disk, job.directory, group[0].base_offset, job.index_interval_bytes)
-        written = 0
+        writer = CleanedSegmentWriter(
+            disk, job.directory, group[0].base_offset, job.index_interval_bytes, self._pace
+        )
         for segment in group:
             for batch in self._batches(segment):
                 try:
@@ -346,8 +353,6 @@ class _Cleaner:
                 except CorruptRecord as error:
                     raise batch.corrupt(error) from error
             self._bytes_read += segment.size
-            self._pace(writer.size - written)
-            written = writer.size
         # Retention judges a segment without timestamps by when it last changed, which this is not.
         writer.finish(disk.modified_ms(self._path(group[-1].base_offset, LOG_SUFFIX)))
         self._bytes_written += writer.size

@@ -142,6 +142,8 @@ class LogCleaner:
 
     async def _choose(self) -> LogToClean | None:
         now_ms = self._clock.now_ms()
+        log_of = self._log_manager.log_of
+        self.uncleanable = {tp: log for tp, log in self.uncleanable.items() if log_of(tp) is log}
         candidates = []
         for count, partition in enumerate(list(self._replica_manager.partitions.values())):
             if count % 500 == 499:
