@@ -14,14 +14,14 @@ VERSIONS = Versions(0, 4)
 
 
 @handler(HeartbeatRequest, versions=VERSIONS)
-async def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
-    """Keep the session; the error code tells whether to join again."""
+def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
+    """Keep the session; the error code tells whether to join again. Never waits: there are many of these."""
     groups = ctx.services.groups
     try:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        shard = await groups.loaded_shard(request.group_id)
-        return HeartbeatResponse(error_code=shard.heartbeat(request, groups.now_ms()))
+        core = groups.shard_now(request.group_id).core
+        return HeartbeatResponse(error_code=core.heartbeat(request, groups.now_ms()))
     except ApiError as error:
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return HeartbeatResponse()  # The member did its part; its session starts anew after the load.

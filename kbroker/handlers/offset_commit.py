@@ -7,7 +7,7 @@ Served: 2 to 10. 2-4: retention time; 6: leader epoch; 7: static members; 8: fle
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import DelayedResponse, RequestContext
 from kbroker.handlers.registration import Versions, handler
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
@@ -23,8 +23,11 @@ VERSIONS = Versions(2, 10)
 
 
 @handler(OffsetCommitRequest, versions=VERSIONS)
-async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
-    """Commit the offsets of the partitions that exist; the others get their error, the rest is served."""
+def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse | DelayedResponse:
+    """Commit the offsets of the partitions that exist; the others get their error, the rest is served.
+
+    The commits of one turn of the event loop are appended together; the connection reads on meanwhile.
+    """
     by_id = ctx.api_version >= 10
     refused: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]] = {}
     valid = []
@@ -32,18 +35,32 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
         kept = _resolve(topic, by_id, refused, ctx)
         if kept:
             valid.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=kept))
-    response = OffsetCommitResponse()
-    if valid:
-        asked, request.topics = request.topics, valid
-        try:
-            response = await ctx.services.groups.submit(
-                request.group_id,
-                lambda shard, now_ms: shard.commit_offsets(request, ctx.api_version, now_ms),
-                gather=True,
-            )
-        except ApiError as error:
+    if not valid:
+        return _with_refused(OffsetCommitResponse(), refused)
+    asked, request.topics = request.topics, valid
+    delayed = DelayedResponse()
+
+    def on_stored(response: OffsetCommitResponse | None, error: ApiError | None) -> None:
+        if response is None:
             request.topics = asked
-            return _all_failed(request, error.code)
+            delayed.complete(_all_failed(request, ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error.code))
+        else:
+            delayed.complete(_with_refused(response, refused))
+
+    try:
+        ctx.services.groups.submit_gathered(
+            request.group_id,
+            lambda shard, now_ms: shard.commit_offsets(request, ctx.api_version, now_ms),
+            on_stored,
+        )
+    except ApiError as error:
+        on_stored(None, error)
+    return delayed.response if delayed.done else delayed
+
+
+def _with_refused(
+    response: OffsetCommitResponse, refused: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
+) -> OffsetCommitResponse:
     if not refused:
         return response
     # As Kafka does: what was refused here comes before what the coordinator answered.

@@ -141,8 +141,13 @@ class CoordinatorDriver(Generic[C]):
         return shard
 
     async def loaded_shard(self, key: str) -> C:
-        """The core that coordinates a key, after it has been loaded. `ApiError` when this node does not."""
-        return (await self._shard(key)).core
+        """The core that coordinates a key, after it has been loaded. `ApiError` when this node does not.
+
+        It knows what was gathered until now: who asks may have sent a commit just before, on the same connection.
+        """
+        shard = await self._shard(key)
+        self._append_gathered(shard)
+        return shard.core
 
     async def _shard(self, key: str) -> Shard[C]:
         try:
@@ -161,6 +166,7 @@ class CoordinatorDriver(Generic[C]):
         """All cores of this node, for requests that concern every key."""
         for shard in list(self._shards.values()):
             await shard.loaded.wait()
+            self._append_gathered(shard)
         return [shard.core for shard in self._shards.values()]
 
     async def submit(
@@ -168,20 +174,13 @@ class CoordinatorDriver(Generic[C]):
         key: str,
         operation: Callable[[C, int], CoordinatorResult[R]],
         writer: TransactionalWriter = NO_TRANSACTION,
-        *,
-        gather: bool = False,
     ) -> R | PendingReply:
         """Run a step on the shard of a group or transactional id.
 
         Returns its response once the records are committed, or a `PendingReply` where the core gave a
         token. `ApiError` for what the step refuses, or when its records cannot be stored.
-
-        ``gather``: the step does not depend on what others of its kind change, so that many of them may be appended
-        together (Kafka's ``group.coordinator.append.linger.ms``, which here is a turn of the event loop).
         """
         shard = await self._shard(key)
-        if gather:
-            return await self._submit_gathered(shard, operation)
         self._append_gathered(shard)
         result = operation(shard.core, self.now_ms())
         pending = None
@@ -194,9 +193,20 @@ class CoordinatorDriver(Generic[C]):
         _raise_failure(result, stored)
         return result.response
 
-    async def _submit_gathered(
-        self, shard: Shard[C], operation: Callable[[C, int], CoordinatorResult[R]]
-    ) -> R:
+    def submit_gathered(
+        self,
+        key: str,
+        operation: Callable[[C, int], CoordinatorResult[R]],
+        on_stored: Callable[[R | None, ApiError | None], None],
+    ) -> None:
+        """As `submit`, for a step that does not depend on what others of its kind change, and without waiting.
+
+        Many of them may be appended together (Kafka's ``group.coordinator.append.linger.ms``, which here is a turn of
+        the event loop). ``on_stored`` is called with the response once the records are committed, often at once, or
+        with why they could not be. `ApiError` for what the step refuses, also COORDINATOR_LOAD_IN_PROGRESS; then
+        ``on_stored`` is not called.
+        """
+        shard = self.shard_now(key)
         result = operation(shard.core, self.now_ms())
         stored: PendingReply | None
         if shard.gathers and result.records:
@@ -209,9 +219,19 @@ class CoordinatorDriver(Generic[C]):
                 shard.gathers = True
                 self._gathering.append(shard)
                 self._wake_gatherer.set()
-        await _until_done(stored)
-        _raise_failure(result, stored)
-        return result.response
+
+        def done() -> None:
+            try:
+                _raise_failure(result, stored)
+            except ApiError as error:
+                on_stored(None, error)
+            else:
+                on_stored(result.response, None)
+
+        if stored is None:
+            done()
+        else:
+            stored.on_done(done)
 
     def perform(
         self,

@@ -42,11 +42,14 @@ def submit(groups: Any, request: OffsetCommitRequest, answers: list[Any], begun:
     async def run_it() -> None:
         if begun is not None:
             begun.append(request)
-        try:
-            answer = await groups.submit("g", lambda core, now_ms: core.commit_offsets(request, 9, now_ms), gather=True)
-        except ApiError as error:
-            answer = error.code
-        answers.append(answer)
+        done = trio.Event()
+
+        def on_stored(answer: Any, error: ApiError | None) -> None:
+            answers.append(answer if error is None else error.code)
+            done.set()
+
+        groups.submit_gathered("g", lambda core, now_ms: core.commit_offsets(request, 9, now_ms), on_stored)
+        await done.wait()
 
     return run_it
 
@@ -94,6 +97,32 @@ def test_another_step_comes_after_what_is_gathered(tmp_path: Path) -> None:
             assert len(answers) == 4
             asked = OffsetFetchRequestGroup(group_id="g", topics=None)
             assert shard.core.fetch_offsets(asked, {}).topics == []
+
+    run(test)
+
+
+def test_who_asks_for_offsets_sees_what_is_gathered(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            groups = await ready(node)
+            shard = groups.shard_now("g")
+            shard.gathers = True  # and nobody is to come for it
+            committing, fetching = await node.connect(), await node.connect()
+            answers: list[Any] = []
+
+            async def commit_it() -> None:
+                answers.append(await committing.ask(commit(3, 345), 9))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(commit_it)
+                while not shard.gathered:
+                    await trio.lowlevel.checkpoint()
+                assert not answers
+                asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+                (topic,) = (await fetching.ask(asked, 9)).groups[0].topics
+                committed = {each.partition_index: each.committed_offset for each in topic.partitions}
+                assert committed[3] == 345
+            assert answers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
 
     run(test)
 
