@@ -89,6 +89,13 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         *_configs("coordinators run in one event loop", "group.coordinator.background.threads"),
         *_configs("coordinators keep no buffers", "group.coordinator.cached.buffer.max.bytes"),
     ),
+    "test_configs::test_broker_loggers": (
+        Difference(
+            "the levels of loggers are not shown and changed at run time; they are not Java's loggers anyway",
+            r"Dynamic configs for broker-logger 1 are:|\S+=\w+ sensitive=false synonyms=\{\}|\(error\) .*|exit [01]",
+            r"\(error\) .*|exit 1",
+        ),
+    ),
     "test_configs::test_groups": (
         *_configs(SHARE_GROUPS, "share."),
         *_configs(STREAMS_GROUPS, "streams."),

@@ -208,6 +208,14 @@ def test_quotas(compare: Comparison) -> None:
         entity.delete(config)
 
 
+@feature("kafka-configs, loggers of a broker")
+def test_broker_loggers(compare: Comparison) -> None:
+    loggers = Entity(compare, "--entity-type", "broker-loggers", "--entity-name", "1")
+    loggers.describe()
+    loggers.add("no.such.Logger=DEBUG", exit=1)
+    loggers.add("kafka.server.KafkaApis=LOUD", exit=1)
+
+
 @feature("kafka-configs, wrong usage")
 def test_configs_usage(compare: Comparison) -> None:
     compare.server(TOOL, "--describe", exit=1)

@@ -1,0 +1,83 @@
+"""kafka-transactions, about transactions that are committed, open, and hang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+
+from compat_tests.java_tools import feature
+from compat_tests.java_tools.comparison import Comparison, Side
+
+#: Ids and times are each broker's own; how long a transaction is open depends on the moment.
+OWN = ((r"\b1[789]\d{11}\b", "TIME"), (r"(?<=Ongoing         \t60000               \tTIME                  \t)\d+ *", "MS "))
+
+
+@pytest.fixture(scope="module")
+def producers(sides: tuple[Side, Side]) -> Iterator[None]:
+    """On both brokers: `done` has committed, `undone` has aborted, `open` has not ended what it wrote."""
+    compare = Comparison(*sides, ())
+    compare.topic("transactions-tool", 1)
+
+    def produce(side: Side) -> list[confluent_kafka.Producer]:
+        made = []
+        for name in ("done", "undone", "open"):
+            producer = confluent_kafka.Producer(
+                {
+                    "bootstrap.servers": side.broker.bootstrap,
+                    "transactional.id": name,
+                    "transaction.timeout.ms": 600_000,
+                    "log_level": 0,
+                }
+            )
+            producer.init_transactions(60)
+            producer.begin_transaction()
+            producer.produce("transactions-tool", name.encode(), partition=0)
+            assert producer.flush(60) == 0
+            if name == "done":
+                producer.commit_transaction(60)
+            elif name == "undone":
+                producer.abort_transaction(60)
+            made.append(producer)
+        return made
+
+    kept = compare.both(produce)
+    compare.close()
+    yield
+    del kept
+
+
+@feature("kafka-transactions")
+def test_transactions(compare: Comparison, producers: None) -> None:
+    def transactions(*options: str, exit: int = 0) -> None:
+        compare.server("kafka-transactions", *options, exit=exit, ordered=False, aside=OWN)
+
+    transactions("list")
+    transactions("list", "--duration-filter", "0")
+    transactions("list", "--duration-filter", "3600000")
+    transactions("list", "--transactional-id-pattern", ".*done")
+    transactions("list", "--transactional-id-pattern", "(", exit=1)
+    transactions("describe", "--transactional-id", "done")
+    transactions("describe", "--transactional-id", "undone")
+    transactions("describe", "--transactional-id", "nobody", exit=1)
+    transactions("describe-producers", "--topic", "transactions-tool", "--partition", "0")
+    transactions("describe-producers", "--topic", "transactions-tool", "--partition", "7", exit=1)
+    transactions("find-hanging", "--broker-id", "1")
+    transactions("find-hanging", "--topic", "transactions-tool")
+    transactions("find-hanging", exit=1)
+    abort = ("abort", "--topic", "transactions-tool", "--partition", "0")
+    transactions(*abort, "--start-offset", "0", exit=1)
+    transactions(*abort, "--start-offset", "4")
+    transactions("describe-producers", "--topic", "transactions-tool", "--partition", "0")
+    transactions(*abort, "--start-offset", "4", exit=1)
+    transactions(*abort, exit=1)
+    transactions("forceTerminateTransaction", "--transactionalId", "open")
+    transactions("describe", "--transactional-id", "open")
+    transactions("forceTerminateTransaction", "--transactionalId", "nobody", exit=1)
+    for isolation in ("read_committed", "read_uncommitted"):
+        compare.server(
+            "kafka-console-consumer", "--topic", "transactions-tool", "--from-beginning", "--isolation-level", isolation,
+            "--timeout-ms", "3000",
+        )
+    compare.server("kafka-get-offsets", "--topic", "transactions-tool")
