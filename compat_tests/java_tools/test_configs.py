@@ -140,7 +140,6 @@ def test_broker(compare: Comparison) -> None:
         "min.insync.replicas=0",
     ):
         broker.add(wrong, exit=1)
-    Entity(compare, "--entity-type", "brokers", "--entity-name", "7").describe()
     Entity(compare, "--entity-type", "brokers", "--entity-name", "7").add("log.cleaner.threads=2", exit=1)
     Entity(compare, "--entity-type", "brokers", "--entity-name", "one").describe(exit=1)
     Entity(compare, "--entity-type", "brokers", "--entity-name", "one").add("log.cleaner.threads=2", exit=1)
