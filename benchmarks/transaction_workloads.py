@@ -87,8 +87,15 @@ class Ids:
     """Many transactional ids, asked about on one connection."""
 
     def __init__(self, server: Server) -> None:
-        self._talk = Talk(server)
         deadline = time.monotonic() + 60
+        while True:
+            try:
+                self._talk = Talk(server)
+                break
+            except OSError:  # it does not accept yet
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
         while self._talk.ask(FindCoordinatorRequest(key="any", key_type=1), 2).error_code:
             if time.monotonic() > deadline:
                 raise LoadError("no transaction coordinator after 60 s")
