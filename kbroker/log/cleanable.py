@@ -57,7 +57,7 @@ def log_to_clean(
     if first_dirty >= active:
         return None
     config = log.config
-    bound = min(active, last_stable_offset, log.recovery_point)
+    bound = min(active, last_stable_offset, log.durability.checkpoint)
     bases = [segment.base_offset for segment in segments]
     first_dirty_index = max(0, bisect_right(bases, first_dirty) - 1)
     end = max(0, bisect_right(bases, bound) - 1)  # the segment that holds the bound, or the active one

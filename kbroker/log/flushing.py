@@ -32,6 +32,7 @@ class FlushTask:
         "_epochs",
         "_files",
         "_generation",
+        "_indexed",
         "_log",
         "_names",
         "_sealed_only",
@@ -48,8 +49,10 @@ class FlushTask:
         epochs: list[tuple[int, int]] | None,
         sync_dirs: list[str],
         sealed_only: bool,
+        indexed: int,
     ) -> None:
         self._log = log
+        self._indexed = indexed
         self._sealed_only = sealed_only
         self._directory = log.directory
         self._generation = log.generation
@@ -90,17 +93,21 @@ class FlushTask:
         """Take note that :meth:`run` succeeded."""
         log = self._log
         if self._generation == log.generation:  # else what was made durable is in part not the log any more
-            log.durability.flushed(self.offset, log.log_end_offset, log.active_segment.base_offset, self._sealed_only)
+            base = log.active_segment.base_offset
+            log.durability.flushed(self.offset, self._indexed, log.log_end_offset, base, self._sealed_only)
 
 
 class Durability:
     """What is known of it for one log."""
 
-    __slots__ = ("cut", "first_unflushed_ms", "lock", "names_flushed", "recovery_point")
+    __slots__ = ("cut", "first_unflushed_ms", "indexed", "lock", "names_flushed", "recovery_point")
 
-    def __init__(self, recovery_point: int) -> None:
+    def __init__(self, recovery_point: int, indexed: int) -> None:
         self.recovery_point = recovery_point
-        """Everything below is durable: after a crash only what follows is verified."""
+        """Every batch below is durable."""
+        self.indexed = indexed
+        """So are the indexes of the segments that end here or below. Those of the active segment are not flushed with
+        it: after a crash it is read, and they are made anew."""
         self.first_unflushed_ms = -1
         """When the first record was written that is not durable yet, or -1."""
         self.names_flushed = False
@@ -109,12 +116,21 @@ class Durability:
         """The end was cut, or may have been by an earlier process, and that is not durable yet."""
         self.lock = threading.Lock()
 
+    @property
+    def checkpoint(self) -> int:
+        """The recovery point as a checkpoint file is to hold it: after a crash what follows is read again.
+
+        It must not be where a segment ends whose indexes are not durable: that one would be taken for sound. While the
+        segment is active that cannot be told yet, so it is one less then.
+        """
+        return self.recovery_point if self.recovery_point <= self.indexed else self.recovery_point - 1
+
     def needs_flush(self, log_end_offset: int, active_base: int, config: LogConfig, now_ms: int) -> bool:
         """Whether a sealed segment, ``flush.messages`` or ``flush.ms`` ask for a flush."""
+        if self.recovery_point < active_base or self.indexed < active_base:
+            return True
         if self.recovery_point >= log_end_offset:
             return False
-        if self.recovery_point < active_base:
-            return True
         if log_end_offset - self.recovery_point >= config.flush_messages:
             return True
         return self.first_unflushed_ms >= 0 and now_ms - self.first_unflushed_ms >= config.flush_ms
@@ -129,13 +145,15 @@ class Durability:
         """The end is about to be cut at ``offset``; answer whether that lowers the recovery point."""
         self.names_flushed = False
         self.cut = True
+        self.indexed = min(self.indexed, offset)
         if self.recovery_point <= offset:
             return False
         self.recovery_point = offset
         return True
 
-    def flushed(self, offset: int, log_end_offset: int, active_base: int, sealed_only: bool) -> None:
-        """Everything below ``offset`` is durable."""
+    def flushed(self, offset: int, indexed: int, log_end_offset: int, active_base: int, sealed_only: bool) -> None:
+        """Everything below ``offset`` is durable, and the indexes below ``indexed``."""
+        self.indexed = max(self.indexed, min(indexed, log_end_offset))
         self.recovery_point = max(self.recovery_point, min(offset, log_end_offset))
         if active_base <= offset:
             self.names_flushed = True
@@ -158,12 +176,14 @@ class Durability:
         """
         offset = segment_list.bases[-1] if sealed_only else log.log_end_offset
         write_epochs = log.leader_epochs.dirty
-        if offset <= self.recovery_point and not self.cut and not (closing and (write_epochs or extra)):
+        active_base = segment_list.bases[-1]
+        done = offset <= self.recovery_point and active_base <= self.indexed and not self.cut
+        if done and not (closing and (write_epochs or extra or self.indexed < offset)):
             return None
         files: list[DiskFile] = []
         names: list[str] = list(extra)
         for segment, end in zip(segment_list.segments, segment_list.bases[1:], strict=False):
-            if end > self.recovery_point or (self.cut and end == self.recovery_point):
+            if end > self.indexed or (self.cut and end == self.indexed):
                 snapshot = os.path.join(log.directory, file_name(end) + SNAPSHOT_SUFFIX)
                 names += [segment.path, *segment.index_paths(), snapshot]
         active = segment_list.segments[-1]
@@ -184,4 +204,5 @@ class Durability:
         log.leader_epochs.dirty = False
         if not sealed_only:
             self.first_unflushed_ms = -1
-        return FlushTask(log, offset, files, names, epochs, sync_dirs, sealed_only)
+        indexed = offset if closing else active_base
+        return FlushTask(log, offset, files, names, epochs, sync_dirs, sealed_only, indexed)

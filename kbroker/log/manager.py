@@ -518,7 +518,9 @@ class LogManager:
             )()
 
     def _recovery_points(self, log_dir: LogDir) -> dict[TopicPartition, int]:
-        return {log.topic_partition: log.recovery_point for log in self._with_moving(log_dir) if log.is_on_disk}
+        return {
+            log.topic_partition: log.durability.checkpoint for log in self._with_moving(log_dir) if log.is_on_disk
+        }
 
     def _with_moving(self, log_dir: LogDir) -> list[PartitionLog]:
         """The logs of a log dir, and those that may be there after a crash."""

@@ -103,7 +103,7 @@ class PartitionLog:
         """Offset of the first record that may be read."""
         self.log_end_offset = loaded.log_end_offset
         """Offset that the next record gets."""
-        self.durability = Durability(loaded.recovery_point)
+        self.durability = Durability(loaded.recovery_point, loaded.indexed)
         """What of it is on the disk."""
         self.cuts = loaded.cuts
         """What recovery cut off on opening, and why."""
@@ -222,7 +222,7 @@ class PartitionLog:
         segment = Segment(
             disk, files, directory, 0, index_interval=config.index_interval_bytes, created_ms=now_ms
         )
-        loaded = recovery.LoadedLog([segment], 0, 0, 0, LeaderEpochs())
+        loaded = recovery.LoadedLog([segment], 0, 0, 0, 0, LeaderEpochs())
         return cls(
             directory, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=False
         )

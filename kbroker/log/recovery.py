@@ -60,6 +60,8 @@ class LoadedLog:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    indexed: int
+    """Up to where (exclusive) the indexes of segments are as durable as the batches."""
     leader_epochs: LeaderEpochs
     cuts: list[str] = field(default_factory=list)
     """Where and why something was cut off, for a person to read."""
@@ -189,6 +191,7 @@ def load(
         recovery_point=log_end_offset
         if clean_shutdown and not cuts
         else max(0, min(recovery_point, log_end_offset)),
+        indexed=log_end_offset if first_recovered is None else min(first_recovered, log_end_offset),
         leader_epochs=epochs,
         cuts=cuts,
     )

@@ -322,7 +322,8 @@ def test_checkpoints_are_written_only_when_they_change() -> None:
     assert log is not None
     log.flush()
     manager.checkpoint({A: 2})
-    assert read_offsets(disk, "/data/recovery-point-offset-checkpoint") == {A: 2}
+    # One less than what is durable while the segment is written: its indexes are not flushed with it.
+    assert read_offsets(disk, "/data/recovery-point-offset-checkpoint") == {A: 1}
 
 
 def test_a_truncation_lowers_the_checkpoint_first() -> None:
@@ -334,7 +335,7 @@ def test_a_truncation_lowers_the_checkpoint_first() -> None:
     log.flush()
     manager.checkpoint()
     log.truncate_to(1)
-    assert read_offsets(disk, "/data/recovery-point-offset-checkpoint") == {A: 1}
+    assert read_offsets(disk, "/data/recovery-point-offset-checkpoint") == {A: 0}
 
 
 def test_sealed_segments_are_flushed_on_the_next_round() -> None:

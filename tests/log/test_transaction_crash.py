@@ -1,0 +1,113 @@
+"""The power fails at every operation while transactions are written: what is known of them fits what is in the log."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kbroker.log.fake_disk import FakeDisk, PowerCut
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from kbroker.wire.record_batch import iter_records, parse_end_txn_marker, walk_headers
+from tests.log.log_helpers import NOW, TP
+from tests.log.test_compaction import end_txn, put
+
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
+
+
+def start(disk: FakeDisk) -> LogManager:
+    return LogManager.open(["/data"], disk, now_ms=NOW, log_config=lambda tp: CONFIG, rng=random.Random(1))
+
+
+def story(disk: FakeDisk, promised: dict[str, int]) -> None:
+    """Three producers, their transactions interleaved, over two lives of a node."""
+    rng = random.Random(3)
+    sequences = [0, 0, 0]
+    for round_ in range(2):
+        manager = start(disk)
+        log = manager.create_log(TP, None, CONFIG)
+        log.on_high_watermark_updated(log.log_end_offset)
+        for number in range(30):
+            producer = rng.randrange(3)
+            if log.producers.has_ongoing_transaction(producer, 0) and rng.random() < 0.5:
+                end_txn(log, producer, commit=rng.random() < 0.5)
+            else:
+                pairs: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v" * rng.randrange(80))] * 2
+                put(log, pairs, producer_id=producer, sequence=sequences[producer], transactional=True)
+                sequences[producer] += 2
+            if number % 7 == 6:
+                log.flush()
+                manager.checkpoint({TP: log.log_end_offset})
+                promised["durable"] = log.recovery_point
+        if round_ == 0:
+            manager.close()
+            promised["durable"] = log.log_end_offset
+
+
+def content(log: PartitionLog) -> tuple[list[tuple[int, int, int]], dict[int, int], dict[int, int]]:
+    """From the batches alone: aborted transactions, open ones, and each producer's last sequence number."""
+    aborted: list[tuple[int, int, int]] = []
+    open_since: dict[int, int] = {}
+    last_sequences: dict[int, int] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read_bytes(offset, 500)
+        for position, header in walk_headers(data):
+            marker = parse_end_txn_marker(data, position) if header.is_control else None
+            if marker is not None:
+                first = open_since.pop(header.producer_id, None)
+                if first is not None and not marker.commit:
+                    aborted.append((header.producer_id, first, header.base_offset))
+            else:
+                assert list(iter_records(data, position))
+                open_since.setdefault(header.producer_id, header.base_offset)
+                last_sequences[header.producer_id] = header.last_sequence
+            offset = header.next_offset
+    return aborted, open_since, last_sequences
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_point(part: int) -> None:
+    disk = FakeDisk()
+    story(disk, {})
+    for point in range(part, disk.operations, 4):
+        for end in ("kill", "crash", "lose all"):
+            again = FakeDisk(seed=point)
+            again.crash_after = point
+            promised = {"durable": 0}
+            with pytest.raises(PowerCut):
+                story(again, promised)
+            if end == "kill":
+                again.kill()
+            else:
+                again.crash(lose_all=end == "lose all")
+            manager = start(again)
+            log = manager.get_log(TP)
+            case = (point, end)
+            if log is None:
+                assert promised["durable"] == 0, case
+                continue
+            log.on_high_watermark_updated(log.log_end_offset)
+            assert log.log_end_offset >= promised["durable"], case
+            aborted, open_since, last_sequences = content(log)
+            assert log.first_unstable_offset == min(open_since.values(), default=None), case
+            known = [txn for segment in log.segments for txn in segment.txn_index]
+            assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in known] == aborted, case
+            producers = log.producers.active_producers
+            known_sequences = {key: entry.last_sequence for key, entry in producers.items() if entry.batches}
+            assert known_sequences == last_sequences, case
+            assert {
+                key: entry.current_txn_first_offset
+                for key, entry in producers.items()
+                if entry.current_txn_first_offset is not None
+            } == open_since, case
+            if log.log_end_offset:
+                info = log.read(log.log_start_offset, 1 << 20)
+                told = log.aborted_transactions(log.log_start_offset, info)
+                segment_end = log.segments[1].base_offset if len(log.segments) > 1 else log.log_end_offset
+                assert {txn.first_offset for txn in told} == {
+                    first for _, first, last in aborted if first < segment_end
+                }, case
+            manager.close()
