@@ -87,6 +87,10 @@ class MetadataDriver(Protocol):
         """Another replica's request to the Raft core, in the values of ``raft_metadata.raft_messages``."""
         ...
 
+    async def create_topics(self, topics: Any) -> Mapping[str, Any]:
+        """Create topics on the node's own account; by name an ``ApiError``, or something else if it went well."""
+        ...
+
     async def forward(self, request: Any, version: int) -> Any:
         """Have the active controller answer a client's request; None if it cannot be had."""
         ...

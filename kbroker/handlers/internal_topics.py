@@ -57,9 +57,7 @@ async def ensure_internal_topic(services: Services, name: str) -> Any:
     if topic is not None:
         return topic
     wanted = _INTERNAL_TOPICS[name](services)
-    created = await services.metadata.submit(
-        lambda controller, now_ms: controller.topics.create_topics([wanted])
-    )
+    created = await services.metadata.create_topics([wanted])
     outcome = created[name]
     if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, outcome.message)

@@ -186,7 +186,7 @@ async def _auto_create(names: list[str], services: Services) -> None:
                 await ensure_internal_topic(services, name)
         plain = [NewTopic(name) for name in names if name not in INTERNAL_TOPICS]
         if plain:
-            results = await services.metadata.submit(lambda controller, now_ms: controller.topics.create_topics(plain))
+            results = await services.metadata.create_topics(plain)
             for name, result in results.items():
                 if isinstance(result, ApiError) and result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     logger.warning("auto topic creation failed for %s: %s", name, result)

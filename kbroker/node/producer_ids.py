@@ -30,11 +30,7 @@ class ProducerIdAllocator:
         if not self._pool.available:
             async with self._lock:
                 if not self._pool.available:
-                    block = await self._driver.submit(
-                        lambda controller, now_ms: controller.producer_ids.allocate(
-                            self._node_id, self._broker_epoch()
-                        )
-                    )
+                    block = await self._driver.allocate_producer_ids(self._broker_epoch())
                     self._pool.add_block(block.first, block.size)
 
     async def next_id(self) -> int:

@@ -23,8 +23,10 @@ from kbroker.node.raft_runner import RaftRunner
 from kbroker.raft_metadata.controller import Controller, ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES, features_to_register
+from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.raft_metadata.controller.schema import ConfigSchema
 from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.raft_metadata.controller.topics import NewTopic
 from kbroker.raft_metadata.election_state import QuorumStateFile
 from kbroker.raft_metadata.image import ControllerImage, Endpoint, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.loader import ImageLoader, Published
@@ -118,6 +120,7 @@ class RaftDriver:
         self._pending: deque[_Pending] = deque()
         self._waiting: deque[_Waiter] = deque()
         self._ready = trio.Event()
+        self._published = trio.Event()
         self._failure: BaseException | None = None
         self._bytes_at_snapshot = 0
         self._peers: RaftPeers | None = None
@@ -221,6 +224,30 @@ class RaftDriver:
         if self._runner is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "The metadata quorum is not open.")
         return await self._runner.ask(request)
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, Any]:
+        """Create topics on this node's own account; by name an ``ApiError``, or something else if it went well."""
+        if self.is_leader or self.is_alone:
+            return await self.submit(lambda controller, now_ms: controller.topics.create_topics(topics))
+        from kbroker.node import controller_client
+
+        return await controller_client.create_topics(self, topics)
+
+    async def allocate_producer_ids(self, broker_epoch: int) -> ProducerIdBlock:
+        """A block of producer ids for this broker. ``ApiError`` if there is none to be had now."""
+        if self.is_leader or self.is_alone:
+            return await self.submit(
+                lambda controller, now_ms: controller.producer_ids.allocate(self.node_id, broker_epoch)
+            )
+        from kbroker.node import controller_client
+
+        return await controller_client.allocate_producer_ids(self, broker_epoch)
+
+    async def wait_for_image(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Until the latest image is as wished."""
+        while not condition(self._image):
+            self._published = trio.Event()
+            await self._published.wait()
 
     async def forward(self, request: Any, version: int | None) -> Any:
         """Have the active controller answer a request, in this version or the latest; None if it cannot be had."""
@@ -497,6 +524,7 @@ class RaftDriver:
 
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._image = image
+        self._published.set()
         for subscriber in self._subscribers:
             subscriber(delta, image)
 

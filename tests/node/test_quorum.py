@@ -13,11 +13,16 @@ from kbroker.errors import ErrorCode, FatalError
 from kbroker.raft_metadata.batches import decode_batches
 from kbroker.raft_metadata.snapshot import decode_snapshot
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID
+from kbroker.wire.compiler import decode
+from kbroker.wire.framing import request_parts
+from kbroker.wire.headers import decode_response_header
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kbroker.wire.messages.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -25,6 +30,8 @@ from kbroker.wire.messages.fetch_snapshot import (
     SnapshotId,
     TopicSnapshot,
 )
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kbroker.wire.messages.vote import PartitionData as VotePartition
 from kbroker.wire.messages.vote import TopicData, VoteRequest
@@ -136,7 +143,7 @@ def test_each_listener_advertises_what_it_serves(tmp_path: Path, listener: str) 
             client = await cluster.node(1).connect(listener)
             answer = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
             keys = {entry.api_key for entry in answer.api_keys}
-            only_controllers = {52, 53, 54, 59, 62, 63, 70, 82}
+            only_controllers = {52, 53, 54, 58, 59, 62, 63, 67, 70, 73, 82}
             assert (keys & only_controllers) == (only_controllers if listener == "CONTROLLER" else set())
             assert {1, 18, 55, 80, 81} <= keys
             assert (0 in keys) == (listener == "PLAINTEXT")
@@ -148,7 +155,7 @@ def test_an_observer_reads_the_log_and_follows_a_snapshot(tmp_path: Path) -> Non
     """What a broker without a vote does, by hand."""
 
     async def main() -> None:
-        async with quorum(tmp_path) as cluster:
+        async with quorum(tmp_path, broker_session_timeout_ms="60000") as cluster:
             await cluster.start(1, 2, 3)
             leader = await cluster.await_leader()
             driver = cluster.nodes[leader].driver
@@ -316,5 +323,44 @@ def test_a_second_node_with_a_brokers_id_is_kept_out(tmp_path: Path) -> None:
                 await cluster.start(5)
             assert caught.group_contains(FatalError, match="DUPLICATE_BROKER_REGISTRATION")
             assert not cluster.nodes[4].driver.image.brokers[4].fenced
+
+    run(main)
+
+
+def test_a_broker_that_does_not_lead_the_quorum_asks_its_leader(tmp_path: Path) -> None:
+    """Producer ids, topics that are made when they are first asked for, requests in an envelope."""
+
+    async def main() -> None:
+        async with quorum(tmp_path, broker_session_timeout_ms="60000") as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            follower = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+            client = await cluster.node(follower).connect()
+            idempotent = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+            ids = {(await client.ask(idempotent)).producer_id for _ in range(3)}
+            assert len(ids) == 3 and min(ids) >= 0
+            asked = MetadataRequest(topics=[MetadataRequestTopic(name="auto")], allow_auto_topic_creation=True)
+            await client.ask(asked)
+            await cluster.topics_everywhere(["auto"])
+
+            inner = CreateTopicsRequest(
+                topics=[CreatableTopic(name="enveloped", num_partitions=1, replication_factor=1)], timeout_ms=5000
+            )
+            data = b"".join(bytes(part) for part in request_parts(19, 7, 55, "a client", inner))[4:]
+            envelope = EnvelopeRequest(request_data=data, request_principal=b"", client_host_address=bytes(4))
+            to_leader = await cluster.controller_client(leader)
+            answer = await to_leader.ask(envelope)
+            assert answer.error_code == ErrorCode.NONE
+            assert int.from_bytes(answer.response_data[:4], "big") == 55
+            _, offset = decode_response_header(19, 7, answer.response_data)
+            created, _ = decode(CreateTopicsResponse, 7, answer.response_data, offset)
+            assert (created.topics[0].name, created.topics[0].error_code) == ("enveloped", ErrorCode.NONE)
+            to_other = await cluster.controller_client(follower)
+            assert (await to_other.ask(envelope)).error_code == ErrorCode.NOT_CONTROLLER
+            forbidden = request_parts(18, 4, 1, "", ApiVersionsRequest())
+            envelope.request_data = b"".join(bytes(part) for part in forbidden)[4:]
+            assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
+            envelope.request_data = data[:9]
+            assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
 
     run(main)

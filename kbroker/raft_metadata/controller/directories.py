@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.types import Uuid
-from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord
+from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
@@ -51,3 +53,58 @@ def directory_records(
                 )
             )
     return records
+
+
+class ReplicaDirectory(NamedTuple):
+    """Where a broker's replica of a partition is."""
+
+    topic_id: Uuid
+    partition: int
+    directory: Uuid
+
+
+def assign_replicas(
+    controller: Controller, broker_id: int, broker_epoch: int, wanted: Sequence[ReplicaDirectory]
+) -> ControllerResult[dict[ReplicaDirectory, ErrorCode]]:
+    """Write down where a broker has its replicas; the error of each, NONE included.
+
+    ``ApiError``: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNSUPPORTED_VERSION below the level that knows
+    directories. Replicas in a directory that is not online leave the ISR.
+    """
+    broker = controller.brokers.check_epoch(broker_id, broker_epoch)
+    if controller.image.features.metadata_version < OFFLINE_DIRECTORIES:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
+    errors: dict[ReplicaDirectory, ErrorCode] = {}
+    records: list[Any] = []
+    offline: set[tuple[Uuid, int]] = set()
+    for entry in wanted:
+        topic = controller.image.topics.by_id.get(entry.topic_id)
+        partition = None if topic is None else topic.partitions.get(entry.partition)
+        if topic is None:
+            errors[entry] = ErrorCode.UNKNOWN_TOPIC_ID
+        elif partition is None:
+            errors[entry] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif broker_id not in partition.replicas:
+            errors[entry] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            errors[entry] = ErrorCode.NONE
+            if not broker.has_online_dir(entry.directory):
+                offline.add((entry.topic_id, entry.partition))
+            if partition.directory(broker_id) != entry.directory:
+                records.append(
+                    PartitionChangeRecord(
+                        topic_id=entry.topic_id,
+                        partition_id=entry.partition,
+                        directories=[
+                            entry.directory if replica == broker_id else partition.directory(replica)
+                            for replica in partition.replicas
+                        ],
+                    )
+                )
+    if offline:
+        records += [
+            record
+            for record in controller.topics.leader_records_for_fenced(broker_id)
+            if (Uuid(record.topic_id), record.partition_id) in offline
+        ]
+    return ControllerResult(errors, records)

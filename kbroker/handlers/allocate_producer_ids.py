@@ -1,0 +1,25 @@
+"""AllocateProducerIds (key 67): a broker gets a block of producer ids from the active controller (KIP-730).
+
+Served: 0.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+VERSIONS = Versions(0, 0)
+
+
+@handler(AllocateProducerIdsRequest, versions=VERSIONS, listeners=CONTROLLER)
+async def handle(request: AllocateProducerIdsRequest, ctx: RequestContext) -> AllocateProducerIdsResponse:
+    """The next block, which nobody else gets."""
+    try:
+        block = await ctx.services.metadata.submit(
+            lambda controller, now_ms: controller.producer_ids.allocate(request.broker_id, request.broker_epoch)
+        )
+    except ApiError as error:
+        return AllocateProducerIdsResponse(error_code=error.code)
+    return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.size)

@@ -1,0 +1,63 @@
+"""AssignReplicasToDirs (key 73): a broker tells in which of its log directories replicas are (KIP-858).
+
+Served: 0.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
+from kbroker.types import Uuid
+from kbroker.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    ResponseDirectoryData,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+VERSIONS = Versions(0, 0)
+
+
+@handler(AssignReplicasToDirsRequest, versions=VERSIONS, listeners=CONTROLLER)
+async def handle(request: AssignReplicasToDirsRequest, ctx: RequestContext) -> AssignReplicasToDirsResponse:
+    """Write down where the replicas are; those in a directory that has failed lose leadership."""
+    wanted = [
+        ReplicaDirectory(Uuid(topic.topic_id), partition.partition_index, Uuid(directory.id))
+        for directory in request.directories
+        for topic in directory.topics
+        for partition in topic.partitions
+    ]
+    try:
+        errors = await ctx.services.metadata.submit(
+            lambda controller, now_ms: assign_replicas(controller, request.broker_id, request.broker_epoch, wanted)
+        )
+    except ApiError as error:
+        return AssignReplicasToDirsResponse(error_code=error.code)
+    return AssignReplicasToDirsResponse(
+        directories=[
+            ResponseDirectoryData(
+                id=directory.id,
+                topics=[
+                    ResponseTopicData(
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            ResponsePartitionData(
+                                partition_index=partition.partition_index,
+                                error_code=errors[
+                                    ReplicaDirectory(
+                                        Uuid(topic.topic_id), partition.partition_index, Uuid(directory.id)
+                                    )
+                                ],
+                            )
+                            for partition in topic.partitions
+                        ],
+                    )
+                    for topic in directory.topics
+                ],
+            )
+            for directory in request.directories
+        ]
+    )
