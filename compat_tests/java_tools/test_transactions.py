@@ -11,7 +11,10 @@ from compat_tests.java_tools import feature
 from compat_tests.java_tools.comparison import Comparison, Side
 
 #: Ids and times are each broker's own; how long a transaction is open depends on the moment.
-OWN = ((r"\b1[789]\d{11}\b", "TIME"), (r"(?<=Ongoing         \t60000               \tTIME                  \t)\d+ *", "MS "))
+OWN = (
+    (r"\b1[789]\d{11}\b", "TIME"),
+    (r"(?<=Ongoing         \t60000               \tTIME                  \t)\d+ *", "MS "),
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +80,8 @@ def test_transactions(compare: Comparison, producers: None) -> None:
     transactions("forceTerminateTransaction", "--transactionalId", "nobody", exit=1)
     for isolation in ("read_committed", "read_uncommitted"):
         compare.server(
-            "kafka-console-consumer", "--topic", "transactions-tool", "--from-beginning", "--isolation-level", isolation,
+            "kafka-console-consumer", "--topic", "transactions-tool", "--from-beginning",
+            "--isolation-level", isolation,
             "--timeout-ms", "3000",
         )
     compare.server("kafka-get-offsets", "--topic", "transactions-tool")
