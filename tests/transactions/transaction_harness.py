@@ -61,8 +61,8 @@ class Shard:
         """Store a result's records, unless they are held; the response, or the error that stands in its place."""
         if self.held and result.records:
             self.uncommitted.append((result, result.records))
-            return result.response
-        self._store(result)
+        else:
+            self._store(result)
         if result.error is not None:
             raise result.error
         return result.response
