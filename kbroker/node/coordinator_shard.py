@@ -11,7 +11,7 @@ from kbroker.coordinator.core import CoordinatorCore
 from kbroker.coordinator.result import CoordinatorRecord, Token
 
 if TYPE_CHECKING:
-    from kbroker.node.replica_manager import Partition
+    from kbroker.node.partition import Partition
 
 C = TypeVar("C", bound=CoordinatorCore)
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.log.manager import LogManager
     from kbroker.log.partition_log import PartitionLog
-    from kbroker.node.replica_manager import Partition, ReplicaManager
+    from kbroker.node.partition import Partition
+    from kbroker.node.replica_manager import ReplicaManager
     from kbroker.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class LogCleaner:
         found = await self._choose()
         if found is None:
             return False
-        await self._clean(found)
+        await self.clean(found)
         return True
 
     async def _choose(self) -> LogToClean | None:
@@ -183,7 +184,8 @@ class LogCleaner:
         log_dir = self._log_manager.log_dir_of(log.topic_partition)
         return log_dir is not None and log_dir.offline is None
 
-    async def _clean(self, found: LogToClean) -> None:
+    async def clean(self, found: LogToClean) -> None:
+        """A round over one log that nobody else is at; what fails is told as in :meth:`run`."""
         log = found.log
         generation = log.generation
         log.segments_held = True

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.node.cautious_clock import CautiousClock
-from kbroker.node.replica_manager import Partition, ReplicaManager
+from kbroker.node.partition import Partition
+from kbroker.node.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.log.log_dir import LogDir
     from kbroker.log.partition_log import PartitionLog
-    from kbroker.node.replica_manager import Partition, ReplicaManager
+    from kbroker.node.partition import Partition
+    from kbroker.node.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 

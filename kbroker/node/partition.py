@@ -1,0 +1,214 @@
+"""One partition on this node: its state in replication, and its log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.log_config import LogConfig
+from kbroker.log.producer_state import TV_UNKNOWN
+from kbroker.log.validation import AppendOrigin
+from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS
+from kbroker.replication.partition_state import PartitionState
+from kbroker.types import TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from kbroker.log.partition_log import AppendInfo, PartitionLog
+    from kbroker.log.producer_state import VerificationGuard
+    from kbroker.node.replica_manager import ReplicaManager
+
+_NEVER = 2**63 - 1  # flush.messages by default
+ALL_BYTES = 2**63 - 1
+"""As many as any waiting fetch may want."""
+
+class Partition:
+    """One partition on this node: its state in replication, and its log.
+
+    The log of a new partition touches the disk only when it is first written, so that a topic of a thousand
+    partitions is led at once. A partition without files is an empty partition, as after a crash in Kafka.
+    """
+
+    __slots__ = (
+        "_log",
+        "_manager",
+        "config",
+        "is_internal",
+        "is_new",
+        "offline",
+        "state",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: LogConfig,
+        *,
+        is_new: bool = True,
+    ) -> None:
+        self._manager = manager
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.state = PartitionState(manager.node_id)
+        self.is_internal = topic_partition.topic in INTERNAL_TOPICS
+        self.is_new = is_new
+        """It came into being while this node ran, so no log dir that is offline holds its log."""
+        self.offline = False
+        self._log: PartitionLog | None = None
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log; ``ApiError(KAFKA_STORAGE_ERROR)`` when its directory has failed."""
+        if self._log is None:
+            self._manager.open_log(self)
+            assert self._log is not None
+        if self.offline:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {self.topic_partition} is offline")
+        return self._log
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the log exists already."""
+        return self._log is not None
+
+    def attach_log(self, log: PartitionLog, high_watermark: int) -> None:
+        """Give the partition its log; the high watermark is what the checkpoint says, within the log's bounds."""
+        self._log = log
+        state = self.state
+        state.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
+        if state.is_leader:
+            self.on_leadership(log)
+        log.on_high_watermark_updated(state.high_watermark)  # or transactions that ended before would seem to go on
+
+    def replace_log(self, log: PartitionLog) -> None:
+        """The same log, in another directory."""
+        self._log = log
+        log.on_high_watermark_updated(self.state.high_watermark)
+
+    def on_leadership(self, log: PartitionLog) -> None:
+        """The log begins the leader epoch at its end; alone in the ISR, all that it holds is committed."""
+        state = self.state
+        log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
+        state.leader_epoch_start_offset = log.log_end_offset
+        if state.maybe_advance_high_watermark(log.log_end_offset):
+            log.on_high_watermark_updated(state.high_watermark)
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether ``flush.messages`` asks for a flush before what was appended may be acknowledged."""
+        limit = self.config.flush_messages
+        if limit == _NEVER:
+            return False
+        log = self.log
+        return log.log_end_offset - log.recovery_point >= limit
+
+    @property
+    def high_watermark(self) -> int:
+        """The exclusive end of what is committed."""
+        if self._log is None:
+            return self.log.log_end_offset
+        return self.state.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The exclusive end of what read_committed may see."""
+        unstable = self.log.first_unstable_offset
+        high_watermark = self.state.high_watermark
+        return high_watermark if unstable is None or unstable > high_watermark else unstable
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Fence a client by the leader epoch it believes in (-1: none), as ``Partition.checkCurrentLeaderEpoch``."""
+        epoch = self.state.leader_epoch
+        if current_leader_epoch < 0 or current_leader_epoch == epoch:
+            return
+        if current_leader_epoch < epoch:
+            raise ApiError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"the request's leader epoch {current_leader_epoch} is older than the current epoch {epoch}",
+            )
+        raise ApiError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"the request's leader epoch {current_leader_epoch} is newer than the current epoch {epoch}",
+        )
+
+    def append(
+        self,
+        records: memoryview,
+        required_acks: int,
+        now_ms: int,
+        verification_guard: VerificationGuard | None = None,
+    ) -> AppendInfo:
+        """Append as leader, then tell the waiters.
+
+        ``ApiError``: not the leader, too few in-sync replicas for acks=all, or the batch is refused.
+        """
+        state = self.state
+        if state.leader != state.local_id:
+            raise self._not_leader()
+        if (
+            required_acks == -1
+            and self.config.min_insync_replicas > 1
+            and not state.has_min_isr(self.config.min_insync_replicas)
+        ):
+            raise self._not_enough_replicas()
+        log = self._log
+        if log is None or self.offline:
+            log = self.log
+        try:
+            info = log.append_as_leader(
+                records, state.leader_epoch, now_ms=now_ms, verification_guard=verification_guard
+            )
+        except OSError as error:
+            self._manager.storage_failed(self, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
+        if not info.duplicate:
+            self._manager.appended(self, log, len(records))
+        return info
+
+    def append_as_coordinator(
+        self,
+        records: bytearray,
+        now_ms: int,
+        *,
+        verification_guard: VerificationGuard | None = None,
+        transaction_version: int = TV_UNKNOWN,
+    ) -> AppendInfo:
+        """Append what this node wrote itself, for all in-sync replicas: a coordinator's records, or a marker.
+
+        ``transaction_version`` is that of a marker. `ApiError` as `append`.
+        """
+        state = self.state
+        if state.leader != state.local_id:
+            raise self._not_leader()
+        if not state.has_min_isr(self.config.min_insync_replicas):
+            raise self._not_enough_replicas()
+        log = self.log
+        try:
+            info = log.append_as_leader(
+                records,
+                state.leader_epoch,
+                now_ms=now_ms,
+                origin=AppendOrigin.COORDINATOR,
+                verification_guard=verification_guard,
+                transaction_version=transaction_version,
+            )
+        except OSError as error:
+            self._manager.storage_failed(self, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
+        # A marker opens to read_committed what was written long before.
+        self._manager.appended(self, log, len(records) if transaction_version == TV_UNKNOWN else ALL_BYTES)
+        return info
+
+    def _not_leader(self) -> ApiError:
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
+
+    def _not_enough_replicas(self) -> ApiError:
+        return ApiError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"the ISR of {self.topic_partition} has {len(self.state.isr)} members, "
+            f"min.insync.replicas is {self.config.min_insync_replicas}",
+        )
