@@ -290,6 +290,11 @@ class Connection:
         self._budget.take(grown)
         return capacity > FREE_BUFFER and self._budget.exhausted
 
+    async def flush(self) -> None:
+        """Write what has been answered so far, waiting for the peer as long as it takes."""
+        if self._out:
+            await self._flush()
+
     async def wait_for(self, operation: Any, timeout: float) -> None:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away."""
         if self._out:

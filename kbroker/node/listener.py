@@ -97,7 +97,7 @@ class Listener:
         stream_listener: StreamListener,
         *,
         services: Services,
-        table: Mapping[int, Registration],
+        table: dict[int, Registration],
         is_controller: bool,
         quota: ConnectionQuota,
         budget: MemoryBudget,
@@ -107,7 +107,7 @@ class Listener:
         self._listener = stream_listener
         self._services = services
         self._table = table
-        self._is_controller = is_controller
+        self.is_controller = is_controller
         self._quota = quota
         self._budget = budget
         self._connections: dict[Connection, _Seen] = {}
@@ -119,6 +119,14 @@ class Listener:
     def connection_count(self) -> int:
         """Connections open now."""
         return len(self._connections)
+
+    def registration(self, api_key: int) -> Registration | None:
+        """By what an API is served here; None if it is not."""
+        return self._table.get(api_key)
+
+    def replace_handler(self, registration: Registration) -> None:
+        """Serve an API otherwise, from each connection's next request on (``kbroker.testing``)."""
+        self._table[registration.api_key] = registration
 
     async def serve(self) -> None:
         """Accept and serve; cancelling ends every connection."""
@@ -162,7 +170,7 @@ class Listener:
             services=self._services,
             table=self._table,
             listener_name=self.name,
-            is_controller=self._is_controller,
+            is_controller=self.is_controller,
             max_frame_bytes=self._quota.limits.max_frame_bytes,
             start_soon=nursery.start_soon,
             budget=self._budget,

@@ -159,6 +159,11 @@ class FetchSessionCache:
         """Partitions remembered in all sessions."""
         return sum(session.size for session in self._sessions.values())
 
+    def partitions_of(self, session_id: int, session_epoch: int) -> list[PartitionKey]:
+        """What a request that continues a session reads besides what it names itself."""
+        session = self._sessions.get(session_id) if session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH) else None
+        return [] if session is None else list(session.partitions)
+
     def plan(
         self,
         *,

@@ -1,17 +1,4 @@
-"""A real broker inside a test: one call, a free port, a temporary directory, gone when the block ends.
-
-::
-
-    from kbroker.testing import running_broker
-
-    def test_my_producer():
-        with running_broker() as broker:
-            producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-            ...
-
-The broker is the one that ``kbroker start`` runs, on a thread of its own, over real sockets and files. With pytest,
-the fixtures ``kafka_broker`` and ``kafka_topic`` come with the installed package.
-"""
+"""A broker on a thread of its own, in this process."""
 
 from __future__ import annotations
 
@@ -19,17 +6,22 @@ import logging
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
     import trio
+
+    from kbroker.node.broker import Broker
+    from kbroker.testing.faults import Faults
+
+T = TypeVar("T")
 
 __all__ = ["RunningBroker", "running_broker"]
 
@@ -60,10 +52,15 @@ class RunningBroker:
         self.config = _config(properties or {}, self.data_dir, port)
         """What the broker was started with."""
         self._ports: dict[str, tuple[str, int]] = {}
+        self._faults: Faults | None = None
+        self._prepare()
+
+    def _prepare(self) -> None:
         self._started = threading.Event()
         self._error: BaseException | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._cancel_scope: trio.CancelScope | None = None
+        self._node: Broker | None = None
         self._thread = threading.Thread(target=self._run, name="kbroker", daemon=True)
 
     def start(self) -> RunningBroker:
@@ -78,6 +75,31 @@ class RunningBroker:
 
     def stop(self) -> None:
         """Stop cleanly, as on SIGTERM; does nothing when the broker is already down."""
+        try:
+            self._end()
+        finally:
+            self._clean_up()
+
+    def restart(self) -> None:
+        """Stop cleanly and start again, at the same addresses and with the same data. Faults of requests are gone."""
+        ports = dict(self._ports)
+        self._end()
+        listeners = [
+            (listener, ports[listener.name][1] if listener.name in ports else listener.port)
+            for listener in self.config.listeners
+        ]
+        text = ",".join(
+            f"{listener.name}://[{listener.host}]:{port}"
+            if ":" in listener.host
+            else f"{listener.name}://{listener.host}:{port}"
+            for listener, port in listeners
+        )
+        self.config = self.config.with_properties({"listeners": text})
+        self._faults = None
+        self._prepare()
+        self.start()
+
+    def _end(self) -> None:
         if self._thread.is_alive() and self._token is not None and self._cancel_scope is not None:
             import trio
 
@@ -89,10 +111,45 @@ class RunningBroker:
             self._thread.join(_STOP_SECONDS)
             if self._thread.is_alive():
                 raise TimeoutError(f"the broker did not stop within {_STOP_SECONDS:.0f} s")
-        self._clean_up()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self._node is not None and self._thread.is_alive()
+
+    @property
+    def faults(self) -> Faults:
+        """What can be made to go wrong; see :class:`kbroker.testing.faults.Faults`."""
+        if self._faults is None:
+            from kbroker.testing.faults import Faults
+
+            self._faults = Faults(self)
+        return self._faults
+
+    def in_broker(self, function: Callable[[Broker], T]) -> T:
+        """Run ``function(node)`` in the broker's thread, between two of its steps; what it returns or raises.
+
+        RuntimeError when the broker is down.
+        """
+        import trio
+
+        node, token = self._serving()
+        return trio.from_thread.run_sync(function, node, trio_token=token)
+
+    def in_broker_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
+        """As :meth:`in_broker`, for a coroutine function (of Trio)."""
+        import trio
+
+        node, token = self._serving()
+        return trio.from_thread.run(function, node, trio_token=token)
+
+    def _serving(self) -> tuple[Broker, trio.lowlevel.TrioToken]:
+        if self._node is None or self._token is None or not self._thread.is_alive():
+            raise RuntimeError("the broker is not running")
+        return self._node, self._token
 
     @property
     def bootstrap_servers(self) -> str:
@@ -159,7 +216,8 @@ class RunningBroker:
         from kbroker.node.broker import run_broker
 
         async with trio.open_nursery() as nursery:
-            broker: Any = await nursery.start(run_broker, self.config, RealEnv())
+            broker: Broker = await nursery.start(run_broker, self.config, RealEnv())
+            self._node = broker
             self._ports = dict(broker.ports)
             self._token = trio.lowlevel.current_trio_token()
             self._cancel_scope = nursery.cancel_scope

@@ -1,0 +1,21 @@
+"""A real broker inside a test: one call, a free port, a temporary directory, gone when the block ends.
+
+::
+
+    from kbroker.testing import running_broker
+
+    def test_my_producer():
+        with running_broker() as broker:
+            producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+            ...
+
+The broker is the one that ``kbroker start`` runs, on a thread of its own, over real sockets and files. With pytest,
+the fixtures ``kafka_broker`` and ``kafka_topic`` come with the installed package.
+
+What seldom happens, and always when nobody looks, can be made to happen (``broker.faults``): requests that are slow,
+refused or cut off, records that expire, topics that are made anew. docs/testing.md has an example of each.
+"""
+
+from kbroker.testing.broker import RunningBroker, running_broker
+
+__all__ = ["RunningBroker", "running_broker"]

@@ -1,0 +1,156 @@
+"""What :class:`~kbroker.testing.faults.Faults` does to records and topics, in the broker's own thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.wire.record_batch import build_end_txn_marker
+
+if TYPE_CHECKING:
+    from kbroker.node.broker import Broker
+
+_READ_BYTES = 1 << 20
+_MAP_BYTES = 64 << 20
+
+
+async def _partitions(node: Broker, topic: str, partition: int | None) -> dict[int, Any]:
+    """The partitions that are meant, when nobody else works on their segments. ApiError for one that is not there."""
+    image = node.driver.image.topics.by_name.get(topic)
+    if image is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+    manager = node.replica_manager
+    found = {
+        index: manager.get_leader(topic, index)
+        for index in (image.partitions if partition is None else [partition])
+    }
+    while any(one.log.segments_held for one in found.values()):
+        await trio.sleep(0.01)  # the cleaner's round, which takes as long as it takes
+    return found
+
+
+async def delete_records(node: Broker, topic: str, partition: int | None, before: int | None) -> dict[int, int]:
+    """The log start offsets, after."""
+    found = await _partitions(node, topic, partition)
+    for one in found.values():
+        end = one.high_watermark
+        if before is not None and not 0 <= before <= end:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{one.topic_partition} ends at {end}")
+        one.log.maybe_increment_log_start_offset(end if before is None else before)
+    node.replica_manager.mark_dirty()
+    return {index: one.log.log_start_offset for index, one in found.items()}
+
+
+async def expire(node: Broker, topic: str, partition: int | None) -> dict[int, int]:
+    """As when every record had become older than ``retention.ms``; the log start offsets, after."""
+    found = await _partitions(node, topic, partition)
+    for one in found.values():
+        log = one.log
+        if log.log_end_offset == log.log_start_offset:
+            continue
+        now_ms = max(node.env.wall_clock_ms(), log.largest_timestamp + 1)
+        config = log.config
+        log.update_config(replace(config, retention_ms=0, cleanup_policy=config.cleanup_policy | {"delete"}))
+        try:
+            log.roll(now_ms)
+            log.delete_old_segments(now_ms + 1, high_watermark=one.high_watermark)
+        finally:
+            log.update_config(config)
+    node.replica_manager.mark_dirty()
+    return {index: one.log.log_start_offset for index, one in found.items()}
+
+
+async def apply_retention(node: Broker, topic: str, partition: int | None) -> dict[int, int]:
+    """Retention's next round, for one topic; the log start offsets, after."""
+    found = await _partitions(node, topic, partition)
+    for one in found.values():
+        one.log.delete_old_segments(node.env.wall_clock_ms(), high_watermark=one.high_watermark)
+    node.replica_manager.mark_dirty()
+    return {index: one.log.log_start_offset for index, one in found.items()}
+
+
+async def offset_gap(node: Broker, topic: str, partition: int | None, size: int) -> dict[int, int]:
+    """Markers of transactions that nobody wrote in, each one offset; the log end offsets, after."""
+    found = await _partitions(node, topic, partition)
+    producer_id = await node.services.producer_ids.next_id()
+    now_ms = node.env.wall_clock_ms()
+    for one in found.values():
+        for _ in range(size):
+            batch = build_end_txn_marker(
+                commit=False, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=now_ms
+            )
+            one.append_as_coordinator(bytearray(batch), now_ms, transaction_version=0)
+    return {index: one.log.log_end_offset for index, one in found.items()}
+
+
+async def compact(node: Broker, topic: str, partition: int | None) -> dict[int, int]:
+    """A round of the cleaner over all that is there; the sizes in bytes, after."""
+    from kbroker.log.cleanable import log_to_clean
+    from kbroker.node.log_cleaner import CleanerSettings, InlineCompactor, LogCleaner
+
+    found = await _partitions(node, topic, partition)
+    settings = CleanerSettings(
+        threads=1, map_bytes=_MAP_BYTES, read_bytes=_READ_BYTES, bytes_per_second=float("inf"), backoff_ms=0
+    )
+    manager, log_manager = node.replica_manager, node.log_manager
+    cleaner = LogCleaner(node.env, log_manager, manager, lambda: settings, InlineCompactor(node.env))
+    for one in found.values():
+        if not one.config.compact:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"cleanup.policy of {topic} is not compact")
+        log = one.log
+        log.roll(node.env.wall_clock_ms())
+        await manager.flush(one)
+        # Only what a restart would not look at again may be compacted.
+        await node.env.run_blocking(log_manager.checkpoint_task(manager.high_watermarks()))
+        log.update_config(replace(log.config, min_compaction_lag_ms=0))
+        try:
+            dirty = log_to_clean(
+                log,
+                log_manager.cleaner_offset(log.topic_partition),
+                last_stable_offset=one.last_stable_offset,
+                now_ms=node.env.wall_clock_ms(),
+            )
+            if dirty is not None:
+                await cleaner.clean(dirty)
+        finally:
+            log.update_config(one.config)
+    return {index: one.log.size for index, one in found.items()}
+
+
+async def delete_topic(node: Broker, topic: str, partition: int | None) -> dict[int, int]:
+    """Nothing is left to tell of."""
+    image = node.driver.image.topics.by_name.get(topic)
+    if image is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+    await node.driver.submit(lambda controller, now_ms: controller.topics.delete_topics([image.id]))
+    return {}
+
+
+async def recreate_topic(
+    node: Broker, topic: str, partition: int | None, partitions: int | None
+) -> dict[int, int]:
+    """Nothing is left to tell of."""
+    from kbroker.raft_metadata.controller.topics import NewTopic
+
+    image = node.driver.image
+    before = image.topics.by_name.get(topic)
+    if before is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+    wanted = NewTopic(
+        topic,
+        num_partitions=len(before.partitions) if partitions is None else partitions,
+        configs=list(image.configs.for_topic(topic).items()),
+    )
+    while True:
+        await delete_topic(node, topic, None)
+        results: dict[str, Any] = await node.driver.submit(
+            lambda controller, now_ms: controller.topics.create_topics([wanted])
+        )
+        result = results[topic]
+        if not isinstance(result, ApiError):
+            return {}
+        if result.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # a client's Metadata request was faster: again
+            raise result
