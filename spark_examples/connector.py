@@ -12,12 +12,14 @@ without Maven, by the Ivy that PySpark brings), and checked against the sums bel
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,6 +223,23 @@ def spark_session(app_name: str, *, master: str = "local[2]", **config: Any) -> 
     for name, value in config.items():
         builder = builder.config(name.replace("__", "."), str(value))
     return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def using_spark(app_name: str, **config: Any) -> Iterator[SparkSession]:
+    """The Spark session that this process has already, or else a new one that is stopped at the end."""
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    print("starting Spark ...", file=sys.stderr)
+    spark = spark_session(app_name, **config)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":

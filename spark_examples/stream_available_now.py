@@ -4,20 +4,22 @@
 
 `availableNow` reads up to the offsets that are the latest at its start, in micro-batches of bounded size, then stops.
 The checkpoint remembers the offsets, so a second run loads only what came since, and a run killed half-way is resumed
-without loss or repetition.
+without loss or repetition: the files of a micro-batch that was not finished are in the folder, but not in the table's
+log (`_spark_metadata`), so Spark does not read them.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark_examples import flights
 from spark_examples.batch_report import carrier_delays, parsed
-from spark_examples.connector import ROOT, SetupError, spark_session
-from spark_examples.console import Progress, table
+from spark_examples.command import OUT, broker, parser, readable_errors
+from spark_examples.connector import using_spark
+from spark_examples.console import table
 from spark_examples.flights import TOPIC
+from spark_examples.streams import read_stream, run_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,64 +40,39 @@ def load_new(
 
     `expected` and `what` are for the progress line only.
     """
-    source = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(max_offsets_per_trigger))
-        .load()
-    )
-    query = (
+    source = read_stream(spark, bootstrap, topic, max_offsets_per_trigger=max_offsets_per_trigger)
+    writer = (
         parsed(source)
         .writeStream.format("parquet")
         .option("path", str(into))
         .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
     )
-    progress = Progress(what, expected)
-    rows_of: dict[int, int] = {}
-    try:
-        while True:
-            ended = query.awaitTermination(0.2)  # type: ignore[arg-type]  # any number of seconds
-            for report in query.recentProgress:
-                rows_of[report["batchId"]] = report["numInputRows"]
-            progress.update(sum(rows_of.values()))
-            if ended:
-                break
-    finally:
-        query.stop()
-    progress.finish(sum(rows_of.values()))
-    return sum(rows_of.values()), sum(1 for rows in rows_of.values() if rows)
+    summary = run_query(writer, what=what, expected=expected)
+    return summary.rows, summary.batches
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Load what is new in a topic into Parquet.")
-    parser.add_argument("--bootstrap", default="127.0.0.1:9092")
-    parser.add_argument("--topic", default=TOPIC)
-    parser.add_argument("--table", type=Path, default=ROOT / "out" / "flights", help="folder of the Parquet files")
-    parser.add_argument("--checkpoint", type=Path, default=ROOT / "out" / "checkpoint")
-    parser.add_argument("--max-offsets-per-trigger", type=int, default=100_000)
-    arguments = parser.parse_args()
-    try:
-        spark = spark_session("incremental load")
-    except SetupError as error:
-        sys.exit(f"error: {error}")
-    try:
-        rows, batches = load_new(
-            spark,
-            arguments.bootstrap,
-            arguments.topic,
-            into=arguments.table,
-            checkpoint=arguments.checkpoint,
-            max_offsets_per_trigger=arguments.max_offsets_per_trigger,
-        )
-        print(f"{rows:,} new rows in {batches} micro-batches; the table now:")
-        delays = carrier_delays(spark.read.parquet(str(arguments.table)))
-        print(table(["carrier", "flights", "departed"], [(d.carrier, d.flights, d.departed) for d in delays]))
-    finally:
-        spark.stop()
+@readable_errors
+def main(argv: list[str] | None = None) -> None:
+    arguments_of = parser("Load what is new in a topic into Parquet.")
+    arguments_of.add_argument("--topic", default=TOPIC, help="a missing one is created, with all flights of 2013")
+    arguments_of.add_argument("--table", type=Path, default=OUT / "flights", help="folder of the Parquet files")
+    arguments_of.add_argument("--checkpoint", type=Path, default=OUT / "checkpoint")
+    arguments_of.add_argument("--max-offsets-per-trigger", type=int, default=100_000)
+    arguments = arguments_of.parse_args(argv)
+    with broker(arguments.bootstrap) as bootstrap:
+        flights.provide(bootstrap, arguments.topic)
+        with using_spark("incremental load") as spark:
+            rows, batches = load_new(
+                spark,
+                bootstrap,
+                arguments.topic,
+                into=arguments.table,
+                checkpoint=arguments.checkpoint,
+                max_offsets_per_trigger=arguments.max_offsets_per_trigger,
+            )
+            print(f"{rows:,} new rows in {batches} micro-batches; the table now:")
+            delays = carrier_delays(spark.read.parquet(str(arguments.table)))
+    print(table(["carrier", "flights", "departed"], [(d.carrier, d.flights, d.departed) for d in delays]))
 
 
 if __name__ == "__main__":

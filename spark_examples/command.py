@@ -1,0 +1,133 @@
+"""What every script's command line has in common: arguments, a broker to work with, errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import functools
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import KafkaException
+
+from spark_examples.connector import ROOT, SetupError
+
+OUT = ROOT / "out"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+START_SECONDS = 30.0
+
+
+def parser(description: str, *, own_broker: bool = True) -> argparse.ArgumentParser:
+    """A parser with `--bootstrap`; a script with `own_broker` starts one when it is not given."""
+    made = argparse.ArgumentParser(description=description)
+    if own_broker:
+        made.add_argument("--bootstrap", help="a running broker; without it, a kbroker is started over out/broker")
+    else:
+        made.add_argument("--bootstrap", default=DEFAULT_BOOTSTRAP)
+    return made
+
+
+def moment_ms(text: str) -> int:
+    """ms since 1970 of an ISO date or time, UTC unless it says otherwise. Raises ValueError."""
+    moment = datetime.datetime.fromisoformat(text)
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp() * 1000)
+
+
+class Main(Protocol):
+    """A script's entry point; `argv` is the command line's by default."""
+
+    def __call__(self, argv: list[str] | None = None) -> None: ...
+
+
+def readable_errors(main: Main) -> Main:
+    """A script's `main` whose expected errors are one line and exit code 1, and Ctrl-C is exit code 130."""
+
+    @functools.wraps(main)
+    def wrapped(argv: list[str] | None = None) -> None:
+        try:
+            main(argv)
+        except SetupError as error:
+            sys.exit(f"error: {error}")
+        except KafkaException as error:
+            sys.exit(f"error: {error.args[0].str()}")
+        except KeyboardInterrupt:
+            sys.exit(130)
+        except Exception as error:
+            # Spark's errors, known by their module: a script that only produces must not need Spark.
+            if not type(error).__module__.startswith("pyspark.errors"):
+                raise
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            sys.exit(f"error: {lines[0] if lines else type(error).__name__}")
+
+    return wrapped
+
+
+@contextlib.contextmanager
+def broker(bootstrap: str | None) -> Iterator[str]:
+    """The broker that was named, or else a kbroker that lives as long as the script, over `out/broker`.
+
+    As the data outlive the script, so do topics, offsets and what a checkpoint says of them.
+    """
+    if bootstrap:
+        yield bootstrap
+        return
+    started = time.monotonic()
+    with kbroker_process(OUT / "broker") as own:
+        print(f"kbroker ready on {own} after {time.monotonic() - started:.2f} s", file=sys.stderr)
+        yield own
+
+
+@contextlib.contextmanager
+def kbroker_process(data: Path | None = None) -> Iterator[str]:
+    """A kbroker in a process of its own, on a free port; yields its address. Raises SetupError.
+
+    Its data are in the given folder, or else in a temporary one.
+    """
+    with tempfile.TemporaryDirectory(prefix="kbroker-example-") as scratch:
+        folder = data if data is not None else Path(scratch) / "data"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--data-dir", str(folder)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        log = Path(scratch) / "broker.log"
+        with log.open("wb") as errors:
+            # In a session of its own, so that Ctrl-C ends the script first, and the script ends the broker.
+            process = subprocess.Popen(
+                command, cwd=scratch, stdout=subprocess.PIPE, stderr=errors, env=environment, start_new_session=True
+            )
+        try:
+            yield _await_ready(process, log)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _await_ready(process: subprocess.Popen[bytes], log: Path) -> str:
+    assert process.stdout is not None
+    deadline = time.monotonic() + START_SECONDS
+    seen = b""
+    while time.monotonic() < deadline:
+        if select.select([process.stdout], [], [], 0.2)[0]:
+            chunk = os.read(process.stdout.fileno(), 4096)
+            seen += chunk
+            ready = re.search(rb"kbroker ready: (?:\w+://)?([^\s,]+:\d+)", seen)
+            if ready:
+                return ready.group(1).decode()
+            if not chunk:
+                break
+    raise SetupError(f"kbroker did not start:\n{log.read_text(errors='replace')[-2000:]}")

@@ -1,0 +1,147 @@
+"""The flights once more, in the order and at the pace in which they became known, only faster.
+
+    python -m spark_examples.replay --speed 36000x --from 2013-01-01 --to 2013-02-01
+
+A record's timestamp, the event time, is the scheduled departure. It is produced when the aircraft really left (a
+cancelled flight: when it should have), so a flight that was 20 hours late comes 20 hours behind its neighbours: this
+is what watermarks are for. At 36000x, ten hours of 2013 pass in a second.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from spark_examples.command import moment_ms, parser, readable_errors
+from spark_examples.console import Progress
+from spark_examples.flights import TOPIC, load, records, scheduled_departure_ms
+from spark_examples.topics import Record, create_topic, topic_exists
+
+LONGEST_WAIT = 0.05
+"""Seconds after which a waiting producer looks after its deliveries, and whether it shall stop."""
+
+
+def speed(text: str) -> float:
+    """`36000x` or `36000`: seconds of event time in a second; `max` is without waiting. Raises ValueError."""
+    value = math.inf if text == "max" else float(text.removesuffix("x"))
+    if not value > 0:
+        raise ValueError(f"a speed is above 0, not {text}")
+    return value
+
+
+def departure_ms(frame: Any) -> Any:
+    """When a flight really left, in ms since 1970; for a cancelled one, when it should have."""
+    return scheduled_departure_ms(frame) + frame["dep_delay"].fillna(0).astype("int64") * 60_000
+
+
+def in_order_of_departure(frame: Any) -> Any:
+    """The flights as they became known. The sort is stable: equal moments stay in the data set's order."""
+    order = departure_ms(frame).sort_values(kind="stable").index
+    return frame.loc[order]
+
+
+def paced(
+    events: Iterator[tuple[float, Record]],
+    speed: float,
+    *,
+    now: Callable[[], float],
+    wait: Callable[[float], object],
+) -> Iterator[Record]:
+    """Yields each record when it is due: (event ms since the first, record) divided by the speed.
+
+    `now` is a clock in seconds and `wait` lets that many seconds pass, at most LONGEST_WAIT at a time.
+    """
+    started = now()
+    first: float | None = None
+    for moment, record in events:
+        if first is None:
+            first = moment
+        due = started + (moment - first) / 1000 / speed
+        while (remaining := due - now()) > 0:
+            wait(min(remaining, LONGEST_WAIT))
+        yield record
+
+
+class Stopped(Exception):
+    """The replay was told to stop before its end."""
+
+
+def replay(
+    bootstrap: str,
+    topic: str,
+    frame: Any,
+    *,
+    speed: float,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> int:
+    """Produces the flights at their pace; returns how many were acknowledged.
+
+    Raises KafkaException if a record failed, and Stopped when `stop` was set. Meant for a thread too.
+    """
+    stop = stop if stop is not None else threading.Event()
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "compression.type": "lz4"})
+    acknowledged = 0
+    failures: list[KafkaError] = []
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        nonlocal acknowledged
+        if error is None:
+            acknowledged += 1
+        else:
+            failures.append(error)
+
+    def wait(seconds: float) -> None:
+        producer.poll(seconds)
+        if on_progress is not None:
+            on_progress(acknowledged)
+        if stop.is_set():
+            raise Stopped
+        if failures:
+            raise KafkaException(failures[0])
+
+    ordered = in_order_of_departure(frame)
+    events = zip(departure_ms(ordered).tolist(), records(ordered), strict=True)
+    for record in paced(events, speed, now=time.monotonic, wait=wait):
+        while True:
+            try:
+                producer.produce(
+                    topic, record.value, record.key, timestamp=record.timestamp_ms, on_delivery=on_delivery
+                )
+                break
+            except BufferError:  # only at speeds beyond what the broker takes
+                wait(LONGEST_WAIT)
+        producer.poll(0)
+    while producer.flush(LONGEST_WAIT):
+        wait(0)
+    wait(0)
+    return acknowledged
+
+
+@readable_errors
+def main(argv: list[str] | None = None) -> None:
+    arguments_of = parser("Replay the flights of 2013 in event time.", own_broker=False)
+    arguments_of.add_argument("--topic", default=TOPIC, help="is created; with --append, it may exist")
+    arguments_of.add_argument("--append", action="store_true", help="replay into a topic that exists")
+    arguments_of.add_argument("--speed", type=speed, default=36_000.0, help="e.g. 3600x: an hour a second; or max")
+    arguments_of.add_argument("--from", dest="start", type=moment_ms, help="first departure, e.g. 2013-01-01 (UTC)")
+    arguments_of.add_argument("--to", dest="end", type=moment_ms, help="moment after the last departure (UTC)")
+    arguments_of.add_argument("--limit", type=int, help="only the first so many flights")
+    arguments = arguments_of.parse_args(argv)
+    frame = load(arguments.limit, start_ms=arguments.start, end_ms=arguments.end)
+    if not (arguments.append and topic_exists(arguments.bootstrap, arguments.topic)):
+        create_topic(arguments.bootstrap, arguments.topic)
+    progress = Progress(f"replay to {arguments.topic}", len(frame))
+    sent = replay(
+        arguments.bootstrap, arguments.topic, frame, speed=arguments.speed, on_progress=progress.update
+    )
+    progress.finish(sent)
+
+
+if __name__ == "__main__":
+    main()

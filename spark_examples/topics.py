@@ -1,0 +1,199 @@
+"""Topics and what is put into them: creating, tables as records, producing. Nothing here knows Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from spark_examples.console import Progress
+
+PARTITIONS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record to be produced; the timestamp is in ms since 1970, a null value is a tombstone."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, str | bytes | None], ...] = ()
+
+
+def create_topic(
+    bootstrap: str, topic: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
+) -> None:
+    """Creates a topic that keeps event times of 2013. Raises KafkaException, also when it exists.
+
+    `retention.ms=-1`, because with the default of a week the first segment would be dropped as soon as it rolled.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    configs = {"retention.ms": "-1", **(config or {})}
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)
+    admin.create_topics([new], operation_timeout=30)[topic].result(60)
+
+
+def json_lines(frame: Any) -> Iterator[str]:
+    """Each row of a pandas DataFrame as a JSON object. Whole numbers stay whole and absent values become null."""
+    # Columns with gaps are floats in pandas; the nullable integer type writes 2 and null, not 2.0 and NaN.
+    floats = [name for name in frame.columns if frame[name].dtype.kind == "f"]
+    whole = [name for name in floats if (frame[name].dropna() % 1 == 0).all()]
+    frame = frame.astype(dict.fromkeys(whole, "Int64"))
+    for start in range(0, len(frame), 20_000):  # in slices, so that the JSON text of all is never in memory at once
+        part = frame.iloc[start : start + 20_000]
+        if len(whole) == len(floats):
+            yield from part.to_json(orient="records", lines=True).splitlines()
+        else:  # pandas rounds to 15 digits; Python's own JSON keeps every bit of a float
+            rows = part.astype(object).where(part.notna(), None).to_dict(orient="records")
+            yield from (json.dumps(row, default=_plain) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar as Python's own number."""
+    return value.item()
+
+
+def produce_records(
+    bootstrap: str, topic: str, records: Iterable[Record], *, total: int, what: str = ""
+) -> tuple[int, float]:
+    """Produces the records; returns (acknowledged records, seconds). Raises KafkaException if any record failed.
+
+    `total` and `what` are for the progress line only.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "compression.type": "lz4"})
+    acknowledged = 0
+    failures: list[KafkaError] = []
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        nonlocal acknowledged
+        if error is None:
+            acknowledged += 1
+        else:
+            failures.append(error)
+
+    progress = Progress(what or f"produce to {topic}", total)
+    started = time.monotonic()
+    for number, record in enumerate(records):
+        # The client refuses None for "no headers" and takes an empty list.
+        headers = list(record.headers)
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    record.value,
+                    record.key,
+                    timestamp=record.timestamp_ms,
+                    headers=headers,
+                    on_delivery=on_delivery,
+                )
+                break
+            except BufferError:  # the client's queue is full: let deliveries come in
+                producer.poll(0.1)
+        if number % 1_000 == 0:
+            producer.poll(0)
+            progress.update(acknowledged)
+    while producer.flush(0.2):
+        progress.update(acknowledged)
+        if failures:
+            break
+    progress.finish(acknowledged)
+    if failures:
+        raise KafkaException(failures[0])
+    return acknowledged, time.monotonic() - started
+
+
+def provide_topic(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[Record],
+    *,
+    total: int,
+    partitions: int = PARTITIONS,
+    config: Mapping[str, str] | None = None,
+) -> int:
+    """Sees to it that there is such a topic: a missing one is created and filled. Returns the records produced.
+
+    A topic that could not be filled is deleted again, so that the next run does not take it for whole.
+    """
+    try:
+        create_topic(bootstrap, topic, partitions, config)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        return 0
+    try:
+        return produce_records(bootstrap, topic, records, total=total)[0]
+    except BaseException:
+        delete_topic(bootstrap, topic)
+        raise
+
+
+def topic_exists(bootstrap: str, topic: str) -> bool:
+    """Whether the cluster has the topic; asking does not create it. Raises KafkaException."""
+    return topic in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Deletes the topic. Raises KafkaException, also when there is none."""
+    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result(30)
+
+
+def read_records(bootstrap: str, topic: str) -> Iterator[Message]:
+    """All records that the topic has now, each partition in the order of offsets. Raises KafkaException.
+
+    With a stock consumer, without a group: partitions are assigned and nothing is committed.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reader-{uuid.uuid4()}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        unread = set(partitions)
+        while unread:
+            for message in consumer.consume(5_000, 0.2):
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+
+
+def last_values(bootstrap: str, topic: str) -> dict[bytes, bytes]:
+    """The topic as a table: the last value of each key; a key whose last value is a tombstone is not in it.
+
+    A key's records lie in one partition, so that the order of offsets is the order of its changes.
+    """
+    values: dict[bytes, bytes] = {}
+    for message in read_records(bootstrap, topic):
+        key, value = message.key() or b"", message.value()
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+    return values
