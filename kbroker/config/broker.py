@@ -1523,7 +1523,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Default of the topic property unclean.leader.election.enable.",
             update_mode=CLUSTER_WIDE,
-            no_effect="clusters have one node yet",
         ),
     ],
 )

@@ -302,7 +302,6 @@ TOPIC_CONFIGS = ConfigDef(
             "false",
             MEDIUM,
             "Let a replica that is out of sync become leader when no other is left, at the price of lost records.",
-            no_effect="clusters have one node yet",
         ),
     ],
 )

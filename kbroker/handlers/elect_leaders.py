@@ -46,7 +46,7 @@ async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLead
         return _shape(dict.fromkeys(partitions, error), int(error.code))
     try:
         results = await ctx.services.metadata.submit(
-            lambda controller, now_ms: controller.topics.elect_leaders(
+            lambda controller, now_ms: controller.leadership.elect_leaders(
                 partitions, unclean=request.election_type == _UNCLEAN
             )
         )

@@ -19,9 +19,12 @@ from kbroker.wire.records import metadata as rec
 
 RECOVERED = 0
 """``leader_recovery_state``: the leader came from the ISR."""
+RECOVERING = 1
+"""The leader was elected uncleanly and has not finished recovery: nobody may join the ISR yet."""
 
 NO_LEADER = -1
-_NO_LEADER_CHANGE = -2
+NO_LEADER_CHANGE = -2
+"""``PartitionChangeRecord.leader``: as it was, in the same leader epoch."""
 
 METADATA_VERSION = "metadata.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
@@ -295,6 +298,34 @@ def partition_record(topic_id: Uuid, partition_id: int, partition: PartitionImag
     )
 
 
+def changed_partition(old: PartitionImage, record: rec.PartitionChangeRecord) -> PartitionImage:
+    """The partition that the record makes of ``old``."""
+    changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
+    if record.replicas is not None:
+        changes["replicas"] = tuple(record.replicas)
+    if record.directories is not None:
+        changes["directories"] = _directories(record.directories, len(changes.get("replicas", old.replicas)))
+    elif record.replicas is not None:
+        changes["directories"] = tuple(old.directory(broker) for broker in record.replicas)
+    if record.isr is not None:
+        changes["isr"] = tuple(record.isr)
+    if record.removing_replicas is not None:
+        changes["removing_replicas"] = tuple(record.removing_replicas)
+    if record.adding_replicas is not None:
+        changes["adding_replicas"] = tuple(record.adding_replicas)
+    if record.eligible_leader_replicas is not None:
+        changes["elr"] = tuple(record.eligible_leader_replicas)
+    if record.last_known_elr is not None:
+        changes["last_known_elr"] = tuple(record.last_known_elr)
+    if record.leader != NO_LEADER_CHANGE:
+        # The same leader written again still starts a new epoch (Kafka's PartitionRegistration.merge).
+        changes["leader"] = record.leader
+        changes["leader_epoch"] = old.leader_epoch + 1
+    if record.leader_recovery_state != -1:
+        changes["leader_recovery_state"] = record.leader_recovery_state
+    return replace(old, **changes)
+
+
 def register_broker_record(broker: BrokerImage) -> rec.RegisterBrokerRecord:
     """The record that registers this broker."""
     return rec.RegisterBrokerRecord(
@@ -494,30 +525,7 @@ class MetadataDelta:
         old = partitions.get(record.partition_id)
         if old is None:
             raise MetadataReplayError(f"partition {record.partition_id} of {topic_id.hex()} does not exist")
-        changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
-        if record.replicas is not None:
-            changes["replicas"] = tuple(record.replicas)
-        if record.directories is not None:
-            changes["directories"] = _directories(record.directories, len(changes.get("replicas", old.replicas)))
-        elif record.replicas is not None:
-            changes["directories"] = tuple(old.directory(broker) for broker in record.replicas)
-        if record.isr is not None:
-            changes["isr"] = tuple(record.isr)
-        if record.removing_replicas is not None:
-            changes["removing_replicas"] = tuple(record.removing_replicas)
-        if record.adding_replicas is not None:
-            changes["adding_replicas"] = tuple(record.adding_replicas)
-        if record.eligible_leader_replicas is not None:
-            changes["elr"] = tuple(record.eligible_leader_replicas)
-        if record.last_known_elr is not None:
-            changes["last_known_elr"] = tuple(record.last_known_elr)
-        if record.leader != _NO_LEADER_CHANGE:
-            # The same leader written again still starts a new epoch (Kafka's PartitionRegistration.merge).
-            changes["leader"] = record.leader
-            changes["leader_epoch"] = old.leader_epoch + 1
-        if record.leader_recovery_state != -1:
-            changes["leader_recovery_state"] = record.leader_recovery_state
-        partitions[record.partition_id] = replace(old, **changes)
+        partitions[record.partition_id] = changed_partition(old, record)
         self.changed_partitions.setdefault(topic_id, set()).add(record.partition_id)
 
     def _on_remove_topic(self, record: rec.RemoveTopicRecord) -> None:

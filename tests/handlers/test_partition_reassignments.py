@@ -22,7 +22,7 @@ from kbroker.wire.messages import list_partition_reassignments as lpr
 from kbroker.wire.records.metadata import PartitionChangeRecord
 from tests.handlers.metadata_plane import Plane
 from tests.handlers.test_group_configs import converse
-from tests.raft_metadata.test_controller import Harness
+from tests.raft_metadata.controller_harness import Harness
 
 
 async def ask(

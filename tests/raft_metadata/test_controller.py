@@ -4,63 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller import Controller, ControllerResult
+from kbroker.raft_metadata.controller import ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.configs import APPEND, ConfigChange
 from kbroker.raft_metadata.controller.features import SUPPORTED_FEATURES, features_to_register
 from kbroker.raft_metadata.controller.placement import UsableBroker, place_replicas
-from kbroker.raft_metadata.controller.schema import ConfigSchema
 from kbroker.raft_metadata.controller.topics import CreatedTopic, NewTopic
-from kbroker.raft_metadata.image import NO_LEADER, ConfigResource, Endpoint, ResourceType
-from kbroker.raft_metadata.storage import bootstrap_records
-from kbroker.types import OffsetAndEpoch, TopicPartition, Uuid
+from kbroker.raft_metadata.image import NO_LEADER, ConfigResource, ResourceType
+from kbroker.types import Uuid
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
-from tests.handlers.metadata_plane import properties
-
-FEATURES = {name: (levels.min, levels.max) for name, levels in SUPPORTED_FEATURES.items()}
-
-
-class Harness:
-    """Applies each result at once, as a quorum would."""
-
-    def __init__(self) -> None:
-        from pathlib import Path
-
-        config = BrokerConfig.from_properties(properties(Path("data")))
-        self.controller = Controller(1, ConfigSchema(config), random.Random(7))
-        self.apply(ControllerResult(None, bootstrap_records()))
-
-    def apply(self, result: ControllerResult[Any]) -> Any:
-        if result.records:
-            last = OffsetAndEpoch(self.controller.next_offset + len(result.records) - 1, 1)
-            self.controller.replay(result.records, last)
-        return result.response
-
-    def broker(self, broker_id: int, rack: str | None = None, *, unfence: bool = True) -> int:
-        registration = BrokerRegistration(
-            broker_id,
-            Uuid(bytes([broker_id]) * 16),
-            [Endpoint("PLAINTEXT", "h", 9092)],
-            FEATURES,
-            [Uuid(bytes([100 + broker_id]) * 16)],
-            rack,
-        )
-        epoch: int = self.apply(self.controller.brokers.register(registration))
-        if unfence:
-            self.apply(self.controller.brokers.unfence(broker_id, epoch))
-        return epoch
-
-    def create(self, name: str, partitions: int, factor: int) -> CreatedTopic:
-        outcome = self.apply(self.controller.topics.create_topics([NewTopic(name, partitions, factor)]))[name]
-        if isinstance(outcome, ApiError):
-            raise outcome
-        return outcome
+from tests.raft_metadata.controller_harness import FEATURES, Harness
 
 
 def code(excinfo: pytest.ExceptionInfo[ApiError]) -> ErrorCode:
@@ -170,41 +127,6 @@ def test_fenced_brokers_hold_replicas_only_if_they_must_and_never_lead() -> None
     assert all(3 not in replicas for replicas in place_replicas(brokers, 30, 2, rng))
     placements = place_replicas(brokers, 30, 3, rng)
     assert all(sorted(replicas) == [1, 2, 3] and replicas[0] != 3 for replicas in placements)
-
-
-def test_leadership_moves_when_a_broker_is_fenced_and_the_last_one_keeps_its_isr() -> None:
-    h = Harness()
-    epochs = {broker: h.broker(broker) for broker in (1, 2, 3)}
-    h.create("t", 9, 3)
-    partitions = h.controller.image.topics.by_name["t"].partitions
-    assert {p.leader for p in partitions.values()} == {1, 2, 3}
-    h.apply(h.controller.brokers.fence(1, epochs[1]))
-    h.apply(h.controller.brokers.fence(2, epochs[2]))
-    partitions = h.controller.image.topics.by_name["t"].partitions
-    assert all((p.leader, p.isr) == (3, (3,)) for p in partitions.values())
-    h.apply(h.controller.brokers.fence(3, epochs[3]))
-    partitions = h.controller.image.topics.by_name["t"].partitions
-    assert all((p.leader, p.isr) == (NO_LEADER, (3,)) for p in partitions.values())
-    h.apply(h.controller.brokers.unfence(1, epochs[1]))
-    partitions = h.controller.image.topics.by_name["t"].partitions
-    assert all(p.leader == NO_LEADER for p in partitions.values()), "1 lacks what 3 alone acknowledged"
-    h.apply(h.controller.brokers.unfence(3, epochs[3]))
-    assert all(p.leader == 3 for p in h.controller.image.topics.by_name["t"].partitions.values())
-
-
-def test_an_unclean_election_gives_the_partition_to_whoever_lives() -> None:
-    h = Harness()
-    epochs = {broker: h.broker(broker) for broker in (1, 2)}
-    h.create("t", 1, 2)
-    h.apply(h.controller.brokers.fence(1, epochs[1]))
-    h.apply(h.controller.brokers.fence(2, epochs[2]))
-    h.apply(h.controller.brokers.unfence(1, epochs[1]))
-    entry = TopicPartition("t", 0)
-    refused = h.apply(h.controller.topics.elect_leaders([entry], unclean=False))
-    assert refused[entry] is not None
-    assert h.apply(h.controller.topics.elect_leaders([entry], unclean=True)) == {entry: None}
-    partition = h.controller.image.topics.by_name["t"].partitions[0]
-    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (1, (1,), 1)
 
 
 def test_names_that_collide_within_one_request() -> None:

@@ -107,7 +107,7 @@ class BrokerControl:
         records: list[Any] = []
         if broker.fenced:
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=-1))
-            records.extend(self._controller.topics.leader_records_for_unfenced(broker_id))
+            records.extend(self._controller.leadership.records_with(broker_id))
         return ControllerResult(None, records)
 
     def fence(self, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
@@ -115,7 +115,7 @@ class BrokerControl:
         broker = self.check_epoch(broker_id, broker_epoch)
         records: list[Any] = []
         if not broker.fenced:
-            records.extend(self._controller.topics.leader_records_for_fenced(broker_id))
+            records.extend(self._controller.leadership.records_without(broker_id))
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1))
         return ControllerResult(None, records)
 
@@ -128,8 +128,7 @@ class BrokerControl:
         if broker is None:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
         records: list[Any] = []
-        if not broker.fenced:
-            records.extend(self._controller.topics.leader_records_for_fenced(broker_id))
+        records.extend(self._controller.leadership.records_for_unregistered(broker_id))
         records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
         return ControllerResult(None, records)
 

@@ -9,6 +9,7 @@ from typing import Any
 from kbroker.raft_metadata.controller.brokers import BrokerControl
 from kbroker.raft_metadata.controller.configs import ConfigControl
 from kbroker.raft_metadata.controller.features import FeatureControl
+from kbroker.raft_metadata.controller.leadership import LeadershipControl
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdControl
 from kbroker.raft_metadata.controller.reassignments import ReassignmentControl
 from kbroker.raft_metadata.controller.schema import ConfigSchema
@@ -33,6 +34,7 @@ class Controller:
         self.next_offset = 0
         """The offset that the first record of the next result will get: a broker's epoch is one."""
         self.topics = TopicControl(self)
+        self.leadership = LeadershipControl(self)
         self.configs = ConfigControl(self)
         self.brokers = BrokerControl(self)
         self.features = FeatureControl(self)

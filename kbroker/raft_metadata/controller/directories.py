@@ -31,12 +31,9 @@ def directory_records(
     records: list[Any] = []
     failed = sorted(set(offline) & set(broker.log_dirs))
     if failed and level >= OFFLINE_DIRECTORIES:
-        topics = controller.image.topics.by_id
-        records += [
-            record
-            for record in controller.topics.leader_records_for_fenced(broker_id)
-            if topics[Uuid(record.topic_id)].partitions[record.partition_id].directory(broker_id) in failed
-        ]
+        records += controller.leadership.records_without(
+            broker_id, lambda topic, partition_id, partition: partition.directory(broker_id) in failed
+        )
         records.append(
             BrokerRegistrationChangeRecord(
                 broker_id=broker_id,
@@ -102,9 +99,7 @@ def assign_replicas(
                     )
                 )
     if offline:
-        records += [
-            record
-            for record in controller.topics.leader_records_for_fenced(broker_id)
-            if (Uuid(record.topic_id), record.partition_id) in offline
-        ]
+        records += controller.leadership.records_without(
+            broker_id, lambda topic, partition_id, partition: (topic.id, partition_id) in offline
+        )
     return ControllerResult(errors, records)

@@ -119,6 +119,16 @@ class ConfigSchema:
         """``min.insync.replicas`` by the node's file, or its default."""
         return int(self.config.values["min.insync.replicas"])
 
+    def topic_value(self, configs: ConfigsImage, topic: str, name: str) -> Any:
+        """One typed property of a topic whose default is the broker property of the same name."""
+        for table in (configs.for_topic(topic), configs.for_broker(self.config.node_id), configs.for_broker(None)):
+            if name in table:
+                try:
+                    return TOPIC_CONFIGS.parse(name, table[name])
+                except InvalidConfig:
+                    pass  # stored by an earlier release: counts as unset
+        return self.config.values[name]
+
     # Validation
 
     def validate_topic(self, configs: Mapping[str, str]) -> None:

@@ -1,8 +1,8 @@
-"""Topics and partitions: CreateTopics, DeleteTopics, CreatePartitions, and leadership as brokers come and go."""
+"""Topics and partitions: CreateTopics, DeleteTopics, CreatePartitions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
@@ -12,17 +12,15 @@ from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, Con
 from kbroker.raft_metadata.controller.schema import ConfigEntry
 from kbroker.raft_metadata.controller.topic_names import validate_topic_name
 from kbroker.raft_metadata.image import (
-    NO_LEADER,
     ConfigResource,
     PartitionImage,
     ResourceType,
-    TopicImage,
     has_collision_chars,
     partition_record,
     unify_collision_chars,
 )
-from kbroker.types import ZERO_UUID, TopicPartition, Uuid, random_uuid
-from kbroker.wire.records.metadata import PartitionChangeRecord, RemoveTopicRecord, TopicRecord
+from kbroker.types import ZERO_UUID, Uuid, random_uuid
+from kbroker.wire.records.metadata import RemoveTopicRecord, TopicRecord
 
 if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
@@ -314,108 +312,6 @@ class TopicControl:
             else:
                 results[topic_id] = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_ID_MESSAGE)
         return ControllerResult(results, records)
-
-    # Leadership
-
-    def leader_records_for_unfenced(self, broker_id: int) -> list[PartitionChangeRecord]:
-        """Give ``broker_id`` the leaderless partitions of whose ISR it is a member; or of whose eligible leader
-        replicas, if the ISR is empty (KIP-966), as Apache Kafka's own controlled shutdown leaves it."""
-        records = []
-        for topic, partition_id, partition in self._partitions():
-            if partition.leader != NO_LEADER:
-                continue
-            if broker_id in partition.isr:
-                records.append(
-                    PartitionChangeRecord(partition_id=partition_id, topic_id=topic.id, leader=broker_id)
-                )
-            elif not partition.isr and broker_id in partition.elr:
-                records.append(
-                    PartitionChangeRecord(
-                        partition_id=partition_id,
-                        topic_id=topic.id,
-                        leader=broker_id,
-                        isr=[broker_id],
-                        eligible_leader_replicas=[broker for broker in partition.elr if broker != broker_id],
-                        last_known_elr=[],
-                    )
-                )
-        return records
-
-    def leader_records_for_fenced(self, broker_id: int) -> list[PartitionChangeRecord]:
-        """Take ``broker_id`` out of the ISRs, and elect others where it leads. The last in-sync replica stays in its
-        ISR: it alone has all that was acknowledged."""
-        records = []
-        for topic, partition_id, partition in self._partitions():
-            if broker_id not in partition.isr:
-                continue
-            isr = [broker for broker in partition.isr if broker != broker_id]
-            record = PartitionChangeRecord(partition_id=partition_id, topic_id=topic.id)
-            if isr:
-                record.isr = isr
-            if partition.leader == broker_id:
-                record.leader = next(
-                    (
-                        broker
-                        for broker in partition.replicas
-                        if broker in isr and self._controller.brokers.is_active(broker)
-                    ),
-                    NO_LEADER,
-                )
-            if record.isr is not None or partition.leader == broker_id:
-                records.append(record)
-        return records
-
-    def elect_leaders(
-        self, partitions: Sequence[TopicPartition], *, unclean: bool
-    ) -> ControllerResult[dict[TopicPartition, ApiError | None]]:
-        """Give each partition's leadership to its preferred replica; ``unclean``: give one that has no leader to any
-        live replica, even one that lacks records."""
-        records: list[Any] = []
-        results: dict[TopicPartition, ApiError | None] = {}
-        for entry in dict.fromkeys(partitions):
-            try:
-                records.append(self._elect(entry, unclean=unclean))
-                results[entry] = None
-            except ApiError as error:
-                results[entry] = error
-        return ControllerResult(results, records)
-
-    def _elect(self, entry: TopicPartition, *, unclean: bool) -> PartitionChangeRecord:
-        topic = self._controller.image.topics.by_name.get(entry.topic)
-        if topic is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {entry.topic}")
-        partition = topic.partitions.get(entry.partition)
-        if partition is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {entry}")
-        led = partition.leader != NO_LEADER if unclean else partition.leader == partition.preferred_leader
-        if led:
-            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-        is_active = self._controller.brokers.is_active
-        record = PartitionChangeRecord(partition_id=entry.partition, topic_id=topic.id)
-        if not unclean:
-            if partition.preferred_leader not in partition.isr or not is_active(partition.preferred_leader):
-                raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
-            record.leader = partition.preferred_leader
-            return record
-        in_sync = [broker for broker in partition.replicas if broker in partition.isr and is_active(broker)]
-        alive = [broker for broker in partition.replicas if is_active(broker)]
-        if in_sync:
-            record.leader = in_sync[0]
-        elif alive:
-            # Records that only the others had are given up: the new leader alone is in sync, and recovers.
-            record.leader = alive[0]
-            record.isr = [alive[0]]
-            record.leader_recovery_state = 1
-        else:
-            raise ApiError(
-                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
-            )
-        return record
-
-    def _partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
-        for topic in self._controller.image.topics.by_name.values():
-            for partition_id, partition in topic.partitions.items():
-                yield topic, partition_id, partition
 
 
 UNKNOWN_TOPIC_ID_MESSAGE = "This server does not host this topic ID."

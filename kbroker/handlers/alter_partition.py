@@ -1,0 +1,75 @@
+"""AlterPartition (key 56): a leader tells the active controller which replicas are in sync (KIP-497).
+
+Served: 2 to 3. 2: topic ids; 3: the broker epochs of the ISR, so that none is meant in an earlier life (KIP-903).
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.raft_metadata.controller.alter_partition import InSyncReplica, PartitionWish, alter_partitions
+from kbroker.raft_metadata.image import PartitionImage
+from kbroker.types import Uuid
+from kbroker.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    PartitionData,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+VERSIONS = Versions(2, 3)
+
+
+@handler(AlterPartitionRequest, versions=VERSIONS, listeners=CONTROLLER)
+async def handle(request: AlterPartitionRequest, ctx: RequestContext) -> AlterPartitionResponse:
+    """Change each partition on its own, in the request's order."""
+    wishes = [
+        PartitionWish(
+            Uuid(topic.topic_id),
+            partition.partition_index,
+            partition.leader_epoch,
+            _isr(partition, ctx.api_version),
+            partition.leader_recovery_state,
+            partition.partition_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    try:
+        outcomes = iter(
+            await ctx.services.metadata.submit(
+                lambda controller, now_ms: alter_partitions(controller, request.broker_id, request.broker_epoch, wishes)
+            )
+        )
+    except ApiError as error:
+        return AlterPartitionResponse(error_code=error.code)
+    return AlterPartitionResponse(
+        topics=[
+            ResponseTopicData(
+                topic_id=topic.topic_id,
+                partitions=[_shape(partition.partition_index, next(outcomes)) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _isr(partition: PartitionData, version: int) -> list[InSyncReplica]:
+    if version < 3:
+        return [InSyncReplica(broker_id) for broker_id in partition.new_isr]
+    return [InSyncReplica(state.broker_id, state.broker_epoch) for state in partition.new_isr_with_epochs]
+
+
+def _shape(index: int, outcome: PartitionImage | ErrorCode) -> ResponsePartitionData:
+    if isinstance(outcome, ErrorCode):
+        return ResponsePartitionData(partition_index=index, error_code=outcome)
+    return ResponsePartitionData(
+        partition_index=index,
+        leader_id=outcome.leader,
+        leader_epoch=outcome.leader_epoch,
+        isr=list(outcome.isr),
+        leader_recovery_state=outcome.leader_recovery_state,
+        partition_epoch=outcome.partition_epoch,
+    )

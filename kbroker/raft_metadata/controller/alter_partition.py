@@ -1,0 +1,144 @@
+"""A leader tells which of its followers are in sync: AlterPartition (KIP-497, KIP-841, KIP-903).
+
+Checks in the order of Kafka's ``ReplicationControlManager.alterPartition``. A reassignment ends here, when the last of
+the new replicas joins the ISR.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.controller.partition_changes import partition_change
+from kbroker.raft_metadata.controller.result import ControllerResult
+from kbroker.raft_metadata.image import (
+    NO_LEADER_CHANGE,
+    RECOVERED,
+    RECOVERING,
+    PartitionImage,
+    TopicImage,
+    changed_partition,
+)
+from kbroker.types import Uuid
+from kbroker.wire.records.metadata import PartitionChangeRecord
+
+if TYPE_CHECKING:
+    from kbroker.raft_metadata.controller.controller import Controller
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_EPOCH = -1
+"""A broker epoch that is not checked: the leader did not know it (version 2, or a follower that did not say it)."""
+
+
+class InSyncReplica(NamedTuple):
+    """A member of the wished ISR, in the life in which the leader knows it to be in sync."""
+
+    broker_id: int
+    broker_epoch: int = UNKNOWN_EPOCH
+
+
+class PartitionWish(NamedTuple):
+    """What a leader wants of a partition that it leads in ``leader_epoch``, as it was in ``partition_epoch``."""
+
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    isr: Sequence[InSyncReplica]
+    leader_recovery_state: int
+    partition_epoch: int
+
+
+def alter_partitions(
+    controller: Controller, broker_id: int, broker_epoch: int, wishes: Sequence[PartitionWish]
+) -> ControllerResult[list[PartitionImage | ErrorCode]]:
+    """The partitions as they are now, or an error for each, in order.
+
+    ``ApiError``: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+    """
+    controller.brokers.check_epoch(broker_id, broker_epoch)
+    records: list[PartitionChangeRecord] = []
+    results: list[PartitionImage | ErrorCode] = []
+    for wish in wishes:
+        topic = controller.image.topics.by_id.get(wish.topic_id)
+        if topic is None:
+            results.append(ErrorCode.UNKNOWN_TOPIC_ID)
+            continue
+        partition = topic.partitions.get(wish.partition)
+        if partition is None:
+            results.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            continue
+        error = _problem(controller, broker_id, topic, partition, wish)
+        if error is not None:
+            results.append(error)
+            continue
+        record = partition_change(
+            topic.id,
+            wish.partition,
+            partition,
+            controller.leadership.rules(topic),
+            isr=[replica.broker_id for replica in wish.isr],
+            leader_recovery_state=wish.leader_recovery_state,
+            election=controller.leadership.election(topic.name),
+        )
+        if record is None:
+            results.append(partition)
+            continue
+        records.append(record)
+        if record.leader not in (broker_id, NO_LEADER_CHANGE):
+            # The ISR completes a reassignment, after which another leads: both an error and a change.
+            results.append(ErrorCode.NEW_LEADER_ELECTED)
+        else:
+            results.append(changed_partition(partition, record))
+    return ControllerResult(results, list(records))
+
+
+def _problem(
+    controller: Controller, broker_id: int, topic: TopicImage, partition: PartitionImage, wish: PartitionWish
+) -> ErrorCode | None:
+    if wish.leader_epoch > partition.leader_epoch or wish.partition_epoch > partition.partition_epoch:
+        # The leader has seen what this controller has not: somebody else is the active controller.
+        return ErrorCode.NOT_CONTROLLER
+    if wish.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if broker_id != partition.leader:
+        return ErrorCode.INVALID_REQUEST
+    if wish.partition_epoch < partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    isr = [replica.broker_id for replica in wish.isr]
+    if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas) or partition.leader not in isr:
+        return ErrorCode.INVALID_REQUEST
+    if wish.leader_recovery_state not in (RECOVERED, RECOVERING):
+        return ErrorCode.INVALID_REQUEST
+    if wish.leader_recovery_state == RECOVERING and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
+        return ErrorCode.INVALID_REQUEST
+    ineligible = [
+        f"{replica.broker_id} ({reason})"
+        for replica in wish.isr
+        if (reason := _why_ineligible(controller, replica)) is not None
+    ]
+    if ineligible:
+        logger.info(
+            "broker %d may not have %s in the ISR of %s-%d",
+            broker_id,
+            ", ".join(ineligible),
+            topic.name,
+            wish.partition,
+        )
+        return ErrorCode.INELIGIBLE_REPLICA
+    return None
+
+
+def _why_ineligible(controller: Controller, replica: InSyncReplica) -> str | None:
+    broker = controller.image.brokers.get(replica.broker_id)
+    if broker is None:
+        return "not registered"
+    if broker.in_controlled_shutdown:
+        return "shutting down"
+    if broker.fenced:
+        return "fenced"
+    if replica.broker_epoch not in (UNKNOWN_EPOCH, broker.epoch):
+        return f"its epoch is {broker.epoch}, not {replica.broker_epoch}"
+    return None

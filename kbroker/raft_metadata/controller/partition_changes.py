@@ -1,0 +1,223 @@
+"""Every change of a partition goes through here: who leads, which replicas are in sync, which may lead when none is.
+
+:func:`partition_change` takes a partition and what it is to become, and gives the one record that does it, with what
+follows from it: the end of a reassignment (KIP-455), an election, the eligible leader replicas (KIP-966), a new leader
+epoch. Rules: Kafka's ``PartitionChangeBuilder``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from kbroker.raft_metadata.image import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
+from kbroker.types import Uuid
+from kbroker.wire.records.metadata import PartitionChangeRecord
+
+EPOCH_BUMP_ON_ISR_SHRINK_BELOW = 12
+"""Below this level of ``metadata.version`` (3.6-IV0), brokers need a new leader epoch when the ISR shrinks
+(KAFKA-15021)."""
+
+DIRECTORIES = 17
+"""The level of ``metadata.version`` (3.7-IV2) from which the log knows in which directory a replica is (KIP-858)."""
+
+
+class Election(enum.Enum):
+    """How a leader is chosen. A leader that may go on leading goes on, unless PREFERRED finds the preferred one."""
+
+    PREFERRED = enum.auto()
+    """The first replica if it is in sync, else as ONLINE."""
+    ONLINE = enum.auto()
+    """A replica that has all that was acknowledged: of the ISR, or of the ELR when the ISR is empty."""
+    UNCLEAN = enum.auto()
+    """As ONLINE; and if there is none, any replica that lives, whatever it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRules:
+    """What a change depends on besides the partition."""
+
+    is_acceptable_leader: Callable[[int, PartitionImage], bool]
+    """Whether the broker lives and the disk of its replica works."""
+    min_isr: int
+    """The topic's ``min.insync.replicas``, at most its replication factor."""
+    elr_enabled: bool
+    metadata_version: int
+    default_directory: Callable[[int], Uuid]
+    """Where a broker will put a replica that is new to it."""
+
+
+@dataclass(slots=True)
+class _Target:
+    """What the partition is to be, as it takes shape."""
+
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    elr: tuple[int, ...]
+
+
+def partition_change(
+    topic_id: Uuid,
+    partition_id: int,
+    old: PartitionImage,
+    rules: ChangeRules,
+    *,
+    isr: Sequence[int] | None = None,
+    replicas: Sequence[int] | None = None,
+    adding: Sequence[int] | None = None,
+    removing: Sequence[int] | None = None,
+    leader_recovery_state: int | None = None,
+    directories: Mapping[int, Uuid] | None = None,
+    unclean_shutdown: Collection[int] = (),
+    election: Election = Election.ONLINE,
+) -> PartitionChangeRecord | None:
+    """The record that changes what is given (None: stays), and whatever follows; None if nothing changes.
+
+    ``unclean_shutdown``: brokers that may have lost records, and so are not eligible any more.
+    """
+    target = _Target(
+        isr=old.isr if isr is None else tuple(isr),
+        replicas=old.replicas if replicas is None else tuple(replicas),
+        adding=old.adding_replicas if adding is None else tuple(adding),
+        removing=old.removing_replicas if removing is None else tuple(removing),
+        elr=old.elr,
+    )
+    record = PartitionChangeRecord(partition_id=partition_id, topic_id=topic_id)
+    _complete_reassignment(target)
+    if rules.elr_enabled:
+        target.elr = _eligible_leader_replicas(target, old, rules, unclean_shutdown)
+    _elect(record, target, old, rules, election)
+    if record.leader == NO_LEADER_CHANGE and not set(old.replicas) <= set(target.replicas):
+        # Replicas that are gone must not be followed any more: the same leader begins a new epoch.
+        record.leader = old.leader
+    unclean = record.isr is not None
+    if unclean or not rules.elr_enabled:
+        target.elr = ()
+    if target.elr != old.elr:
+        record.eligible_leader_replicas = list(target.elr)
+    if not unclean and target.isr != old.isr and (target.isr or rules.elr_enabled):
+        # Without eligible leader replicas the last in-sync replica stays in the ISR: it alone has everything.
+        record.isr = list(target.isr)
+    if (
+        rules.metadata_version < EPOCH_BUMP_ON_ISR_SHRINK_BELOW
+        and record.leader == NO_LEADER_CHANGE
+        and record.isr is not None
+        and not set(old.isr) <= set(record.isr)
+    ):
+        record.leader = old.leader
+    if rules.elr_enabled:
+        _keep_last_known_leader(record, old)
+    _assign(record, target, old, rules, directories or {})
+    if leader_recovery_state is not None and leader_recovery_state != old.leader_recovery_state:
+        record.leader_recovery_state = leader_recovery_state
+    return None if _is_no_op(record) else record
+
+
+def _complete_reassignment(target: _Target) -> None:
+    """Take the old replicas out if all that are being added are in sync (``PartitionReassignmentReplicas``)."""
+    adding, removing = target.adding, target.removing
+    if not (adding or removing):
+        return
+    replicas = tuple(broker for broker in target.replicas if broker not in removing)
+    isr = tuple(broker for broker in target.isr if broker not in removing)
+    # With fewer replicas than before, the ISR must not shrink more than it has to.
+    needed = {*adding} if len(adding) >= len(removing) else {*adding, *replicas}
+    # With replicas to remove, somebody in sync must be left; with none, an empty ISR of an empty wish stays as it is.
+    if not needed <= set(isr) or (removing and not isr):
+        return
+    target.replicas, target.isr, target.adding, target.removing = replicas, isr, (), ()
+
+
+def _eligible_leader_replicas(
+    target: _Target, old: PartitionImage, rules: ChangeRules, unclean_shutdown: Collection[int]
+) -> tuple[int, ...]:
+    """Who left the ISR when it was too small to acknowledge anything more: these have all that was acknowledged."""
+    if len(target.isr) >= rules.min_isr:
+        return ()
+    candidates = dict.fromkeys((*old.elr, *old.isr))
+    return tuple(
+        broker
+        for broker in candidates
+        if broker not in target.isr and broker not in unclean_shutdown and broker in target.replicas
+    )
+
+
+def _elect(
+    record: PartitionChangeRecord, target: _Target, old: PartitionImage, rules: ChangeRules, election: Election
+) -> None:
+    leader, unclean = _choose(target, old, rules, election)
+    if leader == old.leader:
+        return
+    if leader in target.elr:
+        target.isr = (leader,)
+        target.elr = tuple(broker for broker in target.elr if broker != leader)
+    record.leader = leader
+    if unclean:
+        # Records that only others had are given up. The leader has to recover before anybody may follow it.
+        record.isr = [leader]
+        if old.leader_recovery_state == RECOVERED:
+            record.leader_recovery_state = RECOVERING
+
+
+def _choose(target: _Target, old: PartitionImage, rules: ChangeRules, election: Election) -> tuple[int, bool]:
+    """The leader, and whether it may lack acknowledged records."""
+
+    def valid(broker: int) -> bool:
+        has_all = broker in target.isr or (not target.isr and broker in target.elr)
+        return has_all and rules.is_acceptable_leader(broker, old)
+
+    preferred = target.replicas[0] if target.replicas else NO_LEADER
+    if election is Election.PREFERRED and valid(preferred):
+        return preferred, False
+    for broker in (old.leader, *target.replicas):
+        if valid(broker):
+            return broker, False
+    if rules.elr_enabled and not target.isr and not target.elr and len(old.last_known_elr) == 1:
+        # Nobody is known to have everything: of those that live, the last leader has the best chance.
+        last = old.last_known_elr[0]
+        if last in target.replicas and rules.is_acceptable_leader(last, old):
+            return last, True
+    if election is Election.UNCLEAN:
+        for broker in target.replicas:
+            if rules.is_acceptable_leader(broker, old):
+                return broker, True
+    return NO_LEADER, False
+
+
+def _keep_last_known_leader(record: PartitionChangeRecord, old: PartitionImage) -> None:
+    """``last_known_elr`` holds the leader that a leaderless partition had last (KIP-966, as Kafka 4 does it)."""
+    if record.leader == NO_LEADER and not old.last_known_elr and old.leader != NO_LEADER:
+        record.last_known_elr = [old.leader]
+    elif record.leader >= 0 and old.last_known_elr:
+        record.last_known_elr = []
+
+
+def _assign(
+    record: PartitionChangeRecord,
+    target: _Target,
+    old: PartitionImage,
+    rules: ChangeRules,
+    directories: Mapping[int, Uuid],
+) -> None:
+    if target.replicas != old.replicas:
+        record.replicas = list(target.replicas)
+    if rules.metadata_version >= DIRECTORIES:
+        wanted = []
+        for broker in target.replicas:
+            known = directories.get(broker)
+            if known is None:
+                known = old.directory(broker) if broker in old.replicas else rules.default_directory(broker)
+            wanted.append(known)
+        if wanted != [old.directory(broker) for broker in old.replicas]:
+            record.directories = wanted
+    if target.removing != old.removing_replicas:
+        record.removing_replicas = list(target.removing)
+    if target.adding != old.adding_replicas:
+        record.adding_replicas = list(target.adding)
+
+
+def _is_no_op(record: PartitionChangeRecord) -> bool:
+    return record == PartitionChangeRecord(partition_id=record.partition_id, topic_id=record.topic_id)

@@ -1,0 +1,127 @@
+"""Who leads, and who may: as brokers come and go, and when elections are asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.image import NO_LEADER
+from kbroker.types import TopicPartition
+from tests.raft_metadata.controller_harness import Harness
+
+T0 = TopicPartition("t", 0)
+
+
+def brokers(*, elr: bool = True, count: int = 3) -> Harness:
+    h = Harness(elr=elr)
+    for broker in range(1, count + 1):
+        h.broker(broker)
+    return h
+
+
+@pytest.mark.parametrize("elr", [True, False])
+def test_leadership_moves_when_a_broker_is_fenced_and_only_the_last_one_leads_again(elr: bool) -> None:
+    h = brokers(elr=elr)
+    h.create("t", 9, 3)
+    topic = "t"
+    assert {h.partition(topic, index).leader for index in range(9)} == {1, 2, 3}
+    h.fence(1, 2)
+    assert all((p.leader, p.isr) == (3, (3,)) for p in h.controller.image.topics.by_name[topic].partitions.values())
+    h.fence(3)
+    last = ((), (3,), (3,)) if elr else ((3,), (), ())
+    for p in h.controller.image.topics.by_name[topic].partitions.values():
+        assert (p.leader, (p.isr, p.elr, p.last_known_elr)) == (NO_LEADER, last)
+    h.unfence(1)
+    assert h.partition().leader == NO_LEADER, "1 lacks what 3 alone acknowledged"
+    h.unfence(3)
+    for p in h.controller.image.topics.by_name[topic].partitions.values():
+        assert (p.leader, p.isr, p.elr, p.last_known_elr, p.leader_recovery_state) == (3, (3,), (), (), 0)
+
+
+def test_an_unclean_election_gives_the_partition_to_whoever_lives() -> None:
+    h = brokers(count=2)
+    h.create("t", 1, 2)
+    h.fence(1, 2)
+    h.unfence(1)
+    refused = h.apply(h.controller.leadership.elect_leaders([T0], unclean=False))
+    assert refused[T0].code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert h.apply(h.controller.leadership.elect_leaders([T0], unclean=True)) == {T0: None}
+    p = h.partition()
+    assert (p.leader, p.isr, p.elr, p.leader_recovery_state) == (1, (1,), (), 1)
+    not_needed = h.apply(h.controller.leadership.elect_leaders([T0], unclean=True))
+    assert not_needed[T0].code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_nobody_lives_so_nobody_can_be_elected() -> None:
+    h = brokers(count=2)
+    h.create("t", 1, 2)
+    h.fence(1, 2)
+    refused = h.apply(h.controller.leadership.elect_leaders([T0, TopicPartition("t", 7)], unclean=True))
+    assert refused[T0].code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert refused[TopicPartition("t", 7)].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_topic_may_allow_unclean_elections_by_themselves() -> None:
+    h = brokers(count=2)
+    h.assign("t", 1, 2, unclean_leader_election_enable="true")
+    h.fence(2)
+    h.fence(1)
+    assert h.partition().leader == NO_LEADER
+    h.unfence(2)
+    p = h.partition()
+    assert (p.leader, p.isr, p.leader_recovery_state) == (2, (2,), 1)
+
+
+def test_a_leaderless_partition_is_elected_when_its_topic_comes_to_allow_it() -> None:
+    h = brokers(count=2)
+    h.assign("t", 1, 2)
+    h.fence(2, 1)
+    h.unfence(2)
+    assert h.apply(h.controller.leadership.elect_unclean()) is False
+    assert h.partition().leader == NO_LEADER
+    h.configure("t", "unclean.leader.election.enable", "true")
+    h.apply(h.controller.leadership.elect_unclean())
+    assert h.partition().leader == 2
+
+
+def test_a_replica_that_leaves_an_isr_too_small_to_acknowledge_stays_eligible() -> None:
+    h = brokers()
+    h.assign("t", 1, 2, 3, min_insync_replicas="2")
+    h.fence(1)
+    assert (h.partition().isr, h.partition().elr) == ((2, 3), ())
+    h.fence(2)
+    assert (h.partition().isr, h.partition().elr) == ((3,), (2,))
+    h.fence(3)
+    p = h.partition()
+    assert (p.leader, p.isr, p.elr, p.last_known_elr) == (NO_LEADER, (), (2, 3), (3,))
+    h.unfence(2)
+    p = h.partition()
+    assert (p.leader, p.isr, p.elr, p.last_known_elr) == (2, (2,), (3,), ())
+    h.unfence(3)
+    h.alter(h.wish([2, 3]), leader=2)
+    assert (h.partition().isr, h.partition().elr) == ((2, 3), ())
+
+
+def test_leaders_go_back_to_the_preferred_replicas() -> None:
+    h = brokers()
+    h.create("t", 9, 3)
+    h.fence(1)
+    h.unfence(1)
+    topic = h.controller.image.topics.by_name["t"]
+    displaced = [index for index, p in topic.partitions.items() if p.preferred_leader == 1]
+    assert displaced and all(topic.partitions[index].leader != 1 for index in displaced)
+    assert h.controller.leadership.balance().records == [], "1 is not in any ISR yet"
+    for index in displaced:
+        refused = h.apply(h.controller.leadership.elect_leaders([TopicPartition("t", index)], unclean=False))
+        assert [error.code for error in refused.values()] == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    first = displaced[0]
+    leader = h.partition("t", first).leader
+    wish = h.wish([1, 2, 3])._replace(
+        partition=first,
+        leader_epoch=h.partition("t", first).leader_epoch,
+        partition_epoch=h.partition("t", first).partition_epoch,
+    )
+    h.alter(wish, leader=leader)
+    h.apply(h.controller.leadership.balance())
+    assert h.partition("t", first).leader == 1
+    assert all(h.partition("t", index).leader != 1 for index in displaced[1:])
