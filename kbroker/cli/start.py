@@ -8,8 +8,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from kbroker.config import BrokerConfig, Listener, read_properties_file
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
+    import trio
+
     from kbroker.node.broker import Broker
 
 STOP_SECONDS = 5.0
@@ -51,6 +53,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         choices=("debug", "info", "warning", "error"),
         default="info",
         help="how much to tell on standard error",
+    )
+    parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="stop, as on SIGTERM, when standard input ends: for a program whose node must not outlive it",
     )
 
 
@@ -121,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     with quiet_exit():
-        trio.run(_serve, config)
+        trio.run(_serve, config, arguments.until_eof)
     return 0
 
 
@@ -164,25 +171,54 @@ def _reachable(listener: Listener, host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _serve(config: BrokerConfig) -> None:
-    import signal
-
+async def _serve(config: BrokerConfig, until_eof: bool) -> None:
     import trio
 
     from kbroker.env import RealEnv
     from kbroker.node.broker import run_broker
 
     async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            broker = await nursery.start(run_broker, config, RealEnv())
-            gc.freeze()
-            gc.enable()
-            print(ready_line(broker, config), flush=True)
-            async for number in signals:
-                log.info("stopping on %s", signal.Signals(number).name)
-                _end_in_any_case()
-                nursery.cancel_scope.cancel()
+
+        def stop(reason: str) -> None:
+            log.info("stopping on %s", reason)
+            _end_in_any_case()
+            nursery.cancel_scope.cancel()
+
+        # Before the node serves, too: one that waits for the others of its quorum may do so for long.
+        await nursery.start(_await_signal, stop)
+        if until_eof:
+            nursery.start_soon(_await_end_of_input, stop)
+        broker = await nursery.start(run_broker, config, RealEnv())
+        gc.freeze()
+        gc.enable()
+        print(ready_line(broker, config), flush=True)
+
+
+async def _await_signal(stop: Callable[[str], None], task_status: trio.TaskStatus[None]) -> None:
+    import signal
+
+    import trio
+
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            stop(signal.Signals(number).name)
+            return
+
+
+async def _await_end_of_input(stop: Callable[[str], None]) -> None:
+    """Read standard input, which holds nothing of interest, to its end."""
+    import trio
+
+    with suppress(OSError):
+        while True:
+            try:
+                await trio.lowlevel.wait_readable(0)
+            except PermissionError:  # a file, which is not waited for
+                pass
+            if not os.read(0, 4096):
                 break
+    stop("the end of standard input")
 
 
 def _end_in_any_case() -> None:

@@ -1,0 +1,212 @@
+"""The nodes of a cluster on one machine: their ports, directories and properties, and how one is started.
+
+``kbroker up`` and ``kbroker.testing.running_cluster`` start the same processes.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kbroker.config import BrokerConfig
+from kbroker.errors import FatalError
+from kbroker.types import random_uuid, uuid_to_str
+
+HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 9092
+MOST_CONTROLLERS: Final = 3
+"""More nodes than these are brokers only: a larger quorum makes every change slower."""
+
+_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+_LISTENING_PORTS: Final = range(15_000, 32_000)
+
+READY: Final = "kbroker ready:"
+"""How the line begins that a node prints once it serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node. ``controller_port`` is None for a node that is a broker only."""
+
+    node_id: int
+    port: int
+    controller_port: int | None
+    directory: Path
+    properties: Mapping[str, str]
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def properties_file(self) -> Path:
+        """Beside the data: what the node is started with."""
+        return self.directory.with_name(f"{self.directory.name}.properties")
+
+    @property
+    def log_file(self) -> Path:
+        """Beside the data: what the node tells."""
+        return self.directory.with_name(f"{self.directory.name}.log")
+
+    @property
+    def command(self) -> list[str]:
+        """What starts the node; it stops when its standard input ends, so that it cannot outlive who started it."""
+        return [sys.executable, "-m", "kbroker", "start", "-c", str(self.properties_file), "--until-eof"]
+
+
+def cluster_properties(count: int) -> dict[str, str]:
+    """What differs from Kafka's defaults for ``count`` nodes; with three, as in Apache Kafka's examples of three.
+
+    Acknowledged with ``acks=all`` means on two nodes of three, and one may be lost at any time.
+    """
+    replicas, least = (3, 2) if count >= 3 else (count, 1)
+    return {
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(least),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(least),
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def plan_cluster(
+    count: int,
+    data: Path,
+    *,
+    port: int = DEFAULT_PORT,
+    properties: Mapping[str, str] | None = None,
+) -> list[NodePlan]:
+    """Nodes 1 to ``count``: clients at ``port`` and the ports after it, controllers at those after them.
+
+    ``port`` 0 takes free ones. ``properties`` go to every node, over what is chosen here.
+    """
+    if count < 1:
+        raise FatalError(f"a cluster needs at least one node, not {count}")
+    controllers = min(count, MOST_CONTROLLERS)
+    ports = free_ports(count + controllers) if port == 0 else list(range(port, port + count + controllers))
+    if ports[-1] > 65535:
+        raise FatalError(f"--port {port}: {count} nodes need {len(ports)} ports from it on, and 65535 is the last")
+    # Static voters: their ports may be others at every start.
+    voters = ",".join(f"{index + 1}@{HOST}:{ports[count + index]}" for index in range(controllers))
+    plans = []
+    for index in range(count):
+        directory = data / f"node-{index + 1}"
+        is_controller = index < controllers
+        listeners = f"PLAINTEXT://{HOST}:{ports[index]}"
+        if is_controller:
+            listeners += f",CONTROLLER://{HOST}:{ports[count + index]}"
+        plans.append(
+            NodePlan(
+                node_id=index + 1,
+                port=ports[index],
+                controller_port=ports[count + index] if is_controller else None,
+                directory=directory,
+                properties={
+                    "process.roles": "broker,controller" if is_controller else "broker",
+                    "node.id": str(index + 1),
+                    "listeners": listeners,
+                    "controller.listener.names": "CONTROLLER",
+                    "controller.quorum.voters": voters,
+                    "log.dirs": str(directory.absolute()),
+                    **cluster_properties(count),
+                    **(properties or {}),
+                },
+            )
+        )
+    return plans
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on, all different.
+
+    Below those that the system gives to outgoing connections: a client that tries again and again to reach a node
+    that is down may otherwise be given the node's own port, and then talks to itself.
+    """
+    found: list[int] = []
+    for port in random.SystemRandom().sample(_LISTENING_PORTS, len(_LISTENING_PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise FatalError(f"there are no {count} free ports")
+
+
+def prepare(plans: list[NodePlan]) -> None:
+    """Check the configurations, write them, and format what is not formatted yet, all with one cluster id.
+
+    :class:`FatalError` if a configuration is wrong or the directories are not those of one cluster.
+    """
+    configs = [BrokerConfig.from_properties(plan.properties) for plan in plans]
+    cluster_id = _cluster_id(configs)
+    from kbroker.log.disk import OsDisk
+    from kbroker.raft_metadata.storage import format_log_dirs
+
+    for plan, config in zip(plans, configs, strict=True):
+        try:
+            plan.directory.parent.mkdir(parents=True, exist_ok=True)
+            plan.properties_file.write_text(_as_file(plan.properties))
+        except OSError as error:
+            raise FatalError(f"cannot write {plan.properties_file}: {error.strerror}") from error
+        format_log_dirs(
+            OsDisk(),
+            config.log_dirs,
+            config.metadata_log_dir,
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            rng=random.SystemRandom(),
+            now_ms=time.time_ns() // 1_000_000,
+            ignore_formatted=True,
+        )
+
+
+def _cluster_id(configs: list[BrokerConfig]) -> str:
+    """That of the directories that are formatted, or a new one."""
+    from kbroker.log.checkpoints import CorruptCheckpoint, read_meta_properties
+    from kbroker.log.disk import OsDisk
+
+    found: dict[str, str] = {}
+    for config in configs:
+        for directory in sorted({*config.log_dirs, config.metadata_log_dir}):
+            try:
+                existing = read_meta_properties(OsDisk(), directory)
+            except (CorruptCheckpoint, OSError) as error:
+                raise FatalError(f"{directory}: {error}") from error
+            if existing is None:
+                continue
+            if existing.node_id != config.node_id:
+                raise FatalError(f"{directory} belongs to node {existing.node_id}, not to node {config.node_id}")
+            found.setdefault(existing.cluster_id, directory)
+    if len(found) > 1:
+        told = ", ".join(f"{directory} of {cluster_id}" for cluster_id, directory in sorted(found.items()))
+        raise FatalError(f"the directories belong to different clusters: {told}")
+    return next(iter(found), uuid_to_str(random_uuid(random.SystemRandom())))
+
+
+def _as_file(properties: Mapping[str, str]) -> str:
+    lines = ["# Written anew at every start of the cluster: set properties with -o NAME=VALUE."]
+    for name, value in properties.items():
+        lines.append("".join(_escaped(letter, " :=#!") for letter in name) + "=" + _value(value))
+    return "\n".join(lines) + "\n"
+
+
+def _value(text: str) -> str:
+    start = len(text) - len(text.lstrip(" "))
+    return "\\ " * start + "".join(_escaped(letter, "") for letter in text[start:])
+
+
+def _escaped(letter: str, special: str) -> str:
+    if letter in _ESCAPES:
+        return _ESCAPES[letter]
+    return f"\\{letter}" if letter in special else letter

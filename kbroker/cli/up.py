@@ -1,0 +1,419 @@
+"""``kbroker up``: a cluster of several nodes on this machine, each a process of its own, until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kbroker.cli.cluster_plan import DEFAULT_PORT, READY, NodePlan, plan_cluster, prepare
+from kbroker.cli.common import not_negative, positive
+from kbroker.cli.start import parse_overrides, quiet_exit
+
+if TYPE_CHECKING:
+    import trio
+    from rich.table import Table
+
+    from kbroker.cli.cluster_state import ClusterState
+
+STOP_SECONDS: Final = 8.0
+"""How long a node may take to stop before it is killed."""
+
+REFRESH_SECONDS: Final = 1.0
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 30.0
+"""Between a node's death and its restart; doubled each time that it dies again soon."""
+
+DETAILS = f"""\
+The nodes serve clients at --port and the ports after it; the ports after those are for their controllers. Data is in
+DIR/node-1, DIR/node-2 ..., and beside each node's directory what it was started with (node-1.properties) and what it
+told (node-1.log). The directories are formatted at the first start.
+
+With three nodes or more a topic has three replicas (default.replication.factor=3), and what is acknowledged with
+acks=all is on two of them (min.insync.replicas=2): any node may be killed. The first three are the controllers.
+
+Once all serve, one line on standard output says where: {READY} HOST:PORT,HOST:PORT,... A terminal shows the nodes
+while they run; elsewhere, what happens to them is a line on standard error. Ctrl-C or SIGTERM stops them one after the
+other, and again Ctrl-C kills them. Exit code 1: a node did not start, or died."""
+
+
+def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    """The options of ``up``."""
+    parser.add_argument("-n", "--nodes", type=positive, default=3, metavar="COUNT", help="how many (default 3)")
+    parser.add_argument(
+        "--port",
+        type=not_negative,
+        default=DEFAULT_PORT,
+        metavar="PORT",
+        help=f"port of the first node (default {DEFAULT_PORT}); 0 takes free ports",
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path("kbroker-data"), metavar="DIR", help="where data goes (./kbroker-data)"
+    )
+    parser.add_argument(
+        "-o",
+        "--override",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a property of every node; may be repeated",
+    )
+    parser.add_argument("--restart", action="store_true", help="start a node that dies again")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the cluster until SIGTERM or SIGINT."""
+    plans = plan_cluster(
+        arguments.nodes, arguments.data, port=arguments.port, properties=parse_overrides(arguments.override)
+    )
+    prepare(plans)
+    import trio
+
+    supervisor = Supervisor(plans, restart=arguments.restart)
+    with quiet_exit():
+        trio.run(supervisor.run)
+    return 1 if supervisor.failed else 0
+
+
+class State(Enum):
+    """Of a node's process."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    DEAD = "dead"
+
+
+class Node:
+    """A node and its process, which may be a second or third one."""
+
+    def __init__(self, plan: NodePlan) -> None:
+        self.plan = plan
+        self.state = State.STARTING
+        self.process: trio.Process | None = None
+        self.starts = 0
+        self.since = time.monotonic()
+        self.how = ""
+        """How it ended."""
+
+    @property
+    def pid(self) -> int | None:
+        """None while there is no process."""
+        return self.process.pid if self.process is not None and self.process.returncode is None else None
+
+    def enter(self, state: State) -> None:
+        """Its state from now on."""
+        self.state = state
+        self.since = time.monotonic()
+
+    def last_words(self) -> str:
+        """The last line of its log, to go with the news of its death."""
+        with suppress(OSError):
+            with self.plan.log_file.open("rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - 2000))
+                lines = [line for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]
+            return lines[-1] if lines else ""
+        return ""
+
+
+class Supervisor:
+    """Starts the nodes, watches them, shows them, stops them."""
+
+    def __init__(self, plans: Sequence[NodePlan], *, restart: bool) -> None:
+        self.nodes = [Node(plan) for plan in plans]
+        self.failed = False
+        self.cluster: ClusterState | None = None
+        self._restart = restart
+        self._stopping = False
+        self._announced = False
+        self._live: Any = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients find the cluster."""
+        return ",".join(node.plan.address for node in self.nodes)
+
+    async def run(self) -> None:
+        """Until a signal, or until there is no node left."""
+        import trio
+
+        with trio.CancelScope() as everything:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._await_signals, everything)
+                self._show(nursery)
+                try:
+                    async with trio.open_nursery() as nodes:
+                        for node in self.nodes:
+                            nodes.start_soon(self._keep, node)
+                finally:
+                    self._kill_all()
+                nursery.cancel_scope.cancel()
+        if everything.cancelled_caught:
+            self.failed = True
+        if self._live is not None:
+            self._live.update(self._table())
+            self._live.stop()
+
+    # --- One node ---------------------------------------------------------------------------------------------------
+
+    async def _keep(self, node: Node) -> None:
+        """Run a node, again and again if that is wanted."""
+        import trio
+
+        pause = FIRST_PAUSE
+        while not self._stopping:
+            began = time.monotonic()
+            code = await self._run_once(node)
+            if self._stopping:
+                node.enter(State.STOPPED)
+                if code:
+                    self._tell(f"node {node.plan.node_id} did not stop cleanly: {_ended(code)}")
+                    self.failed = True
+                return
+            node.how = _ended(code)
+            was_serving = node.state is State.SERVING
+            node.enter(State.DEAD)
+            words = node.last_words()
+            self._tell(
+                f"node {node.plan.node_id} {'died' if was_serving else 'did not start'}: {node.how}; its log,"
+                f" {node.plan.log_file}, ends with: {words}"
+            )
+            if not self._restart or not (was_serving or self._announced):
+                self.failed = True
+                if not self._announced:  # not a cluster: what is wrong has to be mended first
+                    await self._stop_all()
+                return
+            pause = FIRST_PAUSE if time.monotonic() - began > 2 * LONGEST_PAUSE else pause
+            await trio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _run_once(self, node: Node) -> int:
+        """Start the process and wait for its end; the exit code, negative for a signal."""
+        import subprocess
+
+        import trio
+
+        node.enter(State.STARTING)
+        node.starts += 1
+        with node.plan.log_file.open("ab") as log:
+            # A session of its own: Ctrl-C is for the supervisor, which stops the nodes in order.
+            node.process = process = await trio.lowlevel.open_process(
+                node.plan.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._await_ready, node, process)
+            code = await process.wait()
+            nursery.cancel_scope.cancel()
+        assert process.stdin is not None and process.stdout is not None
+        await process.stdin.aclose()
+        await process.stdout.aclose()
+        return code
+
+    async def _await_ready(self, node: Node, process: trio.Process) -> None:
+        assert process.stdout is not None
+        text = b""
+        async for piece in process.stdout:
+            text += piece
+            if READY.encode() in text and text.endswith(b"\n"):
+                break
+        else:
+            return
+        if node.state is State.STARTING:
+            node.enter(State.SERVING)
+        if self._announced:
+            self._tell(f"node {node.plan.node_id} serves again")
+        elif all(each.state is State.SERVING for each in self.nodes):
+            self._announced = True
+            self._print(f"{READY} {self.bootstrap}")
+
+    # --- Stopping ---------------------------------------------------------------------------------------------------
+
+    async def _await_signals(self, everything: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
+        import trio
+
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
+            async with trio.open_nursery() as nursery:
+                async for _ in signals:
+                    if self._stopping:
+                        everything.cancel()
+                    else:
+                        nursery.start_soon(self._stop_all)
+
+    async def _stop_all(self) -> None:
+        """One after the other, so that each hands over what it leads; the active controller last."""
+        if self._stopping:
+            return
+        self._stopping = True
+        controller = None if self.cluster is None else self.cluster.controller
+        for node in sorted(self.nodes, key=lambda node: (node.plan.node_id == controller, node.plan.node_id)):
+            await self._stop(node)
+
+    async def _stop(self, node: Node) -> None:
+        import trio
+
+        process = node.process
+        if process is None or process.returncode is not None:
+            return
+        node.enter(State.STOPPING)
+        with suppress(ProcessLookupError):
+            process.terminate()
+            process.send_signal(signal.SIGCONT)
+        with trio.move_on_after(STOP_SECONDS):
+            await process.wait()
+            return
+        self._tell(f"node {node.plan.node_id} did not stop within {STOP_SECONDS:.0f} s and is killed")
+        process.kill()
+        await process.wait()
+
+    def _kill_all(self) -> None:
+        for node in self.nodes:
+            if node.process is not None and node.process.returncode is None:
+                node.process.kill()
+
+    # --- Showing ----------------------------------------------------------------------------------------------------
+
+    def _show(self, nursery: trio.Nursery) -> None:
+        if not sys.stdout.isatty():
+            return
+        from rich.live import Live
+
+        from kbroker.cli.output import console
+
+        self._live = Live(self._table(), console=console(), auto_refresh=False, transient=False)
+        self._live.start()
+        nursery.start_soon(self._ask)
+        nursery.start_soon(self._draw)
+
+    def _tell(self, text: str) -> None:
+        if self._live is not None:
+            self._print(text)
+        else:
+            print(f"kbroker: {text}", file=sys.stderr, flush=True)
+
+    def _print(self, text: str) -> None:
+        if self._live is not None:
+            self._live.console.print(text)
+        else:
+            print(text, flush=True)
+
+    async def _draw(self) -> None:
+        import trio
+
+        while True:
+            self._live.update(self._table(), refresh=True)
+            await trio.sleep(0.5)
+
+    async def _ask(self) -> None:
+        """Ask the cluster about itself now and then; the more it takes to ask, the less often."""
+        import trio
+
+        while True:
+            began = trio.current_time()
+            self.cluster = await trio.to_thread.run_sync(self._ask_once, abandon_on_cancel=True)
+            await trio.sleep(max(REFRESH_SECONDS, 20 * (trio.current_time() - began)))
+
+    def _ask_once(self) -> ClusterState | None:
+        from kbroker.cli.cluster_state import ask_state
+        from kbroker.client import Client, ClientError
+
+        serving = [node.plan.address for node in self.nodes if node.state is State.SERVING]
+        if not serving:
+            return None
+        try:
+            with Client(",".join(serving), client_id="kbroker-up", timeout=1.0) as client:
+                return ask_state(client)
+        except ClientError:
+            return None
+
+    def _table(self) -> Table:
+        now = time.monotonic()
+        return table([row(node, self.cluster, now) for node in self.nodes], caption(self.cluster))
+
+
+COLUMNS: Final = ("node", "address", "pid", "state", "for", "controller", "leads", "replicas", "out of sync", "starts")
+_STYLES: Final = {State.SERVING: "green", State.DEAD: "bold red", State.STOPPED: "dim"}
+
+
+def row(node: Node, cluster: ClusterState | None, now: float) -> tuple[list[str], str]:
+    """A node's line of the table, and its style."""
+    told = None if cluster is None else cluster.nodes.get(node.plan.node_id)
+    state, style = node.state.value, _STYLES.get(node.state, "yellow")
+    if node.state is State.SERVING and told is not None and (told.fenced or told.out_of_sync):
+        style = "yellow"
+        state = "fenced" if told.fenced else state
+    if node.state is State.DEAD:
+        state = f"dead ({node.how})"
+    role = "-"
+    if node.plan.controller_port is not None:
+        role = "active" if cluster is not None and cluster.controller == node.plan.node_id else "voter"
+    cells = [
+        str(node.plan.node_id),
+        node.plan.address,
+        str(node.pid or "-"),
+        state,
+        _duration(now - node.since),
+        role,
+        *(["-"] * 3 if told is None else [f"{told.leads:,}", f"{told.replicas:,}", f"{told.out_of_sync:,}"]),
+        str(node.starts),
+    ]
+    return cells, style
+
+
+def caption(cluster: ClusterState | None) -> str:
+    """The line below the table."""
+    if cluster is None:
+        return "the cluster does not answer"
+    parts = [f"{cluster.topics:,} topics, {cluster.partitions:,} partitions"]
+    if cluster.controller is None:
+        parts.append("no active controller")
+    if cluster.short:
+        parts.append(f"{cluster.short:,} with a short ISR")
+    if cluster.leaderless:
+        parts.append(f"{cluster.leaderless:,} WITHOUT A LEADER")
+    return ", ".join(parts)
+
+
+def table(rows: list[tuple[list[str], str]], below: str) -> Table:
+    """What the terminal shows."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, caption=f"{below}    Ctrl-C stops all", caption_justify="left")
+    for name in COLUMNS:
+        right = name in ("node", "pid", "for", "leads", "replicas", "out of sync", "starts")
+        shown.add_column(name, justify="right" if right else "left", no_wrap=True)
+    for cells, style in rows:
+        shown.add_row(*cells, style=style)
+    return shown
+
+
+def _duration(seconds: float) -> str:
+    """``42s``, ``3m``, ``2h``, ``5d``."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{math.floor(seconds / size)}{unit}"
+    return f"{max(0, math.floor(seconds))}s"
+
+
+def _ended(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

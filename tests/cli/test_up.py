@@ -1,0 +1,184 @@
+"""kbroker up as a user meets it: a process, its output, its nodes, its exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kbroker.cli.cluster_state import ClusterState, NodeState, summarise
+from kbroker.cli.up import Node, State, caption, row, table
+from kbroker.client import Client
+from kbroker.client.nodes import describe_cluster, describe_quorum
+
+ROOT = str(Path(__file__).parents[2])
+pytestmark = pytest.mark.slow
+
+
+class Up:
+    """The command while it runs."""
+
+    def __init__(self, process: subprocess.Popen[str], directory: Path) -> None:
+        self.process = process
+        self.directory = directory
+        self.bootstrap = ""
+
+    def await_ready(self) -> list[str]:
+        """The addresses of the ready line."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("kbroker ready: "), self.errors
+        self.bootstrap = line.split(": ")[1].strip()
+        return self.bootstrap.split(",")
+
+    @property
+    def errors(self) -> str:
+        return (self.directory / "stderr").read_text()
+
+    def nodes(self) -> dict[int, psutil.Process]:
+        """The nodes' processes, by id."""
+        found = {}
+        for child in psutil.Process(self.process.pid).children():
+            for word in child.cmdline():
+                if match := re.search(r"node-(\d+)\.properties$", word):
+                    found[int(match[1])] = child
+        return found
+
+    def finish(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+@contextmanager
+def up(tmp_path: Path, *words: str) -> Iterator[Up]:
+    with (tmp_path / "stderr").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kbroker", "up", "--port", "0", "--data", "data", *words],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": ROOT},
+        )
+    assert process.stdout is not None
+    try:
+        yield Up(process, tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def eventually(condition: Callable[[], bool], what: str, within: float = 30) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_three_nodes_serve_and_stop_in_good_order(tmp_path: Path) -> None:
+    with up(tmp_path, "-o", "num.partitions=4") as running:
+        addresses = running.await_ready()
+        assert len(set(addresses)) == 3
+        with Client(running.bootstrap, timeout=20) as client:
+            found = describe_cluster(client)
+            assert [str(broker.id) for broker in found.brokers] == ["1", "2", "3"]
+            assert [f"{broker.host}:{broker.port}" for broker in found.brokers] == addresses
+            assert not any(broker.fenced for broker in found.brokers)
+            quorum = describe_quorum(client).topics[0].partitions[0]
+            assert sorted(voter.replica_id for voter in quorum.current_voters) == [1, 2, 3]
+        processes = running.nodes()
+        assert sorted(processes) == [1, 2, 3]
+        assert running.finish() == 0
+        assert not any(process.is_running() for process in processes.values())
+        for number in (1, 2, 3):
+            assert "has stopped" in (tmp_path / "data" / f"node-{number}.log").read_text()
+            assert "num.partitions=4" in (tmp_path / "data" / f"node-{number}.properties").read_text()
+
+
+def test_a_node_that_dies_is_told_and_started_again(tmp_path: Path) -> None:
+    with up(tmp_path, "--restart") as running:
+        running.await_ready()
+        running.nodes()[2].kill()
+        eventually(lambda: "node 2 serves again" in running.errors, running.errors)
+        assert "node 2 died: SIGKILL" in running.errors
+        assert sorted(running.nodes()) == [1, 2, 3]
+        assert running.finish(signal.SIGINT) == 0
+
+
+def test_without_restart_the_others_serve_on_and_the_exit_code_tells(tmp_path: Path) -> None:
+    with up(tmp_path) as running:
+        running.await_ready()
+        running.nodes()[3].kill()
+        eventually(lambda: "node 3 died" in running.errors, running.errors)
+        assert sorted(running.nodes()) == [1, 2]
+        assert running.finish() == 1
+
+
+def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    with up(tmp_path) as running:
+        running.await_ready()
+        processes = running.nodes()
+        running.process.kill()
+        assert not psutil.wait_procs(list(processes.values()), timeout=20)[1]
+        assert "stopping on the end of standard input" in (tmp_path / "data" / "node-1.log").read_text()
+
+
+def test_a_cluster_that_cannot_start_is_one_readable_line(tmp_path: Path) -> None:
+    with up(tmp_path, "-n", "2", "-o", "auto.create.topics.enable=maybe") as running:
+        assert running.process.wait(30) == 1
+        assert running.errors.startswith("kbroker: ") and "auto.create.topics.enable" in running.errors
+        assert running.errors.count("\n") == 1
+    with up(tmp_path, "-n", "2", "-o", "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2") as running:
+        assert running.process.wait(30) == 1
+        assert re.search(r"node \d did not start: exit code 1; its log, .*node-\d.log, ends with: ", running.errors)
+
+
+def test_what_the_table_shows(tmp_path: Path) -> None:
+    from kbroker.cli.cluster_plan import plan_cluster
+
+    nodes = [Node(plan) for plan in plan_cluster(4, tmp_path)]
+    for node in nodes:
+        node.enter(State.SERVING)
+    nodes[2].enter(State.DEAD)
+    nodes[2].how = "SIGKILL"
+    cluster = summarise(
+        "id",
+        2,
+        {1: False, 2: False, 3: True, 4: False},
+        1,
+        [(1, [1, 2, 3], [1, 2]), (2, [2, 3, 1], [2, 1]), (-1, [3], [3])],
+    )
+    assert cluster == ClusterState(
+        "id",
+        2,
+        {
+            1: NodeState(1, 2, 0, False),
+            2: NodeState(1, 2, 0, False),
+            3: NodeState(0, 3, 2, True),
+            4: NodeState(0, 0, 0, False),
+        },
+        topics=1,
+        partitions=3,
+        leaderless=1,
+        short=2,
+    )
+    now = time.monotonic() + 200
+    rows = [row(node, cluster, now) for node in nodes]
+    assert rows[0] == (["1", "127.0.0.1:9092", "-", "serving", "3m", "voter", "1", "2", "0", "0"], "green")
+    assert rows[1][0][5] == "active"
+    assert rows[2][0][3:] == ["dead (SIGKILL)", "3m", "voter", "0", "3", "2", "0"] and rows[2][1] == "bold red"
+    assert rows[3][0][5] == "-", "a broker only"
+    assert caption(cluster) == "1 topics, 3 partitions, 2 with a short ISR, 1 WITHOUT A LEADER"
+    assert caption(None) == "the cluster does not answer"
+    assert row(nodes[0], None, now)[0][6:9] == ["-", "-", "-"]
+    assert table(rows, "below").row_count == 4
