@@ -9,6 +9,8 @@
             producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
             ...
 
+``running_cluster(3)`` runs several nodes as processes that may be killed: ``cluster.py``.
+
 The broker is the one that ``kbroker start`` runs, on a thread of its own, over real sockets and files. With pytest,
 the fixtures ``kafka_broker`` and ``kafka_topic`` come with the installed package.
 
@@ -17,5 +19,6 @@ refused or cut off, records that expire, topics that are made anew. docs/testing
 """
 
 from kbroker.testing.broker import RunningBroker, running_broker
+from kbroker.testing.cluster import ClusterNode, RunningCluster, running_cluster
 
-__all__ = ["RunningBroker", "running_broker"]
+__all__ = ["ClusterNode", "RunningBroker", "RunningCluster", "running_broker", "running_cluster"]

@@ -212,7 +212,7 @@ class Faults:
         """Answer with an error, and do nothing of what was asked.
 
         The error is where the API has it: with each partition, group or resource, or at the top. With a ``topic`` or
-        ``partition``, the rest of the request is served. ValueError for an API whose response has no error.
+        ``partition``, the rest of the request is served. ValueError for AlterReplicaLogDirs, which cannot be made to.
         """
         found = ErrorCode[code] if isinstance(code, str) else ErrorCode(code)
         return self._add(api, "error", found.name, match, code=found)

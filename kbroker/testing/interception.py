@@ -181,7 +181,7 @@ def action_of(
     if fault.action == "error":
         api = fault.match.api
         if not can_fail(api, api.valid_versions.highest):
-            raise ValueError(f"a response of {api.name} has no place for an error")
+            raise ValueError(f"{api.name} cannot be made to say an error")
         return functools.partial(_error, code)
     if fault.action == "stale latest":
         return functools.partial(_stale_latest, behind)

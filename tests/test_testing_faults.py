@@ -1,0 +1,368 @@
+"""broker.faults with stock clients: what was asked for happens to the requests it was asked for, and ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from kbroker.client import Client, ConnectionFailed
+from kbroker.client.topics import delete_topics, describe_topics
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.testing import RunningBroker, running_broker
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.metadata import MetadataRequest
+
+confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+admin = pytest.importorskip("confluent_kafka.admin")
+
+CONFIG: dict[str, Any] = {"log_level": 0, "reconnect.backoff.ms": 10, "retry.backoff.ms": 20, "retry.backoff.max.ms": 40}
+
+
+@pytest.fixture
+def topic(broker: RunningBroker) -> str:
+    """Two partitions; partition 0 holds r0 to r4."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    create(broker, name, 2)
+    assert produce(broker, name, [f"r{n}" for n in range(5)]) == [None] * 5
+    return name
+
+
+def create(broker: RunningBroker, name: str, partitions: int, **config: str) -> None:
+    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers, **CONFIG})
+    new = admin.NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    client.create_topics([new])[name].result(30)
+
+
+def produce(
+    broker: RunningBroker,
+    topic: str,
+    values: list[str],
+    *,
+    partition: int = 0,
+    keys: list[str] | None = None,
+    **config: Any,
+) -> list[str | None]:
+    """The error of each record, or None."""
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, **CONFIG}
+    producer = confluent_kafka.Producer(settings | {k.replace("_", "."): v for k, v in config.items()})
+    errors: dict[int, str | None] = {}
+    for number, value in enumerate(values):
+
+        def delivered(error: Any, message: Any, number: int = number) -> None:
+            errors[number] = error.name() if error is not None else None
+
+        producer.produce(topic, value, keys[number] if keys else None, partition=partition, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    return [errors[number] for number in range(len(values))]
+
+
+def read(broker: RunningBroker, topic: str, partition: int = 0, first: int = 0) -> list[tuple[int, str]]:
+    """Offset and value of all that is there, to the end."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "none",
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "fetch.error.backoff.ms": 10,
+        **CONFIG,
+    }
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.assign([confluent_kafka.TopicPartition(topic, partition, first)])
+    found = []
+    try:
+        while True:
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is None:
+                found.append((message.offset(), message.value().decode()))
+            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                return found
+            else:
+                raise confluent_kafka.KafkaException(message.error())
+    finally:
+        consumer.close()
+
+
+def latest(broker: RunningBroker, topic: str, *partitions: int) -> list[tuple[int, int]]:
+    """(offset, error) of each partition's end."""
+    asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in partitions]
+    with Client(broker.bootstrap_servers) as client:
+        response = client.ask_any(
+            ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+        )
+    answers = {answer.partition_index: answer for entry in response.topics for answer in entry.partitions}
+    return [(answers[index].offset, answers[index].error_code) for index in partitions]
+
+
+# --- requests
+
+
+def test_a_reply_lost_after_the_effect_is_not_written_twice(broker: RunningBroker, topic: str) -> None:
+    with broker.faults.drop("Produce", when="after", topic=topic, times=2) as fault:
+        assert produce(broker, topic, ["x"]) == [None]
+        assert fault.hits == 2
+    assert [value for _, value in read(broker, topic)] == ["r0", "r1", "r2", "r3", "r4", "x"]
+
+
+def test_without_idempotence_it_is(broker: RunningBroker, topic: str) -> None:
+    with broker.faults.drop("Produce", when="after", topic=topic, times=1):
+        assert produce(broker, topic, ["x"], enable_idempotence=False) == [None]
+    assert [value for _, value in read(broker, topic)][5:] == ["x", "x"]
+
+
+def test_a_connection_lost_before_the_effect(broker: RunningBroker, topic: str) -> None:
+    with broker.faults.drop("Produce", when="before", topic=topic):
+        errors = produce(broker, topic, ["x"], enable_idempotence=False, retries=0)
+        assert errors != [None]
+    assert latest(broker, topic, 0) == [(5, 0)]
+
+
+def test_an_error_of_one_partition_leaves_the_others_alone(broker: RunningBroker, topic: str) -> None:
+    with broker.faults.error("ListOffsets", "LEADER_NOT_AVAILABLE", topic=topic, partition=1):
+        assert latest(broker, topic, 0, 1) == [(5, 0), (-1, ErrorCode.LEADER_NOT_AVAILABLE)]
+    assert latest(broker, topic, 0, 1) == [(5, 0), (0, 0)]
+
+
+def test_a_refused_batch_is_not_stored(broker: RunningBroker, topic: str) -> None:
+    with broker.faults.error("Produce", ErrorCode.POLICY_VIOLATION, topic=topic):
+        assert produce(broker, topic, ["x"]) == ["POLICY_VIOLATION"]
+    assert latest(broker, topic, 0) == [(5, 0)]
+
+
+def test_errors_of_fetches_in_a_session_and_out_of_it(broker: RunningBroker, topic: str) -> None:
+    """confluent-kafka has no sessions, kafka-python has."""
+    with broker.faults.error("Fetch", "NOT_LEADER_OR_FOLLOWER", topic=topic, times=3) as fault:
+        assert len(read(broker, topic)) == 5
+        assert fault.hits == 3
+    kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", retry_backoff_ms=10
+    )
+    consumer.assign([kafka.TopicPartition(topic, 0)])
+    try:
+        values = [next(consumer).value for _ in range(5)]
+        with broker.faults.error("Fetch", "UNKNOWN_TOPIC_OR_PARTITION", topic=topic, times=2) as fault:
+            assert produce(broker, topic, ["x", "y"]) == [None, None]
+            values += [next(consumer).value for _ in range(2)]
+        assert values == [b"r0", b"r1", b"r2", b"r3", b"r4", b"x", b"y"]
+        assert consumer.poll(0) == {}
+    finally:
+        consumer.close()
+
+
+def test_metadata_of_all_topics_with_one_in_error(broker: RunningBroker, topic: str) -> None:
+    with (
+        broker.faults.error("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic=topic) as fault,
+        Client(broker.bootstrap_servers) as client,
+    ):
+        response = client.ask_any(MetadataRequest(topics=None))
+        errors = {entry.name: entry.error_code for entry in response.topics}
+        assert errors.pop(topic) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert not any(errors.values()) and response.brokers
+        assert fault.hits >= 1
+
+
+def test_the_nth_by_chance_and_by_client(broker: RunningBroker, topic: str) -> None:
+    with broker.faults.error("ListOffsets", "UNKNOWN_SERVER_ERROR", topic=topic, nth=2) as fault:
+        assert [latest(broker, topic, 0)[0][1] for _ in range(4)] == [0, -1, 0, 0]
+        assert fault.hits == 1
+
+    def by_chance(seed: int) -> list[int]:
+        with broker.faults.error("ListOffsets", 38, topic=topic, probability=0.5, seed=seed):
+            return [latest(broker, topic, 0)[0][1] for _ in range(12)]
+
+    assert by_chance(1) == by_chance(1) != by_chance(2)
+    assert set(by_chance(1)) == {0, 38}
+    with broker.faults.error("ListOffsets", 38, client_id="^someone-else$"):
+        assert latest(broker, topic, 0) == [(5, 0)]
+
+
+def test_a_delay_comes_before_the_effect_and_ends_when_undone(broker: RunningBroker, topic: str) -> None:
+    begin = time.monotonic()
+    with broker.faults.delay("ListOffsets", 0.2, topic=topic) as fault:
+        assert latest(broker, topic, 0) == [(5, 0)]
+    assert time.monotonic() - begin >= 0.2 and fault.hits == 1
+
+    answers: list[Any] = []
+    with broker.faults.hold("ListOffsets", topic=topic) as held:
+        thread = threading.Thread(target=lambda: answers.append(latest(broker, topic, 0)))
+        thread.start()
+        held.wait(1)
+        assert produce(broker, topic, ["late"]) == [None]
+        assert answers == []
+    thread.join(30)
+    assert answers == [[(6, 0)]], "it was served when it was let go"
+    with pytest.raises(TimeoutError, match="hold ListOffsets acted on 1 requests"):
+        held.wait(2, timeout=0.01)
+
+
+def test_faults_act_together_in_the_order_in_which_they_were_made(broker: RunningBroker, topic: str) -> None:
+    with broker.faults as faults:
+        before = len(faults.record)
+        faults.delay("ListOffsets", 0, topic=topic)
+        faults.error("ListOffsets", 38, topic=topic, times=1)
+        faults.stale_latest(topic, behind=2, times=None)
+        assert latest(broker, topic, 0) == [(-1, 38)]
+        assert latest(broker, topic, 0) == [(3, 0)]
+        done = faults.record[before:]
+    assert [(injection.action, injection.partitions) for injection in done] == [
+        ("delay", ((topic, 0),)),
+        ("error", ((topic, 0),)),
+        ("delay", ((topic, 0),)),
+        ("stale latest", ((topic, 0),)),
+    ]
+    assert done[3].detail == f"{topic}-0: 3 instead of 5"
+    assert str(done[1]).startswith(f"{done[1].number}: error ListOffsets v11 #")
+    assert latest(broker, topic, 0) == [(5, 0)], "all is undone at the end of the block"
+
+
+def test_a_stale_end_is_told_once_and_never_lies_before_the_start(broker: RunningBroker, topic: str) -> None:
+    fault = broker.faults.stale_latest(topic, 0, behind=100)
+    assert latest(broker, topic, 1, 0) == [(0, 0), (0, 0)]
+    assert latest(broker, topic, 0) == [(5, 0)]
+    fault.undo()
+    fault.undo()
+
+
+def test_replies_before_a_dropped_request_still_come(broker: RunningBroker, topic: str) -> None:
+    with broker.faults.drop("ListOffsets", topic=topic, nth=2), Client(broker.bootstrap_servers) as client:
+        deadline = client.deadline()
+        connection = client.any_broker(deadline)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])],
+        )
+        connection.send(request)
+        connection.send(request)
+        assert connection.receive(deadline).topics[0].partitions[0].offset == 5
+        with pytest.raises(ConnectionFailed, match="closed the connection"):
+            connection.receive(deadline)
+
+
+def test_wrong_arguments_are_refused(broker: RunningBroker) -> None:
+    faults = broker.faults
+    with pytest.raises(ValueError, match="no API 'Fetsch'"):
+        faults.delay("Fetsch", 1)
+    with pytest.raises(ValueError, match="Vote is not served to clients"):
+        faults.drop("Vote")
+    with pytest.raises(ValueError, match="AlterReplicaLogDirs cannot"):
+        faults.error("AlterReplicaLogDirs", 1)
+    with pytest.raises(ValueError, match="before"):
+        faults.drop("Fetch", when="during")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a fault has no topics"):
+        faults.drop("Fetch", topics="t")  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="probability"):
+        faults.drop("Fetch", probability=2)
+    with pytest.raises(ValueError, match="negative"):
+        faults.delay("Fetch", -1)
+    with pytest.raises(ApiError, match="there is no topic nowhere"):
+        faults.expire("nowhere")
+    with pytest.raises(KeyError):
+        faults.error("Fetch", "NO_SUCH_ERROR")
+
+
+def test_without_faults_the_handlers_are_the_brokers_own(broker: RunningBroker, topic: str) -> None:
+    def handlers(node: Any) -> list[Any]:
+        return [listener.registration(key) for listener in node.listeners for key in range(80)]
+
+    before = broker.in_broker(handlers)
+    with broker.faults as faults:
+        faults.delay("Fetch", 0)
+        faults.drop("Fetch", times=0)
+        assert broker.in_broker(handlers) != before
+        assert len(read(broker, topic)) == 5
+    assert broker.in_broker(handlers) == before
+
+
+# --- records and topics
+
+
+def test_deleted_records(broker: RunningBroker, topic: str) -> None:
+    assert broker.faults.delete_records(topic, 0, before=2) == {0: 2}
+    assert read(broker, topic, first=2) == [(2, "r2"), (3, "r3"), (4, "r4")]
+    with pytest.raises(confluent_kafka.KafkaException, match="out of range"):
+        read(broker, topic)
+    assert broker.faults.delete_records(topic) == {0: 5, 1: 0}
+    with pytest.raises(ApiError, match="ends at 5"):
+        broker.faults.delete_records(topic, 0, before=6)
+
+
+def test_expired_records_are_gone_whatever_their_age(broker: RunningBroker, topic: str) -> None:
+    assert broker.faults.apply_retention(topic) == {0: 0, 1: 0}, "none is a week old"
+    assert broker.faults.expire(topic) == {0: 5, 1: 0}
+    assert produce(broker, topic, ["after"]) == [None]
+    assert read(broker, topic, first=5) == [(5, "after")]
+    assert broker.faults.record[-1].action == "expire"
+
+
+def test_retention_by_the_topics_own_configs(broker: RunningBroker) -> None:
+    name = f"short-{uuid.uuid4().hex[:8]}"
+    create(broker, name, 1, segment_bytes="1048576", retention_bytes="0")
+    produce(broker, name, ["a"])
+    assert broker.faults.apply_retention(name) == {0: 1}
+
+
+def test_a_gap_in_the_offsets(broker: RunningBroker, topic: str) -> None:
+    assert broker.faults.offset_gap(topic, 0, size=3) == {0: 8}
+    assert produce(broker, topic, ["after"]) == [None]
+    assert read(broker, topic)[-2:] == [(4, "r4"), (8, "after")]
+    with pytest.raises(ValueError, match="at least one"):
+        broker.faults.offset_gap(topic, size=0)
+
+
+def test_compaction_now(broker: RunningBroker, topic: str) -> None:
+    name = f"compacted-{uuid.uuid4().hex[:8]}"
+    create(broker, name, 1, cleanup_policy="compact", min_compaction_lag_ms="3600000")
+    keys = ["a", "b", "a", "c", "b", "a"]
+    produce(broker, name, [f"v{n}" for n in range(6)], keys=keys)
+    broker.faults.compact(name)
+    assert read(broker, name) == [(3, "v3"), (4, "v4"), (5, "v5")]
+    produce(broker, name, ["v6"], keys=["c"])
+    broker.faults.compact(name)
+    assert read(broker, name) == [(4, "v4"), (5, "v5"), (6, "v6")]
+    with pytest.raises(ApiError, match="is not compact"):
+        broker.faults.compact(topic)
+
+
+def test_a_topic_made_anew_is_another_with_the_same_configs(broker: RunningBroker) -> None:
+    name = f"again-{uuid.uuid4().hex[:8]}"
+    create(broker, name, 2, retention_ms="12345678")
+    produce(broker, name, ["a"])
+    with Client(broker.bootstrap_servers) as client:
+        first = describe_topics(client, [name])[name]
+        broker.faults.recreate_topic(name)
+        again = describe_topics(client, [name])[name]
+        assert first.topic_id != again.topic_id  # type: ignore[union-attr]
+        assert len(again.partitions) == 2  # type: ignore[union-attr]
+        assert broker.in_broker(lambda node: dict(node.driver.image.configs.for_topic(name))) == {
+            "retention.ms": "12345678"
+        }
+        assert read(broker, name) == []
+        broker.faults.recreate_topic(name, partitions=3)
+        assert len(describe_topics(client, [name])[name].partitions) == 3  # type: ignore[union-attr]
+        broker.faults.delete_topic(name)
+        assert delete_topics(client, [name])[name] is not None, "it is gone already"
+
+
+# --- the broker
+
+
+def test_a_restart_keeps_address_and_data() -> None:
+    with running_broker() as broker:
+        produce(broker, "kept", ["a"])
+        broker.faults.error("Fetch", 1)
+        address, directory = broker.bootstrap_servers, broker.data_dir
+        broker.restart()
+        assert (broker.bootstrap_servers, broker.data_dir) == (address, directory)
+        assert read(broker, "kept") == [(0, "a")]
+        faults = broker.faults
+        fault = faults.delay("Fetch", 1)
+    assert not directory.exists()
+    fault.undo()
+    assert not broker.is_running
+    with pytest.raises(RuntimeError, match="not running"):
+        faults.delay("Fetch", 1)
