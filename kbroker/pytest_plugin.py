@@ -1,4 +1,4 @@
-"""Fixtures that pytest finds once kbroker is installed: ``kafka_broker`` and ``kafka_topic``.
+"""Fixtures that pytest finds once kbroker is installed: ``kafka_broker``, ``kafka_topic`` and ``kafka_cluster``.
 
 Nothing heavy is imported until a test asks for one of them.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from kbroker.testing import RunningBroker
+    from kbroker.testing import RunningBroker, RunningCluster
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +39,28 @@ def kafka_topic(kafka_broker: RunningBroker, request: pytest.FixtureRequest) -> 
     """The name of a topic that no other test has; it is created when it is first written to."""
     test = re.sub(r"[^a-zA-Z0-9._-]", "_", request.node.name)
     return f"{test[:180]}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster_properties() -> dict[str, object]:
+    """Kafka properties of every node of the session's cluster; override this fixture to set some."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def _kafka_cluster(kafka_cluster_properties: dict[str, object]) -> Iterator[RunningCluster]:
+    from kbroker.testing import running_cluster
+
+    with running_cluster(3, kafka_cluster_properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster(_kafka_cluster: RunningCluster) -> RunningCluster:
+    """Three nodes, each a process that a test may kill, pause or stop.
+
+    They are the same for the whole session: before each test that asks for them, those that do not run are started
+    again, and all replicas are in sync.
+    """
+    _kafka_cluster.heal()
+    return _kafka_cluster

@@ -1,0 +1,153 @@
+"""running_cluster: nodes that are killed, paused, stopped and started again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kbroker.client import ClientError
+from kbroker.client.nodes import describe_cluster
+from kbroker.errors import FatalError
+from kbroker.testing import RunningCluster, running_cluster
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[RunningCluster]:
+    with running_cluster(3, {"num.partitions": 2}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: RunningCluster) -> RunningCluster:
+    shared.heal()
+    return shared
+
+
+def unfenced(cluster: RunningCluster) -> list[int]:
+    with cluster.client() as client:
+        return [broker.id for broker in describe_cluster(client).brokers if not broker.fenced]
+
+
+def until_unfenced(cluster: RunningCluster, expected: list[int], within: float = 30) -> None:
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            found = unfenced(cluster)
+        except ClientError:
+            found = []
+        if found == expected:
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+def test_all_nodes_serve_one_cluster(cluster: RunningCluster) -> None:
+    assert [node.id for node in cluster.nodes] == [1, 2, 3]
+    assert cluster.bootstrap_servers == ",".join(node.bootstrap_servers for node in cluster.nodes)
+    assert unfenced(cluster) == [1, 2, 3]
+    assert cluster.controller in cluster.nodes
+    assert len({node.pid for node in cluster.nodes}) == 3
+    for node in cluster.nodes:
+        assert "serves" in node.log and (node.data_dir / "meta.properties").exists()
+    with pytest.raises(KeyError):
+        cluster.node(4)
+
+
+def test_a_killed_controller_is_followed_by_another_and_comes_back(cluster: RunningCluster) -> None:
+    first = cluster.controller
+    first.kill()
+    assert not first.is_running and first.pid is None and "not running" in repr(first)
+    second = cluster.controller
+    assert second is not first
+    first.start()
+    assert first.is_running
+    cluster.await_unfenced()
+    assert unfenced(cluster) == [1, 2, 3]
+
+
+def test_a_stopped_node_says_goodbye(cluster: RunningCluster) -> None:
+    node = cluster.nodes[0]
+    assert node.stop() == 0
+    assert "has stopped" in node.log
+    until_unfenced(cluster, [2, 3], within=5)
+    node.start()
+    until_unfenced(cluster, [1, 2, 3])
+    node.start()  # it runs already
+    node.restart()
+
+
+def test_a_paused_node_is_fenced_and_admitted_again(cluster: RunningCluster) -> None:
+    controller = cluster.controller
+    node = next(node for node in cluster.nodes if node is not controller)
+    node.pause()
+    try:
+        assert node.is_running and "paused" in repr(node)
+        until_unfenced(cluster, [each.id for each in cluster.nodes if each is not node])
+    finally:
+        node.resume()
+    until_unfenced(cluster, [1, 2, 3])
+
+
+def test_all_killed_at_once_come_back_with_what_they_knew(cluster: RunningCluster) -> None:
+    with cluster.client() as client:
+        before = describe_cluster(client).cluster_id
+    cluster.kill()
+    assert not any(node.is_running for node in cluster.nodes)
+    with pytest.raises(FatalError, match="no node runs"):
+        unfenced(cluster)
+    cluster.start()
+    with cluster.client() as client:
+        assert describe_cluster(client).cluster_id == before
+
+
+def test_data_outlives_the_cluster_in_a_directory_of_ones_own(tmp_path: Path) -> None:
+    with running_cluster(1, data_dir=tmp_path) as cluster, cluster.client() as client:
+        first = describe_cluster(client).cluster_id
+    with running_cluster(1, data_dir=tmp_path) as cluster, cluster.client() as client:
+        assert describe_cluster(client).cluster_id == first
+
+
+def test_what_keeps_a_node_from_starting_is_raised_and_nothing_is_left() -> None:
+    before = {child.pid for child in psutil.Process().children()}
+    with pytest.raises(FatalError, match=r"num\.partitions"):
+        RunningCluster(2, {"num.partitions": "many"})
+    cluster = RunningCluster(2)
+    (cluster.nodes[0].data_dir / "meta.properties").write_text("broken")
+    with pytest.raises(FatalError, match="node 1 ended with exit code 1"), cluster:
+        pass
+    assert {child.pid for child in psutil.Process().children()} == before
+    assert not cluster.data_dir.exists()
+
+
+def test_the_plugins_fixture(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture(scope='session')\n"
+        "def kafka_cluster_properties():\n"
+        "    return {'num.partitions': 5}\n"
+    )
+    (tmp_path / "test_it.py").write_text(
+        "def test_one(kafka_cluster):\n"
+        "    kafka_cluster.nodes[1].kill()\n"
+        "    kafka_cluster.nodes[2].pause()\n"
+        "def test_two(kafka_cluster):\n"
+        "    assert all(node.is_running for node in kafka_cluster.nodes)\n"
+        "    assert 'num.partitions=5' in (kafka_cluster.data_dir / 'node-1.properties').read_text()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "kbroker.pytest_plugin", "-p", "no:cacheprovider", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
