@@ -19,7 +19,8 @@ from kbroker.wire.messages.metadata import MetadataRequest
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin = pytest.importorskip("confluent_kafka.admin")
 
-CONFIG: dict[str, Any] = {"log_level": 0, "reconnect.backoff.ms": 10, "retry.backoff.ms": 20, "retry.backoff.max.ms": 40}
+QUICK = {"reconnect.backoff.ms": 10, "retry.backoff.ms": 20, "retry.backoff.max.ms": 40}
+CONFIG: dict[str, Any] = {"log_level": 0, **QUICK}
 
 
 @pytest.fixture
