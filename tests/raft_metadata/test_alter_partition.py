@@ -123,3 +123,32 @@ def test_a_reassignment_is_cancelled(h: Harness) -> None:
     assert (p.replicas, p.adding_replicas, p.removing_replicas, p.leader) == ((1, 2, 3), (), (), 1)
     [error] = h.apply(h.controller.reassignments.alter([Reassignment("t", 0, None)]))
     assert error.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def test_a_cancelled_reassignment_never_puts_a_fenced_broker_into_the_isr(h: Harness) -> None:
+    h.configure("t", "unclean.leader.election.enable", "true")
+    h.fence(3, 2)
+    h.apply(h.controller.reassignments.alter([Reassignment("t", 0, [4])]))
+    h.fence(1)
+    p = h.partition()
+    assert (p.replicas, p.leader, p.isr, p.leader_recovery_state) == ((4, 1, 2, 3), 4, (4,), 1)
+    assert h.apply(h.controller.reassignments.alter([Reassignment("t", 0, None)])) == [None]
+    p = h.partition()
+    assert (p.replicas, p.leader, p.isr) == ((1, 2, 3), -1, ())
+    h.unfence(2)
+    assert (h.partition().leader, h.partition().isr, h.partition().leader_recovery_state) == (2, (2,), 1)
+
+
+def test_a_cancelled_reassignment_falls_back_to_eligible_leader_replicas(h: Harness) -> None:
+    h.broker(5, unfence=False)
+    h.configure("t", "min.insync.replicas", "3")
+    h.apply(h.controller.reassignments.alter([Reassignment("t", 0, [4, 5])]))
+    h.alter(h.wish([1, 2, 3, 4]), leader=1)
+    h.fence(1, 2, 3)
+    p = h.partition()
+    assert (p.replicas, p.leader, p.isr, set(p.elr)) == ((4, 5, 1, 2, 3), 4, (4,), {2, 3})
+    assert h.apply(h.controller.reassignments.alter([Reassignment("t", 0, None)])) == [None]
+    p = h.partition()
+    assert (p.replicas, p.leader, p.isr, set(p.elr)) == ((1, 2, 3), -1, (), {2, 3})
+    h.unfence(2)
+    assert (h.partition().leader, h.partition().isr, h.partition().leader_recovery_state) == (2, (2,), 0)

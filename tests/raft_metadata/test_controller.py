@@ -148,3 +148,56 @@ def test_a_value_that_appending_makes_too_long_is_refused() -> None:
         changes = {resource: [ConfigChange(name, APPEND, value)]}
         errors = h.apply(h.controller.configs.incremental_alter(changes))
     assert errors[resource] is not None and errors[resource].code is ErrorCode.INVALID_CONFIG
+
+
+def test_a_broker_may_not_register_another_brokers_disk() -> None:
+    h = Harness()
+    h.broker(1)
+    disk = h.controller.image.brokers[1].log_dirs[0]
+    for dirs, features in (
+        ([disk], FEATURES),
+        ([], FEATURES),
+        ([Uuid(bytes(15) + b"\x07")], FEATURES),
+        ([Uuid(b"2" * 16)] * 2, FEATURES),
+    ):
+        with pytest.raises(ApiError) as refused:
+            h.controller.brokers.register(BrokerRegistration(2, Uuid(b"z" * 16), [], features, dirs))
+        assert code(refused) is ErrorCode.INVALID_REGISTRATION
+
+
+def test_the_same_life_of_a_broker_keeps_its_epoch() -> None:
+    h = Harness()
+    epoch = h.broker(1)
+    broker = h.controller.image.brokers[1]
+    again = BrokerRegistration(1, broker.incarnation_id, [], FEATURES, broker.log_dirs, "rack")
+    assert h.apply(h.controller.brokers.register(again)) == epoch
+    assert (h.controller.image.brokers[1].rack, h.controller.image.brokers[1].fenced) == ("rack", False)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_new_life_is_in_no_isr_and_eligible_only_after_a_clean_stop(clean: bool) -> None:
+    h = Harness()
+    for broker in (1, 2):
+        h.broker(broker)
+    h.assign("t", 1, 2, min_insync_replicas="2")
+    h.fence(2)
+    assert (h.partition().isr, h.partition().elr) == ((1,), (2,))
+    previous = h.epochs[2] if clean else -1
+    h.broker(2, unfence=False, previous_epoch=previous)
+    assert (h.partition().isr, h.partition().elr) == ((1,), (2,) if clean else ())
+    previous = h.epochs[1] if clean else -1
+    h.broker(1, unfence=False, previous_epoch=previous)
+    partition = h.partition()
+    assert (partition.leader, partition.isr, set(partition.elr)) == (-1, (), {1, 2} if clean else set())
+    h.unfence(1)
+    partition = h.partition()
+    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (1, (1,), 0 if clean else 1)
+
+
+def test_a_broker_that_has_always_been_alone_leads_on_after_a_kill() -> None:
+    h = Harness()
+    h.broker(1)
+    h.assign("t", 1)
+    before = h.partition()
+    h.broker(1)
+    assert h.partition() == before

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller.partition_changes import DIRECTORIES
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.image import (
     BrokerImage,
@@ -14,11 +15,15 @@ from kbroker.raft_metadata.image import (
     register_broker_record,
     register_controller_record,
 )
-from kbroker.types import Uuid
+from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 
 if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
+
+
+RESERVED_DIRECTORIES = 100
+"""Directory ids below this number have meanings of their own (KIP-858)."""
 
 
 class BrokerRegistration(NamedTuple):
@@ -61,8 +66,11 @@ class BrokerControl:
     def register(self, registration: BrokerRegistration) -> ControllerResult[int]:
         """Register a broker, fenced at first, and answer with its epoch. The same incarnation keeps its state.
 
-        ``ApiError``: DUPLICATE_BROKER_REGISTRATION if another incarnation is unfenced, UNSUPPORTED_VERSION if it cannot
-        work at a finalized feature level.
+        A new incarnation is in no ISR; and unless it names the epoch of the life before, which shows that it stopped
+        cleanly, it may have lost records and is no eligible leader replica either (KIP-966).
+
+        ``ApiError``: DUPLICATE_BROKER_REGISTRATION if another incarnation is unfenced, INVALID_REGISTRATION for
+        directories that are another broker's, UNSUPPORTED_VERSION if it cannot work at a finalized feature level.
         """
         broker_id = registration.broker_id
         image = self._controller.image
@@ -87,7 +95,14 @@ class BrokerControl:
                     f"Unable to register because the broker does not support finalized version {level} of {name}. "
                     f"The broker wants a version between {low} and {high}, inclusive.",
                 )
+        self._check_directories(registration)
+        records: list[Any] = []
         epoch = self._controller.next_offset
+        if same_incarnation and old is not None:
+            epoch = old.epoch
+        elif old is None or len(image.brokers) > 1:
+            # A broker that has always been alone stays what it was: nobody could have taken over anything.
+            records += self._records_for_new_life(broker_id, old, registration.previous_broker_epoch)
         broker = BrokerImage(
             id=broker_id,
             epoch=epoch,
@@ -99,7 +114,32 @@ class BrokerControl:
             in_controlled_shutdown=(old.in_controlled_shutdown if old is not None and same_incarnation else False),
             log_dirs=tuple(sorted(registration.log_dirs)),
         )
-        return ControllerResult(epoch, [register_broker_record(broker)])
+        return ControllerResult(epoch, [*records, register_broker_record(broker)])
+
+    def _records_for_new_life(self, broker_id: int, old: BrokerImage | None, previous_epoch: int) -> Sequence[Any]:
+        leadership = self._controller.leadership
+        stopped_cleanly = old is not None and previous_epoch == old.epoch
+        if stopped_cleanly or not self._controller.image.features.elr_enabled:
+            return leadership.records_without(broker_id)
+        return leadership.records_after_unclean_shutdown(broker_id)
+
+    def _check_directories(self, registration: BrokerRegistration) -> None:
+        own = registration.log_dirs
+        if self._controller.image.features.metadata_version < DIRECTORIES:
+            return
+        problem = None
+        if not own:
+            problem = "No directories specified in request"
+        elif any(int.from_bytes(directory, "big") < RESERVED_DIRECTORIES for directory in own):
+            problem = "Reserved directory ID in request"
+        elif len(set(own)) != len(own):
+            problem = "Duplicate directory ID in request"
+        for other in self._controller.image.brokers.values():
+            shared = set() if other.id == registration.broker_id else set(own) & set(other.log_dirs)
+            if shared and problem is None:
+                problem = f"Broker {other.id} is already registered with directory {uuid_to_str(min(shared))}"
+        if problem is not None:
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, problem)
 
     def unfence(self, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
         """Let the broker lead and be seen by clients; leaderless partitions that it can lead get it as leader."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller.partition_changes import DIRECTORIES
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.types import Uuid
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
@@ -13,8 +14,6 @@ from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, Partit
 if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
 
-OFFLINE_DIRECTORIES = 17
-"""The level of ``metadata.version`` from which the log knows directories."""
 CORDONED_DIRECTORIES = 30
 """The level from which it knows cordoned ones."""
 
@@ -30,7 +29,7 @@ def directory_records(
     level = controller.image.features.metadata_version
     records: list[Any] = []
     failed = sorted(set(offline) & set(broker.log_dirs))
-    if failed and level >= OFFLINE_DIRECTORIES:
+    if failed and level >= DIRECTORIES:
         records += controller.leadership.records_without(
             broker_id, lambda topic, partition_id, partition: partition.directory(broker_id) in failed
         )
@@ -69,7 +68,7 @@ def assign_replicas(
     directories. Replicas in a directory that is not online leave the ISR.
     """
     broker = controller.brokers.check_epoch(broker_id, broker_epoch)
-    if controller.image.features.metadata_version < OFFLINE_DIRECTORIES:
+    if controller.image.features.metadata_version < DIRECTORIES:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     errors: dict[ReplicaDirectory, ErrorCode] = {}
     records: list[Any] = []

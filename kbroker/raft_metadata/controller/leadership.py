@@ -48,7 +48,7 @@ class LeadershipControl:
 
         return ChangeRules(
             is_acceptable_leader=is_acceptable_leader,
-            min_isr=min(min_isr, len(topic.partitions[0].replicas)),
+            min_isr=min_isr,
             elr_enabled=image.features.elr_enabled,
             metadata_version=image.features.metadata_version,
             default_directory=controller.topics.directory,

@@ -41,7 +41,7 @@ class ChangeRules:
     is_acceptable_leader: Callable[[int, PartitionImage], bool]
     """Whether the broker lives and the disk of its replica works."""
     min_isr: int
-    """The topic's ``min.insync.replicas``, at most its replication factor."""
+    """The topic's ``min.insync.replicas``; a partition with fewer replicas needs only these."""
     elr_enabled: bool
     metadata_version: int
     default_directory: Callable[[int], Uuid]
@@ -98,9 +98,12 @@ def partition_change(
         target.elr = ()
     if target.elr != old.elr:
         record.eligible_leader_replicas = list(target.elr)
-    if not unclean and target.isr != old.isr and (target.isr or rules.elr_enabled):
-        # Without eligible leader replicas the last in-sync replica stays in the ISR: it alone has everything.
-        record.isr = list(target.isr)
+    if not unclean:
+        if not target.isr and not rules.elr_enabled:
+            # Without eligible leader replicas the last in-sync replica stays in the ISR: it alone has everything.
+            target.isr = tuple(broker for broker in old.isr if broker in target.replicas) or target.replicas[:1]
+        if target.isr != old.isr:
+            record.isr = list(target.isr)
     if (
         rules.metadata_version < EPOCH_BUMP_ON_ISR_SHRINK_BELOW
         and record.leader == NO_LEADER_CHANGE
@@ -135,7 +138,7 @@ def _eligible_leader_replicas(
     target: _Target, old: PartitionImage, rules: ChangeRules, unclean_shutdown: Collection[int]
 ) -> tuple[int, ...]:
     """Who left the ISR when it was too small to acknowledge anything more: these have all that was acknowledged."""
-    if len(target.isr) >= rules.min_isr:
+    if len(target.isr) >= min(rules.min_isr, len(target.replicas)):
         return ()
     candidates = dict.fromkeys((*old.elr, *old.isr))
     return tuple(

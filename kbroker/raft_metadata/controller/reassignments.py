@@ -90,15 +90,12 @@ class ReassignmentControl:
             )
         leadership = self._controller.leadership
         election = leadership.election(topic.name)
-        if not isr:
-            # Only replicas that are to go are in sync. One that lacks records may lead only if the topic allows it.
-            if election is not Election.UNCLEAN:
-                raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"Unable to revert partition assignment for {topic.name}:{partition_id} because it would require "
-                    "an unclean leader election.",
-                )
-            isr = replicas[:1]
+        if not isr and set(replicas).isdisjoint(old.elr) and election is not Election.UNCLEAN:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {topic.name}:{partition_id} because it would require an "
+                "unclean leader election.",
+            )
         return partition_change(
             topic.id,
             partition_id,
