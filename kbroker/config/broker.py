@@ -1253,7 +1253,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Wait after a failed replica fetch, in milliseconds.",
             validator=Range(0),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.fetch.max.bytes",
@@ -1262,7 +1261,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Bytes fetched from one partition by a follower.",
             validator=Range(0),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.fetch.min.bytes",
@@ -1270,7 +1268,6 @@ BROKER_CONFIGS = ConfigDef(
             "1",
             HIGH,
             "Bytes that a follower's fetch waits for.",
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.fetch.response.max.bytes",
@@ -1279,7 +1276,6 @@ BROKER_CONFIGS = ConfigDef(
             MEDIUM,
             "Bytes in one response to a follower.",
             validator=Range(0),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.fetch.wait.max.ms",
@@ -1287,7 +1283,6 @@ BROKER_CONFIGS = ConfigDef(
             "500",
             HIGH,
             "How long a follower's fetch may wait, in milliseconds.",
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.high.watermark.checkpoint.interval.ms",
@@ -1302,7 +1297,6 @@ BROKER_CONFIGS = ConfigDef(
             "30000",
             HIGH,
             "How long a follower may be behind before it leaves the ISR, in milliseconds.",
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replica.selector.class",
@@ -1325,7 +1319,6 @@ BROKER_CONFIGS = ConfigDef(
             "30000",
             HIGH,
             "Socket timeout of replica fetches, in milliseconds.",
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "replication.quota.window.num",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
@@ -38,6 +39,9 @@ logger = logging.getLogger(__name__)
 VERSIONS = Versions(4, 18)
 
 CONSUMER_REPLICA_ID = -1
+NEWS_SECONDS = 0.05
+"""How long a follower that waits for records may not know that the high watermark has moved. Mostly it learns it with
+the next records; were it told at once, every acknowledged record would cost a second round trip."""
 READ_COMMITTED = 1
 
 
@@ -77,8 +81,10 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
     if plan.error:
         return FetchResponse(error_code=plan.error)
 
-    replica_id = request.replica_id if version < 15 else request.replica_state.replica_id
-    reader = _Reader(request, ctx, plan, replica_id)
+    replica_id, replica_epoch = request.replica_id, -1
+    if version >= 15:
+        replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+    reader = _Reader(request, ctx, plan, replica_id, replica_epoch)
     reader.read()
     if not reader.satisfied and request.max_wait_ms > 0:
         deadline = services.env.now() + request.max_wait_ms / 1000
@@ -87,20 +93,26 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
             remaining = deadline - services.env.now()
             if remaining <= 0:
                 break
-            waiting = DelayedFetch(reader.watched, reader.min_bytes - reader.size, reader.read_committed)
+            waiting = DelayedFetch(
+                reader.watched, reader.min_bytes - reader.size, reader.read_committed, reader.by_follower
+            )
             purgatory.watch_fetch(waiting)
             try:
-                await ctx.connection.wait_for(waiting, remaining)
+                await ctx.connection.wait_for(waiting, min(remaining, reader.patience))
             finally:
                 purgatory.unwatch_fetch(waiting)
-            reader.read()
+            reader.read(again=True)
+            if reader.has_news and not waiting.done:
+                break
     return _respond(reader, plan, ctx)
 
 
 class _Reader:
     """One request's reads. ``results`` runs parallel to the plan's partitions."""
 
-    def __init__(self, request: FetchRequest, ctx: RequestContext, plan: FetchPlan, replica_id: int) -> None:
+    def __init__(
+        self, request: FetchRequest, ctx: RequestContext, plan: FetchPlan, replica_id: int, replica_epoch: int
+    ) -> None:
         services = ctx.services
         self.ctx = ctx
         self.manager = services.replica_manager
@@ -108,6 +120,12 @@ class _Reader:
         self.max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+        self.by_follower = replica_id >= 0
+        self.patience = inf
+        """Seconds to wait for data before what else there is to tell is looked at."""
+        self.has_news = False
+        """A follower does not know yet how far its leader's records are committed."""
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.storage_error = (
             ErrorCode.KAFKA_STORAGE_ERROR if ctx.header.api_version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -123,8 +141,13 @@ class _Reader:
         else:
             self.names = [wanted.key.topic for wanted in self.partitions]
 
-    def read(self) -> None:
-        """Read every partition within the limits of the request (``ReplicaManager.readFromLog``)."""
+    def read(self, *, again: bool = False) -> None:
+        """Read every partition within the limits of the request (``ReplicaManager.readFromLog``).
+
+        ``again``: it is the same request still, so a follower's progress is not news.
+        """
+        self.has_news = False
+        self.patience = inf
         results = []
         watched = []
         limit = self.max_bytes
@@ -137,7 +160,7 @@ class _Reader:
                 results.append(_error(index, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
             try:
-                data = self._read_partition(name, wanted, limit, size == 0)
+                data = self._read_partition(name, wanted, limit, size == 0, again)
             except ApiError as error:
                 code = error.code
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not exists(name, index):
@@ -162,7 +185,9 @@ class _Reader:
         self.size = size
         self.satisfied = failed or not watched or size >= self.min_bytes
 
-    def _read_partition(self, name: str, wanted: SessionPartition, limit: int, first: bool) -> PartitionData:
+    def _read_partition(
+        self, name: str, wanted: SessionPartition, limit: int, first: bool, again: bool
+    ) -> PartitionData:
         partition = self.manager.get_partition(name, wanted.key.partition)
         if wanted.key.topic_id != ZERO_UUID and wanted.key.topic_id != partition.topic_id:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -170,6 +195,8 @@ class _Reader:
         state = partition.state
         if not state.is_leader and self.replica_id != -2:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.by_follower:
+            self.manager.check_follower(partition, self.replica_id, self.replica_epoch)
         log = partition.log
         offset = wanted.fetch_offset
         last_stable_offset = partition.last_stable_offset
@@ -183,6 +210,8 @@ class _Reader:
             end_offset, epoch = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
             if epoch == -1 or end_offset == -1:
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if offset < log.log_start_offset:
+                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < wanted.last_fetched_epoch or end_offset < offset:
                 data.high_watermark = partition.high_watermark
                 data.log_start_offset = log.log_start_offset
@@ -191,14 +220,22 @@ class _Reader:
         if self.replica_id == CONSUMER_REPLICA_ID:
             bound = last_stable_offset if self.read_committed else state.high_watermark
         else:
-            if self.replica_id >= 0:
-                self.manager.follower_fetched(partition, self.replica_id, offset, wanted.replica_log_start_offset)
             bound = log.log_end_offset
         try:
             info = log.read(offset, min(wanted.partition_max_bytes, limit), max_offset=bound, min_one_message=first)
         except OSError as error:
             self.manager.storage_failed(partition, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        if self.by_follower:
+            if not again:
+                self.manager.follower_fetched(
+                    partition, self.replica_id, offset, wanted.replica_log_start_offset, self.replica_epoch
+                )
+            if state.high_watermark != wanted.high_watermark or log.log_start_offset != wanted.log_start_offset:
+                self.has_news = True
+                self.patience = NEWS_SECONDS
+            elif state.high_watermark < bound:
+                self.patience = NEWS_SECONDS  # and this is going to be news
         data.high_watermark = state.high_watermark
         data.log_start_offset = log.log_start_offset
         data.records = info.records

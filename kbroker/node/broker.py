@@ -183,6 +183,7 @@ class Broker:
             nursery.start_soon(self.replica_manager.run)
             if not self.driver.is_alone:
                 await self._join_cluster(nursery)
+                self._replicate(nursery)
             async with trio.open_nursery() as registering:
                 if config.is_controller and self.driver.is_alone:
                     registering.start_soon(
@@ -222,6 +223,32 @@ class Broker:
                 self._endpoints(config.advertised_listeners), self._log_dir_ids(), config.broker_rack
             )
             await nursery.start(lifecycle.run)
+
+    def _replicate(self, nursery: trio.Nursery) -> None:
+        """Follow what other brokers lead, and tell the controller how the followers do."""
+        if not self.config.is_broker:
+            return
+        from kbroker.node.isr import IsrManager
+        from kbroker.node.replica_fetcher import ReplicaFetchers
+
+        lifecycle, manager = self.lifecycle, self.replica_manager
+        assert lifecycle is not None
+
+        def broker_epoch() -> int:
+            return lifecycle.broker_epoch
+
+        manager.fetchers = ReplicaFetchers(
+            env=self.env, config=self.config, manager=manager, broker_epoch=broker_epoch
+        )
+        manager.isr = IsrManager(
+            env=self.env,
+            config=self.config,
+            manager=manager,
+            broker_epoch=broker_epoch,
+            ask_controller=lifecycle.ask_controller,
+        )
+        nursery.start_soon(manager.fetchers.run)
+        nursery.start_soon(manager.isr.run)
 
     def _log_dir_ids(self) -> list[Any]:
         return [log_dir.directory_id for log_dir in self.log_manager.log_dirs if log_dir.directory_id is not None]

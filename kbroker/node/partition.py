@@ -54,6 +54,7 @@ class Partition:
         self.topic_id = topic_id
         self.config = config
         self.state = PartitionState(manager.node_id)
+        self.state.set_min_insync_replicas(config.min_insync_replicas)
         self.is_internal = topic_partition.topic in INTERNAL_TOPICS
         self.is_new = is_new
         """It came into being while this node ran, so no log dir that is offline holds its log."""
@@ -84,13 +85,23 @@ class Partition:
             self.on_leadership(log)
         log.on_high_watermark_updated(state.high_watermark)  # or transactions that ended before would seem to go on
 
+    def set_config(self, config: LogConfig) -> None:
+        """The topic's configuration has changed."""
+        self.config = config
+        self.state.set_min_insync_replicas(config.min_insync_replicas)
+        if self._log is not None and not self.offline:
+            self._log.update_config(config)
+
     def replace_log(self, log: PartitionLog) -> None:
         """The same log, in another directory."""
         self._log = log
         log.on_high_watermark_updated(self.state.high_watermark)
 
     def on_leadership(self, log: PartitionLog) -> None:
-        """The log begins the leader epoch at its end; alone in the ISR, all that it holds is committed."""
+        """The log begins the leader epoch at its end; alone in the ISR, all that it holds is committed.
+
+        Otherwise the high watermark stays until the followers have fetched in this epoch.
+        """
         state = self.state
         log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
         state.leader_epoch_start_offset = log.log_end_offset
@@ -149,11 +160,7 @@ class Partition:
         state = self.state
         if state.leader != state.local_id:
             raise self._not_leader()
-        if (
-            required_acks == -1
-            and self.config.min_insync_replicas > 1
-            and not state.has_min_isr(self.config.min_insync_replicas)
-        ):
+        if required_acks == -1 and state.under_min_isr:
             raise self._not_enough_replicas()
         log = self._log
         if log is None or self.offline:
@@ -184,7 +191,7 @@ class Partition:
         state = self.state
         if state.leader != state.local_id:
             raise self._not_leader()
-        if not state.has_min_isr(self.config.min_insync_replicas):
+        if state.under_min_isr:
             raise self._not_enough_replicas()
         log = self.log
         try:

@@ -15,7 +15,7 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
 from kbroker.node.log_mover import move_log
-from kbroker.node.partition import Partition
+from kbroker.node.partition import ALL_BYTES, Partition
 from kbroker.replication.delayed import DelayedProduce, Purgatory
 from kbroker.types import TopicPartition, Uuid
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.log.manager import LogManager
     from kbroker.log.partition_log import FlushTask, PartitionLog
+    from kbroker.node.isr import IsrManager
+    from kbroker.node.replica_fetcher import ReplicaFetchers
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,10 @@ class ReplicaManager:
         self._high_watermarks: Mapping[TopicPartition, int] = {}
         self._image: Any = None
         self._nursery: trio.Nursery | None = None
+        self.fetchers: ReplicaFetchers | None = None
+        """Where there are other brokers: what copies the partitions that they lead."""
+        self.isr: IsrManager | None = None
+        """And what has the ISR follow the followers."""
 
     # --- metadata ---------------------------------------------------------------------------------------------
 
@@ -88,6 +94,7 @@ class ReplicaManager:
             for topic in image.topics.by_name.values():
                 self._apply_topic(topic, image, is_new=False)
             self.log_manager.set_stray_aside(lambda tp, topic_id: tp in self.partitions)
+            self._brokers_changed()
             return
         for topic_id in delta.deleted_topics:
             old = before.topics.by_id.get(topic_id)
@@ -97,6 +104,8 @@ class ReplicaManager:
             topic = image.topics.by_id.get(topic_id)
             if topic is not None:
                 self._apply_topic(topic, image)
+        if delta.changed_brokers:
+            self._brokers_changed()
         if any(resource.type == _BROKER_RESOURCE for resource in delta.changed_configs):
             # A broker's properties are the defaults of every topic.
             for name in image.topics.by_name:
@@ -106,9 +115,20 @@ class ReplicaManager:
             if resource.type == _TOPIC_RESOURCE:
                 self._apply_configs(resource.name, image)
 
+    def _brokers_changed(self) -> None:
+        if self.fetchers is not None:
+            self.fetchers.brokers_changed()
+        if self.isr is not None:
+            self.isr.brokers_changed()
+
+    @property
+    def image(self) -> Any:
+        """The metadata that the partitions are in step with; None before there is any."""
+        return self._image
+
     def _apply_topic(self, topic: Any, image: Any, *, is_new: bool = True) -> None:
         config: LogConfig | None = None
-        now_ms = self.env.wall_clock_ms()
+        now_ms = self._now_ms()
         for index, assigned in topic.partitions.items():
             key = (topic.name, index)
             partition = self.partitions.get(key)
@@ -140,9 +160,14 @@ class ReplicaManager:
                 log_end_offset=log.log_end_offset if log is not None else 0,
                 now_ms=now_ms,
             )
-            if new and log is not None:
-                partition.on_leadership(log)
-                self.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if new:
+                if self.fetchers is not None:
+                    self.fetchers.unfollow(partition)
+                if log is not None:
+                    partition.on_leadership(log)
+                    self.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif log is not None:
+                self.advance_high_watermark(partition, log)  # the ISR may be smaller
         else:
             was_leader = state.is_leader
             state.become_follower(
@@ -154,6 +179,8 @@ class ReplicaManager:
             )
             if was_leader:
                 self.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if self.fetchers is not None:
+                self.fetchers.follow(partition)
 
     def _apply_configs(self, name: str, image: Any) -> None:
         topic = image.topics.by_name.get(name)
@@ -163,9 +190,7 @@ class ReplicaManager:
         for index in topic.partitions:
             partition = self.partitions.get((name, index))
             if partition is not None:
-                partition.config = config
-                if partition.has_log and not partition.offline:
-                    partition.log.update_config(config)
+                partition.set_config(config)
 
     def _drop_topic(self, topic: Any) -> None:
         for index in topic.partitions:
@@ -177,6 +202,8 @@ class ReplicaManager:
         tp = partition.topic_partition
         del self.partitions[tp]
         partition.state.leader = -1
+        if self.fetchers is not None:
+            self.fetchers.unfollow(partition)
         self.purgatory.partition_changed(tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition.has_log or self.log_manager.get_log(tp) is not None:
             self.log_manager.delete_log(tp)
@@ -228,22 +255,37 @@ class ReplicaManager:
 
     def appended(self, partition: Partition, log: PartitionLog, added_bytes: int) -> None:
         """After an append: advance the high watermark, wake readers and producers of this partition."""
+        if partition.state.progress:
+            self.purgatory.appended(partition.topic_partition, added_bytes)
+        self.advance_high_watermark(partition, log, added_bytes)
+        if not self._is_dirty:
+            self.mark_dirty()
+
+    def advance_high_watermark(
+        self, partition: Partition, log: PartitionLog, added_bytes: int = ALL_BYTES
+    ) -> None:
+        """Let the leader's high watermark follow its replicas; whoever waits for it is told."""
         state = partition.state
         before = state.high_watermark
         if state.maybe_advance_high_watermark(log.log_end_offset):
-            stable = True
-            unstable = log.first_unstable_offset
-            if unstable is not None:
-                log.on_high_watermark_updated(state.high_watermark)
-                stable = partition.last_stable_offset > min(before, unstable)
-            key = partition.topic_partition
-            purgatory = self.purgatory
-            if key in purgatory.fetches:
-                purgatory.advanced(key, added_bytes, stable)
-            if key in purgatory.produces:
-                purgatory.high_watermark_moved(key, state.high_watermark)
-        if not self._is_dirty:
-            self.mark_dirty()
+            self.high_watermark_moved(partition, log, before, added_bytes)
+
+    def high_watermark_moved(
+        self, partition: Partition, log: PartitionLog, before: int, added_bytes: int = ALL_BYTES
+    ) -> None:
+        """The high watermark is not ``before`` any more: wake readers and producers of this partition."""
+        high_watermark = partition.state.high_watermark
+        stable = True
+        unstable = log.first_unstable_offset
+        if unstable is not None:
+            log.on_high_watermark_updated(high_watermark)
+            stable = partition.last_stable_offset > min(before, unstable)
+        key = partition.topic_partition
+        purgatory = self.purgatory
+        if key in purgatory.fetches:
+            purgatory.advanced(key, added_bytes, stable)
+        if key in purgatory.produces:
+            purgatory.high_watermark_moved(key, high_watermark)
 
     def mark_dirty(self) -> None:
         """The checkpoints on disk are out of date."""
@@ -329,22 +371,34 @@ class ReplicaManager:
         progress = partition.state.progress
         return min([log.log_start_offset, *(progress[r].log_start_offset for r in sorted(progress))])
 
-    def follower_fetched(
-        self, partition: Partition, replica: int, fetch_offset: int, log_start_offset: int
-    ) -> None:
-        """Note a follower's progress; the high watermark may follow. NOT_LEADER_OR_FOLLOWER for a stranger."""
-        state = partition.state
-        if replica not in state.progress:
+    def _now_ms(self) -> int:
+        return int(self.env.now() * 1000)
+
+    def check_follower(self, partition: Partition, replica: int, broker_epoch: int) -> None:
+        """``ApiError`` NOT_LEADER_OR_FOLLOWER for a fetch by a stranger, or by an earlier life of a broker."""
+        progress = partition.state.progress.get(replica)
+        if progress is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} is no replica of this partition")
+        if -1 < broker_epoch < progress.broker_epoch:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has been started anew since")
+
+    def follower_fetched(
+        self, partition: Partition, replica: int, fetch_offset: int, log_start_offset: int, broker_epoch: int = -1
+    ) -> None:
+        """Note a follower's progress; the high watermark may follow, and the ISR."""
+        state = partition.state
         log = partition.log
         state.update_follower(
             replica,
             fetch_offset=fetch_offset,
             log_start_offset=log_start_offset,
             leader_log_end_offset=log.log_end_offset,
-            now_ms=int(self.env.now() * 1000),
+            now_ms=self._now_ms(),
+            broker_epoch=broker_epoch,
         )
-        self.appended(partition, log, 0)
+        if self.isr is not None and replica not in state.maximal_isr:
+            self.isr.follower_fetched(partition, replica)
+        self.advance_high_watermark(partition, log)
 
     async def flush(self, partition: Partition) -> None:
         """Make a partition's log durable, off the event loop. A failed flush takes the partition offline for good:

@@ -15,12 +15,16 @@ class DelayedFetch:
     """A Fetch (or ListOffsets-like reader) that waits until ``min_bytes`` more have become readable.
 
     ``committed_only``: it reads what is committed, so it does not see what comes while a transaction is open.
+    ``by_follower``: another replica, which reads what is not committed yet.
     ``done`` never goes back to false. ``wake`` is set by the one who waits.
     """
 
-    __slots__ = ("committed_only", "done", "keys", "missing_bytes", "wake")
+    __slots__ = ("by_follower", "committed_only", "done", "keys", "missing_bytes", "wake")
 
-    def __init__(self, keys: Sequence[Hashable], missing_bytes: int, committed_only: bool = False) -> None:
+    def __init__(
+        self, keys: Sequence[Hashable], missing_bytes: int, committed_only: bool = False, by_follower: bool = False
+    ) -> None:
+        self.by_follower = by_follower
         self.keys = keys
         self.missing_bytes = missing_bytes
         self.committed_only = committed_only
@@ -88,16 +92,19 @@ class Purgatory:
     def __init__(self) -> None:
         #: Waiting operations by key; an absent key has none, which an append checks before anything else.
         self.fetches: dict[Hashable, dict[DelayedFetch, None]] = {}
+        #: Those of other replicas, which wait for appends and not for the high watermark.
+        self.follower_fetches: dict[Hashable, dict[DelayedFetch, None]] = {}
         self.produces: dict[Hashable, dict[DelayedProduce, None]] = {}
 
     def watch_fetch(self, operation: DelayedFetch) -> None:
         """Register under each of the operation's keys. ``unwatch_fetch`` must follow."""
+        table = self.follower_fetches if operation.by_follower else self.fetches
         for key in operation.keys:
-            self.fetches.setdefault(key, {})[operation] = None
+            table.setdefault(key, {})[operation] = None
 
     def unwatch_fetch(self, operation: DelayedFetch) -> None:
         """Forget the operation, done or not."""
-        _unwatch(self.fetches, operation.keys, operation)
+        _unwatch(self.follower_fetches if operation.by_follower else self.fetches, operation.keys, operation)
 
     def watch_produce(self, operation: DelayedProduce) -> None:
         """Register; unregisters itself as soon as it is done, otherwise ``unwatch_produce`` must follow."""
@@ -116,6 +123,13 @@ class Purgatory:
                 if stable or not operation.committed_only:
                     operation.advanced(added_bytes)
 
+    def appended(self, key: Hashable, added_bytes: int) -> None:
+        """``added_bytes`` were appended: the followers may fetch them."""
+        watchers = self.follower_fetches.get(key)
+        if watchers:
+            for operation in list(watchers):
+                operation.advanced(added_bytes)
+
     def high_watermark_moved(self, key: Hashable, high_watermark: int) -> None:
         """Tell waiting produces how far a partition is replicated."""
         watchers = self.produces.get(key)
@@ -127,8 +141,9 @@ class Purgatory:
 
     def partition_changed(self, key: Hashable, error: Any) -> None:
         """Leadership or existence changed: readers look again, waiting produces end with ``error``."""
-        for operation in list(self.fetches.get(key, ())):
-            operation.complete()
+        for table in (self.fetches, self.follower_fetches):
+            for operation in list(table.get(key, ())):
+                operation.complete()
         for produce in list(self.produces.get(key, ())):
             produce.fail(key, error)
             if produce.done:
@@ -137,7 +152,7 @@ class Purgatory:
     @property
     def fetch_watch_count(self) -> int:
         """Registrations of waiting fetches (one per operation and partition)."""
-        return sum(len(watchers) for watchers in self.fetches.values())
+        return sum(len(watchers) for table in (self.fetches, self.follower_fetches) for watchers in table.values())
 
     @property
     def produce_watch_count(self) -> int:

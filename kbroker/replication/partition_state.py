@@ -18,6 +18,12 @@ class ReplicaProgress:
     last_fetch_ms: int = 0
     last_fetch_leader_log_end_offset: int = 0
     last_caught_up_ms: int = 0
+    broker_epoch: int = -1
+    """The life of the broker that its fetches came from; -1 if they do not say."""
+
+    def is_caught_up(self, log_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+        """Whether it has all that the leader has, or had so within ``max_lag_ms``."""
+        return self.log_end_offset == log_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms
 
 
 class PartitionState:
@@ -25,9 +31,14 @@ class PartitionState:
 
     Invariant: ``high_watermark`` never goes back while this node leads, and is at most the log end offset of
     every member of ``maximal_isr``.
+
+    A change of the ISR is proposed (``propose_isr``) and holds once the controller has committed it. Until then the
+    high watermark counts the members of both, whichever the controller will have chosen (KIP-497).
     """
 
     __slots__ = (
+        "_counted",
+        "_joining",
         "high_watermark",
         "isr",
         "leader",
@@ -35,9 +46,12 @@ class PartitionState:
         "leader_epoch_start_offset",
         "local_id",
         "maximal_isr",
+        "min_insync_replicas",
         "partition_epoch",
         "progress",
+        "proposed_isr",
         "replicas",
+        "under_min_isr",
     )
 
     def __init__(self, local_id: int, high_watermark: int = 0) -> None:
@@ -50,8 +64,16 @@ class PartitionState:
         self.isr: frozenset[int] = frozenset()
         #: The ISR plus proposed members: what the high watermark must count (KIP-497).
         self.maximal_isr: frozenset[int] = frozenset()
+        #: What the controller has been asked for and has not answered.
+        self.proposed_isr: frozenset[int] | None = None
+        self.min_insync_replicas = 1
+        self.under_min_isr = False
         self.high_watermark = high_watermark
         self.progress: dict[int, ReplicaProgress] = {}
+        #: Followers outside of the maximal ISR that are about to join it.
+        self._joining: frozenset[int] = frozenset()
+        #: The progress of those without whom nothing is committed.
+        self._counted: tuple[ReplicaProgress, ...] = ()
 
     @property
     def is_leader(self) -> bool:
@@ -68,18 +90,23 @@ class PartitionState:
         log_end_offset: int,
         now_ms: int,
     ) -> bool:
-        """Take what the metadata says of a partition that this node leads; whether the leader epoch is new."""
+        """Take what the metadata says of a partition that this node leads; whether the leader epoch is new.
+
+        What is older than the answer to a proposal is passed over.
+        """
         new_epoch = leader_epoch > self.leader_epoch or not self.is_leader
-        self._set_membership(self.local_id, leader_epoch, partition_epoch, replicas, isr)
+        if not new_epoch and partition_epoch < self.partition_epoch:
+            return False
         if new_epoch:
             self.leader_epoch_start_offset = log_end_offset
             self.progress = {}
-        others = [replica for replica in replicas if replica != self.local_id]
+        members = frozenset(isr)
         self.progress = {
-            replica: self.progress.get(replica)
-            or ReplicaProgress(last_caught_up_ms=now_ms if replica in self.isr else 0)
-            for replica in others
+            replica: self.progress.get(replica) or ReplicaProgress(last_caught_up_ms=now_ms if replica in members else 0)
+            for replica in replicas
+            if replica != self.local_id
         }
+        self._set_membership(self.local_id, leader_epoch, partition_epoch, replicas, members)
         return new_epoch
 
     def become_follower(
@@ -87,38 +114,100 @@ class PartitionState:
     ) -> bool:
         """Take what the metadata says of a partition led elsewhere; whether the leader epoch is new."""
         new_epoch = leader_epoch > self.leader_epoch
-        self._set_membership(leader, leader_epoch, partition_epoch, replicas, isr)
         self.progress = {}
+        self._set_membership(leader, leader_epoch, partition_epoch, replicas, frozenset(isr))
         return new_epoch
 
     def _set_membership(
-        self, leader: int, leader_epoch: int, partition_epoch: int, replicas: Sequence[int], isr: Iterable[int]
+        self, leader: int, leader_epoch: int, partition_epoch: int, replicas: Sequence[int], isr: frozenset[int]
     ) -> None:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.replicas = tuple(replicas)
-        self.isr = frozenset(isr)
-        self.maximal_isr = self.isr
+        self.isr = isr
+        self.proposed_isr = None
+        self._joining = frozenset()
+        self._members_changed()
+
+    def _members_changed(self) -> None:
+        self.maximal_isr = self.isr | self.proposed_isr if self.proposed_isr is not None else self.isr
+        self._joining -= self.maximal_isr
+        self.under_min_isr = not self.has_min_isr(self.min_insync_replicas)
+        self._counted = tuple(
+            progress
+            for replica, progress in self.progress.items()
+            if replica in self.maximal_isr or replica in self._joining
+        )
+
+    def set_min_insync_replicas(self, value: int) -> None:
+        """``min.insync.replicas`` of the topic."""
+        self.min_insync_replicas = value
+        self.under_min_isr = not self.has_min_isr(value)
 
     def has_min_isr(self, min_insync_replicas: int) -> bool:
         """Whether acks=all may be served. The bound is at most the number of replicas (KIP-966, 4.x)."""
         return len(self.isr) >= min(min_insync_replicas, len(self.replicas))
 
+    # --- changes of the ISR -----------------------------------------------------------------------------------
+
+    def propose_isr(self, isr: frozenset[int]) -> None:
+        """The controller is asked for this ISR."""
+        self.proposed_isr = isr
+        self._members_changed()
+
+    def withdraw_proposal(self) -> None:
+        """The controller has refused for good: the ISR is what it was."""
+        self.proposed_isr = None
+        self._members_changed()
+
+    def commit_isr(self, isr: Iterable[int], partition_epoch: int) -> bool:
+        """What the controller has committed in this leader epoch; whether that was news."""
+        if partition_epoch <= self.partition_epoch:
+            return False
+        self.partition_epoch = partition_epoch
+        self.isr = frozenset(isr)
+        self.proposed_isr = None
+        self._members_changed()
+        return True
+
+    def set_joining(self, replica: int, joining: bool) -> None:
+        """Whether a follower outside of the ISR is so near that the high watermark waits for it.
+
+        Otherwise it might never catch up with a leader that commits by itself (``shouldWaitForReplicaToJoinIsr``).
+        """
+        if joining == (replica in self._joining) or replica in self.maximal_isr:
+            return
+        self._joining = self._joining | {replica} if joining else self._joining - {replica}
+        self._members_changed()
+
+    # --- progress ---------------------------------------------------------------------------------------------
+
     def maybe_advance_high_watermark(self, log_end_offset: int) -> bool:
-        """Move the high watermark to the least log end offset of the maximal ISR; whether it moved."""
+        """Move the high watermark to the least log end offset of the maximal ISR; whether it moved.
+
+        It stays where it is while the ISR is smaller than ``min.insync.replicas`` (KIP-966).
+        """
+        if self.under_min_isr:
+            return False
         committed = log_end_offset
-        if len(self.maximal_isr) > 1:
-            for replica in self.maximal_isr:
-                if replica != self.local_id:
-                    committed = min(committed, self.progress[replica].log_end_offset)
+        for progress in self._counted:
+            if progress.log_end_offset < committed:
+                committed = progress.log_end_offset
         if committed > self.high_watermark:
             self.high_watermark = committed
             return True
         return False
 
     def update_follower(
-        self, replica: int, *, fetch_offset: int, log_start_offset: int, leader_log_end_offset: int, now_ms: int
+        self,
+        replica: int,
+        *,
+        fetch_offset: int,
+        log_start_offset: int,
+        leader_log_end_offset: int,
+        now_ms: int,
+        broker_epoch: int = -1,
     ) -> None:
         """A follower has fetched from ``fetch_offset``, so it holds all below (``Replica.updateFetchStateOrThrow``)."""
         progress = self.progress[replica]
@@ -130,22 +219,23 @@ class PartitionState:
         progress.log_start_offset = log_start_offset
         progress.last_fetch_leader_log_end_offset = leader_log_end_offset
         progress.last_fetch_ms = now_ms
+        progress.broker_epoch = broker_epoch
 
     def maybe_expand_isr(self, replica: int) -> frozenset[int] | None:
         """The ISR to propose to the controller once a follower has caught up, or ``None``."""
         progress = self.progress.get(replica)
-        if progress is None or replica in self.maximal_isr:
+        if progress is None or replica in self.maximal_isr or self.proposed_isr is not None:
             return None
         bound = max(self.high_watermark, self.leader_epoch_start_offset)
         return self.isr | {replica} if progress.log_end_offset >= bound else None
 
     def maybe_shrink_isr(self, *, log_end_offset: int, now_ms: int, max_lag_ms: int) -> frozenset[int] | None:
         """The ISR to propose without those that have not caught up within ``max_lag_ms``, or ``None``."""
+        if self.proposed_isr is not None:
+            return None
         lagging = {
             replica
             for replica in self.isr
-            if replica != self.local_id
-            and self.progress[replica].log_end_offset != log_end_offset
-            and now_ms - self.progress[replica].last_caught_up_ms > max_lag_ms
+            if replica in self.progress and not self.progress[replica].is_caught_up(log_end_offset, now_ms, max_lag_ms)
         }
         return self.isr - lagging if lagging else None

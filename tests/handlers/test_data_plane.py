@@ -215,7 +215,14 @@ def test_too_few_replicas_in_the_isr_refuse_acks_all(tmp_path: Path) -> None:
             # One replica: the bound is capped by the number of replicas.
             assert produced(await client.ask(produce_request("t", batch(b"x")), 9)).error_code == 0
             state = node.broker.replica_manager.get_partition("t", 0).state
-            state.replicas = (1, 2)
+            state.become_leader(
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch + 1,
+                replicas=(1, 2),
+                isr=(1,),
+                log_end_offset=1,
+                now_ms=0,
+            )
             assert produced(await client.ask(produce_request("t", batch(b"x")), 9)).error_code == (
                 ErrorCode.NOT_ENOUGH_REPLICAS
             )

@@ -44,7 +44,7 @@ def test_the_high_watermark_is_the_least_of_the_isr_and_never_goes_back() -> Non
 
 def test_a_proposed_member_counts_before_it_is_in_the_isr() -> None:
     state = leader([1])
-    state.maximal_isr = frozenset({1, 2})
+    state.propose_isr(frozenset({1, 2}))
     assert not state.maybe_advance_high_watermark(10)
 
 

@@ -1,0 +1,567 @@
+"""Copies the partitions that other brokers lead: a task and a connection for each leader.
+
+All partitions followed from one leader share one incremental fetch session (KIP-227), whatever ``num.replica.fetchers``
+says: batches are passed on as they are, so one task for each leader keeps up. What to do with an answer is decided in
+``replication.follower_state``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.peer import GivenUp, Peer, UnsupportedByPeer
+from kbroker.replication.fetch_session import next_epoch
+from kbroker.replication.follower_state import (
+    Append,
+    AskForBounds,
+    FollowerLog,
+    Retry,
+    StartAt,
+    TruncateTo,
+    begin,
+    follower_high_watermark,
+    on_bounds,
+    on_fetched,
+)
+from kbroker.types import Uuid
+from kbroker.wire.errors import WireError
+from kbroker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
+from kbroker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.env import Env
+    from kbroker.log.partition_log import PartitionLog
+    from kbroker.node.partition import Partition
+    from kbroker.node.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF = 0.01
+"""Seconds before a partition's first retry. Mostly its leader has not heard yet that it leads; every further one
+doubles it, up to ``replica.fetch.backoff.ms``."""
+
+_LATEST, _EARLIEST = -1, -2
+_NEVER = float("inf")
+_PATIENCE = 10
+"""Attempts after which even an error that mostly passes at once is told."""
+_SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+_EXPECTED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""What a leader answers whose metadata are a moment older or newer than the follower's."""
+
+Key = tuple[str, int]
+
+
+class _Followed:
+    """A partition that is followed in one leader epoch."""
+
+    __slots__ = ("attempts", "begun", "key", "leader_epoch", "partition", "retry_at")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.key: Key = partition.topic_partition
+        self.leader_epoch = partition.state.leader_epoch
+        self.begun = False
+        self.attempts = 0
+        self.retry_at = 0.0
+        """When it may be asked for again, while it backs off."""
+
+
+class _Position(NamedTuple):
+    """What the leader's session knows of a partition."""
+
+    followed: _Followed
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class LeaderFetcher:
+    """Follows partitions from one broker, in a task that ends when there are none left."""
+
+    def __init__(self, owner: ReplicaFetchers, leader: int, host: str, port: int) -> None:
+        self.leader = leader
+        self.address = (host, port)
+        self._owner = owner
+        self._env = owner.env
+        self._manager = owner.manager
+        self._config = owner.config
+        self._peer = Peer(owner.env.network, host, port, client_id=f"broker-{owner.manager.node_id}-fetcher-0")
+        self._partitions: dict[Key, _Followed] = {}
+        self._changed: dict[Key, None] = {}
+        """Whose place in the session is to be looked at before the next request."""
+        self._aside: dict[Key, _Followed] = {}
+        """Those that are not asked for now: they back off, or wait for the bounds of the leader's log."""
+        self._out_of_range: dict[Key, _Followed] = {}
+        self._session: dict[Key, _Position] = {}
+        self._session_id = 0
+        self._session_epoch = 0
+        self._wake = trio.Event()
+        self._held = False
+        """A request is under way that the leader may hold back."""
+        self._failures = 0
+        self._complaint = ""
+
+    # --- what is followed -------------------------------------------------------------------------------------
+
+    def add(self, partition: Partition) -> None:
+        """Follow a partition, from the end of its log on."""
+        followed = _Followed(partition)
+        self._forget(followed.key)
+        self._partitions[followed.key] = followed
+        self._changed[followed.key] = None
+        self._failures = 0
+        self._wake.set()
+        if self._held:
+            # Otherwise the new one would wait until the leader lets go of the present request.
+            self._held = False
+            self._peer.close()
+
+    def remove(self, key: Key) -> None:
+        """Follow a partition no more."""
+        self._forget(key)
+        if self._partitions.pop(key, None) is not None:
+            self._changed[key] = None
+            self._wake.set()
+
+    def _forget(self, key: Key) -> None:
+        self._aside.pop(key, None)
+        self._out_of_range.pop(key, None)
+
+    @property
+    def followed(self) -> list[Partition]:
+        """The partitions."""
+        return [followed.partition for followed in self._partitions.values()]
+
+    # --- the task ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Fetch until there is nothing left to follow."""
+        try:
+            while self._partitions:
+                self._wake = trio.Event()
+                if self._out_of_range:
+                    await self._look_up_bounds()
+                self._take_up()
+                if len(self._aside) < len(self._partitions):
+                    await self._fetch()
+                else:
+                    await self._sleep(min(followed.retry_at for followed in self._aside.values()))
+        finally:
+            self._owner.ended(self)
+            self._peer.close()
+
+    async def _sleep(self, until: float) -> None:
+        with trio.move_on_after(max(until - self._env.now(), 0)):
+            await self._wake.wait()
+        await trio.lowlevel.checkpoint()
+
+    async def _ask(self, request_class: type[Any], make: Callable[[int], Any]) -> Any:
+        """The leader's answer, or None once the failure has been waited out."""
+        try:
+            with trio.fail_after(self._config.replica_socket_timeout_ms / 1000):
+                response, _ = await self._peer.ask_versioned(request_class, make)
+        except GivenUp:
+            self._reset_session()
+            return None
+        except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
+            self._reset_session()
+            await self._failed("does not answer in time" if isinstance(error, trio.TooSlowError) else str(error))
+            return None
+        finally:
+            self._held = False
+        return response
+
+    async def _failed(self, complaint: str) -> None:
+        if self._complaint != complaint:
+            self._complaint = complaint
+            logger.info("broker %d at %s:%d cannot be followed: %s", self.leader, *self.address, complaint)
+        self._failures += 1
+        await self._sleep(self._env.now() + self._backoff(self._failures))
+
+    def _backoff(self, attempts: int) -> float:
+        doubled: float = FIRST_BACKOFF * 2 ** min(attempts - 1, 20)
+        return min(self._config.replica_fetch_backoff_ms / 1000, doubled)
+
+    async def _fetch(self) -> None:
+        response: FetchResponse | None = await self._ask(FetchRequest, self._request)
+        if response is None:
+            return
+        if response.error_code:
+            self._reset_session()
+            if response.error_code not in _SESSION_ERRORS:
+                await self._failed(f"it answers with error {response.error_code}")
+            return
+        self._failures = 0
+        self._complaint = ""
+        self._session_id = response.session_id
+        self._session_epoch = next_epoch(self._session_epoch)
+        for topic in response.responses:
+            name = topic.topic or self._manager.topic_name(Uuid(topic.topic_id))
+            if name is not None:
+                for data in topic.partitions:
+                    self._take((name, data.partition_index), data)
+            await trio.lowlevel.checkpoint()
+        if not self._session_id:
+            self._reset_session()
+
+    # --- the session ------------------------------------------------------------------------------------------
+
+    def _reset_session(self) -> None:
+        self._session_id = self._session_epoch = 0
+        self._session.clear()
+        self._changed = dict.fromkeys(self._partitions)
+
+    def _take_up(self) -> None:
+        """Partitions that have backed off for long enough are asked for again."""
+        now = self._env.now()
+        for key, followed in list(self._aside.items()):
+            if followed.retry_at <= now:
+                del self._aside[key]
+                self._changed[key] = None
+
+    def _request(self, version: int) -> FetchRequest:
+        """The next request of the session: what has changed in it."""
+        asked: dict[Uuid, FetchTopic] = {}
+        forgotten: dict[Uuid, ForgottenTopic] = {}
+        session = self._session
+        max_bytes = self._config.replica_fetch_max_bytes
+        for key in self._changed:
+            name, index = key
+            known = session.get(key)
+            position = self._position(key)
+            if known is not None and (
+                position is None or known.followed.partition.topic_id != position.followed.partition.topic_id
+            ):
+                topic_id = known.followed.partition.topic_id
+                topic = forgotten.setdefault(topic_id, ForgottenTopic(topic=name, topic_id=topic_id, partitions=[]))
+                topic.partitions.append(index)
+                del session[key]
+            if position is None or position == known:
+                continue
+            session[key] = position
+            topic_id = position.followed.partition.topic_id
+            asked.setdefault(topic_id, FetchTopic(topic=name, topic_id=topic_id, partitions=[])).partitions.append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=position.followed.leader_epoch,
+                    fetch_offset=position.fetch_offset,
+                    last_fetched_epoch=position.last_fetched_epoch,
+                    log_start_offset=position.log_start_offset,
+                    partition_max_bytes=max_bytes,
+                )
+            )
+        self._changed.clear()
+        self._held = True
+        config = self._config
+        request = FetchRequest(
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=list(asked.values()),
+            forgotten_topics_data=list(forgotten.values()),
+        )
+        if version >= 15:
+            request.replica_state = ReplicaState(
+                replica_id=self._manager.node_id, replica_epoch=self._owner.broker_epoch()
+            )
+        else:
+            request.replica_id = self._manager.node_id
+        return request
+
+    def _position(self, key: Key) -> _Position | None:
+        """Where a partition is to be read, if it is."""
+        followed = self._partitions.get(key)
+        if followed is None or key in self._aside:
+            return None
+        partition = followed.partition
+        try:
+            log = partition.log
+            if not followed.begun:
+                action = begin(_log_of(partition, log))
+                if action is not None:
+                    self._truncate(partition, log, action.offset)
+                followed.begun = True
+        except (ApiError, OSError) as error:
+            self._refused(followed, error)
+            return None
+        return _Position(followed, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def _take(self, key: Key, data: Any) -> None:
+        """What the leader said of a partition."""
+        position = self._session.get(key)
+        followed = self._partitions.get(key)
+        if position is None or followed is not position.followed:
+            return
+        partition = followed.partition
+        self._changed[key] = None
+        try:
+            log = partition.log
+            if log.log_end_offset != position.fetch_offset:
+                return
+            action = on_fetched(_log_of(partition, log), data)
+            if isinstance(action, Append):
+                self._append(followed, log, action, data.records)
+            elif isinstance(action, TruncateTo):
+                self._truncate(partition, log, action.offset)
+            elif isinstance(action, AskForBounds):
+                self._out_of_range[key] = self._aside[key] = followed
+                followed.retry_at = _NEVER
+            else:
+                assert isinstance(action, Retry)
+                self._back_off(followed, action.error)
+        except (ApiError, OSError) as error:
+            self._refused(followed, error)
+        except Exception:
+            logger.exception("replicating %s-%d from broker %d failed", *key, self.leader)
+            self._set_aside(followed)
+
+    def _append(self, followed: _Followed, log: PartitionLog, action: Append, records: Any) -> None:
+        partition = followed.partition
+        manager = self._manager
+        if records is not None and len(records):
+            info = log.append_as_follower(
+                records, now_ms=self._env.wall_clock_ms(), leader_epoch=followed.leader_epoch
+            )
+            if info is None:
+                # A part of a batch; or a batch of a later epoch than is known here (KAFKA-18723).
+                self._set_aside(followed)
+                return
+            manager.mark_dirty()
+        followed.attempts = 0
+        state = partition.state
+        before = state.high_watermark
+        high_watermark = follower_high_watermark(before, action.high_watermark, log.log_end_offset)
+        if high_watermark != before:
+            state.high_watermark = high_watermark
+            manager.high_watermark_moved(partition, log, before)
+            manager.mark_dirty()
+        start = min(action.log_start_offset, high_watermark)
+        if start > log.log_start_offset:
+            log.maybe_increment_log_start_offset(start)
+
+    def _truncate(self, partition: Partition, log: PartitionLog, offset: int) -> None:
+        state = partition.state
+        end = log.log_end_offset
+        if log.truncate_to(offset, now_ms=self._env.wall_clock_ms()):
+            logger.info(
+                "%s is cut back from %d to %d, where it parts from the log of broker %d",
+                partition.topic_partition,
+                end,
+                log.log_end_offset,
+                self.leader,
+            )
+        if log.log_end_offset < state.high_watermark:
+            logger.warning(
+                "%s is cut back below its high watermark %d", partition.topic_partition, state.high_watermark
+            )
+            state.high_watermark = log.log_end_offset
+        self._manager.mark_dirty()
+
+    def _start_at(self, partition: Partition, log: PartitionLog, offset: int) -> None:
+        logger.info(
+            "%s begins anew at %d: broker %d has nothing older", partition.topic_partition, offset, self.leader
+        )
+        log.truncate_fully_and_start_at(offset, now_ms=self._env.wall_clock_ms())
+        partition.state.high_watermark = offset
+        log.on_high_watermark_updated(offset)
+        self._manager.mark_dirty()
+
+    def _refused(self, followed: _Followed, error: ApiError | OSError) -> None:
+        """This node cannot write what the leader sent."""
+        partition = followed.partition
+        if isinstance(error, OSError):
+            self._manager.storage_failed(partition, error)
+        if partition.offline:
+            self._owner.unfollow(partition)
+            return
+        logger.error("cannot replicate %s: %s", partition.topic_partition, error)
+        self._set_aside(followed)
+
+    def _back_off(self, followed: _Followed, error: ErrorCode) -> None:
+        log = logger.debug if error in _EXPECTED and followed.attempts < _PATIENCE else logger.warning
+        if followed.attempts <= _PATIENCE:
+            log("broker %d does not let %s-%d be replicated: %s", self.leader, *followed.key, error.name)
+        self._set_aside(followed)
+
+    def _set_aside(self, followed: _Followed) -> None:
+        followed.attempts += 1
+        followed.retry_at = self._env.now() + self._backoff(followed.attempts)
+        self._aside[followed.key] = followed
+        self._changed[followed.key] = None
+
+    # --- outside of the leader's log --------------------------------------------------------------------------
+
+    async def _look_up_bounds(self) -> None:
+        """Ask where the leader's logs begin and end, and do what follows from it."""
+        asked = dict(self._out_of_range)
+        bounds: list[dict[Key, int]] = []
+        for timestamp in (_EARLIEST, _LATEST):
+            make = partial(self._bounds_request, asked.values(), timestamp)
+            response: ListOffsetsResponse | None = await self._ask(ListOffsetsRequest, make)
+            if response is None:
+                return
+            bounds.append(
+                {
+                    (topic.name, answer.partition_index): answer.offset
+                    for topic in response.topics
+                    for answer in topic.partitions
+                    if not answer.error_code
+                }
+            )
+        earliest, latest = bounds
+        for key, followed in asked.items():
+            if self._out_of_range.get(key) is not followed:
+                continue
+            self._forget(key)
+            self._changed[key] = None
+            if key not in earliest or key not in latest:
+                self._set_aside(followed)
+                continue
+            partition = followed.partition
+            try:
+                log = partition.log
+                action = on_bounds(_log_of(partition, log), earliest[key], latest[key])
+                if isinstance(action, TruncateTo):
+                    self._truncate(partition, log, action.offset)
+                elif isinstance(action, StartAt):
+                    self._start_at(partition, log, action.offset)
+            except (ApiError, OSError) as error:
+                self._refused(followed, error)
+
+    def _bounds_request(self, asked: Iterable[_Followed], timestamp: int, version: int) -> ListOffsetsRequest:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for followed in asked:
+            name, index = followed.key
+            topics.setdefault(name, ListOffsetsTopic(name=name, partitions=[])).partitions.append(
+                ListOffsetsPartition(
+                    partition_index=index, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
+                )
+            )
+        return ListOffsetsRequest(replica_id=self._manager.node_id, topics=list(topics.values()))
+
+
+def _log_of(partition: Partition, log: PartitionLog) -> FollowerLog:
+    return FollowerLog(
+        log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs
+    )
+
+
+class ReplicaFetchers:
+    """All that this node follows, in step with the metadata (``ReplicaManager`` tells)."""
+
+    def __init__(
+        self, *, env: Env, config: BrokerConfig, manager: ReplicaManager, broker_epoch: Callable[[], int]
+    ) -> None:
+        self.env = env
+        self.config = config
+        self.manager = manager
+        self.broker_epoch = broker_epoch
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._by_key: dict[Key, LeaderFetcher] = {}
+        self._epochs: dict[Key, tuple[Partition, int]] = {}
+        self._homeless: dict[Key, Partition] = {}
+        """Whose leader has no address that is known."""
+        self._to_start: list[LeaderFetcher] = []
+        self._wake = trio.Event()
+
+    def follow(self, partition: Partition) -> None:
+        """Follow a partition from the leader that its state names, if that is news."""
+        key = partition.topic_partition
+        state = partition.state
+        if key in self._by_key and self._epochs[key] == (partition, state.leader_epoch):
+            return
+        self.unfollow(partition)
+        if state.leader < 0 or partition.offline:
+            return
+        self._epochs[key] = partition, state.leader_epoch
+        address = self._address(state.leader)
+        if address is None:
+            self._homeless[key] = partition
+            return
+        fetcher = self._fetchers.get(state.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[state.leader] = LeaderFetcher(self, state.leader, *address)
+            self._to_start.append(fetcher)
+            self._wake.set()
+        self._by_key[key] = fetcher
+        fetcher.add(partition)
+
+    def unfollow(self, partition: Partition) -> None:
+        """The partition is led here, or is not here any more."""
+        key = partition.topic_partition
+        self._homeless.pop(key, None)
+        self._epochs.pop(key, None)
+        fetcher = self._by_key.pop(key, None)
+        if fetcher is not None:
+            fetcher.remove(key)
+
+    def brokers_changed(self) -> None:
+        """Addresses may have become known, or others."""
+        moved = list(self._homeless.values())
+        for leader, fetcher in list(self._fetchers.items()):
+            address = self._address(leader)
+            if address is not None and address != fetcher.address:
+                moved += fetcher.followed
+                for partition in fetcher.followed:
+                    self.unfollow(partition)
+                del self._fetchers[leader]
+        for partition in moved:
+            self._homeless.pop(partition.topic_partition, None)
+            self.follow(partition)
+
+    def ended(self, fetcher: LeaderFetcher) -> None:
+        """The fetcher has nothing left to follow, or the node stops."""
+        if self._fetchers.get(fetcher.leader) is fetcher:
+            del self._fetchers[fetcher.leader]
+
+    def _address(self, broker_id: int) -> tuple[str, int] | None:
+        image = self.manager.image
+        broker = None if image is None else image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoints.get(self.config.inter_broker_listener_name)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    async def run(self) -> None:
+        """Run the fetchers, for as long as the node runs."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._wake = trio.Event()
+                while self._to_start:
+                    nursery.start_soon(self._to_start.pop(0).run)
+                await self._wake.wait()
