@@ -195,6 +195,10 @@ class FakeDisk:
         self._stopped = False
         self.crash_after = None
 
+    def stop(self) -> None:
+        """The machine stands still: every operation from now on, by whoever still tries, is a :class:`PowerCut`."""
+        self._stopped = True
+
     def crash(self, *, lose_all: bool = False) -> None:
         """The power fails and comes back. What was not durable survives in part, as chance has it, or
         (``lose_all``) not at all."""

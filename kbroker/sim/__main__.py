@@ -1,4 +1,4 @@
-"""``python -m kbroker.sim``: run simulations of the metadata quorum, or one of them again."""
+"""``python -m kbroker.sim``: run simulations of the metadata quorum and of whole clusters, or one of them again."""
 
 from __future__ import annotations
 
@@ -6,28 +6,38 @@ import argparse
 import sys
 import time
 import traceback
+from typing import TextIO
 
+from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, run_cluster_scenario
 from kbroker.sim.scenarios import SCENARIOS, replay_line, run_scenario
+
+GROUPS = {"all": [*SCENARIOS, *CLUSTER_SCENARIOS], "quorum": [*SCENARIOS], "cluster": [*CLUSTER_SCENARIOS]}
+
+
+def run_any(name: str, seed: int, out: TextIO | None = None) -> str:
+    """Run a scenario of either kind; the hash of its trace. ``AssertionError`` if something does not hold."""
+    return (run_scenario if name in SCENARIOS else run_cluster_scenario)(name, seed, out)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command. Its exit status is 1 if a run has failed."""
     parser = argparse.ArgumentParser(prog="python -m kbroker.sim", description=__doc__)
-    parser.add_argument("--scenario", choices=[*SCENARIOS, "all"], default="all", help="what happens (default: all)")
+    names = [*GROUPS, *SCENARIOS, *CLUSTER_SCENARIOS]
+    parser.add_argument("--scenario", choices=names, default="all", help="what happens, or a group (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on (default: 1)")
     parser.add_argument("--trace", action="store_true", help="show every step and message")
     parser.add_argument("--twice", action="store_true", help="run each seed twice and compare the traces")
     options = parser.parse_args(arguments)
-    names = list(SCENARIOS) if options.scenario == "all" else [options.scenario]
+    names = GROUPS.get(options.scenario, [options.scenario])
     failed = 0
     for name in names:
         begun = time.perf_counter()
         digest = ""
         for seed in range(options.seed, options.seed + options.seeds):
             try:
-                digest = run_scenario(name, seed, sys.stdout if options.trace else None)
-                if options.twice and run_scenario(name, seed) != digest:
+                digest = run_any(name, seed, sys.stdout if options.trace else None)
+                if options.twice and run_any(name, seed) != digest:
                     raise AssertionError("the same seed took another course")
             except Exception:
                 failed += 1

@@ -1,0 +1,354 @@
+"""Clients of a simulated cluster: an idempotent producer and a consumer, which tell a history what they saw."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.node.peer import Peer, UnsupportedByPeer
+from kbroker.sim.history import History, Violation, make_value
+from kbroker.sim.sim_env import EPOCH_MS
+from kbroker.types import TopicPartition
+from kbroker.wire.errors import WireError
+from kbroker.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.record_batch import Record, build_batch, iter_records, walk_headers
+
+if TYPE_CHECKING:
+    from kbroker.sim.streams import NodeNetwork
+
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+
+_FAILURES = (OSError, WireError, UnsupportedByPeer, trio.TooSlowError)
+
+_BROKEN_SEQUENCE = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""What a producer that sends one batch at a time is never told, unless something acknowledged is gone."""
+
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    }
+)
+
+
+class ClusterClient:
+    """Finds leaders and asks them; one request at a time to each node."""
+
+    def __init__(self, name: str, network: NodeNetwork, node_ids: list[int], rng: random.Random) -> None:
+        self.name = name
+        self.rng = rng
+        self._network = network
+        self._node_ids = node_ids
+        self._peers: dict[tuple[str, int], Peer] = {}
+        self._leaders: dict[TopicPartition, tuple[int, int]] = {}
+
+    async def ask(self, node_id: int, request: Any, version: int | None = None, timeout: float = 10.0) -> Any:
+        """A node's response; None if none comes."""
+        address = (f"node{node_id}", BROKER_PORT)
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = Peer(self._network, *address, client_id=self.name)
+        try:
+            with trio.fail_after(timeout):
+                return await peer.ask(request, version)
+        except _FAILURES:
+            return None
+
+    async def leader(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """Node and leader epoch, as far as some node knows; None if there is no leader, or nobody to ask."""
+        known = self._leaders.get(tp)
+        if known is not None:
+            return known
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=tp.topic)], allow_auto_topic_creation=False)
+        response = await self.ask(self.rng.choice(self._node_ids), request, timeout=2.0)
+        if response is None:
+            return None
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.leader_id >= 0:
+                    key = TopicPartition(topic.name, partition.partition_index)
+                    self._leaders[key] = (partition.leader_id, partition.leader_epoch)
+        return self._leaders.get(tp)
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The leader is another, it seems."""
+        self._leaders.pop(tp, None)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        configs: dict[str, str] | None = None,
+        assignments: dict[int, list[int]] | None = None,
+    ) -> None:
+        """Create a topic, as often as it takes."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=-1 if assignments else partitions,
+            replication_factor=-1 if assignments else replication_factor,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+                for index, ids in (assignments or {}).items()
+            ],
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        while True:
+            request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+            response = await self.ask(self.rng.choice(self._node_ids), request)
+            if response is not None and response.topics[0].error_code in (
+                ErrorCode.NONE,
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+            ):
+                return
+            await trio.sleep(0.2)
+
+    def close(self) -> None:
+        """End all connections."""
+        for peer in self._peers.values():
+            peer.close()
+
+
+class Producer:
+    """Produces values one batch at a time, and each until it is acknowledged (acks=all, idempotent)."""
+
+    def __init__(
+        self,
+        number: int,
+        client: ClusterClient,
+        history: History,
+        partitions: list[TopicPartition],
+        interval: float,
+        acks: int = -1,
+    ) -> None:
+        self.number = number
+        self.acks = acks
+        """-1: all. With 1 the leader's word counts for nothing: the history is not told, and nothing is idempotent."""
+        self.interval = interval
+        """Seconds between two batches, on average."""
+        self.stopped = False
+        self.may_lose = False
+        """Whether the scenario takes acknowledged records away, so that sequences may break."""
+        self._client = client
+        self._history = history
+        self._partitions = partitions
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._sequences: dict[TopicPartition, int] = {}
+        self._count = 0
+
+    async def run(self) -> None:
+        """Produce until ``stopped``; what is not acknowledged then is left open."""
+        rng = self._client.rng
+        while not self.stopped:
+            if self._producer_id < 0 and self.acks == -1:
+                await self._begin()
+                continue
+            tp = rng.choice(self._partitions)
+            values = [make_value(self.number, self._count + n) for n in range(rng.choice((1, 1, 1, 3, 10)))]
+            self._count += len(values)
+            await self._produce(tp, values)
+            await trio.sleep(rng.expovariate(1 / self.interval))
+
+    async def _begin(self) -> None:
+        response = await self._client.ask(
+            self._client.rng.choice(self._client._node_ids),
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+        )
+        if response is None or response.error_code:
+            await trio.sleep(0.2)
+            return
+        self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+        self._sequences.clear()
+
+    async def _produce(self, tp: TopicPartition, values: list[bytes]) -> None:
+        client, history = self._client, self._history
+        sequence = self._sequences.get(tp, 0)
+        now_ms = EPOCH_MS + int(trio.current_time() * 1000)
+        batch = build_batch(
+            [Record(0, now_ms, None, value) for value in values],
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=sequence if self._producer_id >= 0 else -1,
+        )
+        retried = False
+        while not self.stopped:
+            found = await client.leader(tp)
+            if found is None:
+                await trio.sleep(0.1)
+                continue
+            node_id = found[0]
+            request = ProduceRequest(
+                acks=self.acks,
+                timeout_ms=3000,
+                topic_data=[TopicProduceData(name=tp.topic, partition_data=[_data(tp, batch)])],
+            )
+            response = await client.ask(node_id, request, version=12, timeout=6.0)
+            if response is None:
+                retried = True
+                client.forget(tp)
+                await trio.sleep(0.05)
+                if self.acks != -1:
+                    return
+                continue
+            answer = response.responses[0].partition_responses[0]
+            code = ErrorCode(answer.error_code)
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                if self.acks != -1:
+                    return
+                offset = answer.base_offset if code == ErrorCode.NONE else -1
+                history.acknowledged(tp, values, offset, node_id, retried=retried)
+                self._sequences[tp] = sequence + len(values)
+                return
+            retried = True
+            history.refused(code.name)
+            client.forget(tp)
+            if code in _BROKEN_SEQUENCE:
+                if not self.may_lose:
+                    raise Violation(f"{tp}: a producer that sends batch after batch was told {code.name}")
+                self._producer_id = -1
+                return
+            if code not in _RETRIABLE:
+                raise Violation(f"{tp}: a producer was told {code.name}")
+            await trio.sleep(0.1)
+            if self.acks != -1:
+                return
+
+
+def _data(tp: TopicPartition, batch: bytes) -> PartitionProduceData:
+    return PartitionProduceData(index=tp.partition, records=memoryview(bytearray(batch)))
+
+
+class Consumer:
+    """Reads a partition from its beginning, and on."""
+
+    def __init__(
+        self, client: ClusterClient, history: History, tp: TopicPartition, *, read_committed: bool = False
+    ) -> None:
+        self.tp = tp
+        self.position = 0
+        self.high_watermark = -1
+        self.may_lose = False
+        self._client = client
+        self._history = history
+        self._read_committed = read_committed
+        self._bounds: dict[int, tuple[int, int]] = {}
+        """High watermark and last stable offset last seen, by leader epoch."""
+        self._last_epoch = -1
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            await self.poll()
+
+    async def poll(self) -> bool:
+        """One fetch; whether it was answered."""
+        client, tp = self._client, self.tp
+        found = await client.leader(tp)
+        if found is None:
+            await trio.sleep(0.1)
+            return False
+        node_id, leader_epoch = found
+        request = FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=int(self._read_committed),
+            topics=[
+                FetchTopic(
+                    topic=tp.topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=tp.partition,
+                            current_leader_epoch=leader_epoch,
+                            fetch_offset=self.position,
+                            partition_max_bytes=1 << 20,
+                        )
+                    ],
+                )
+            ],
+        )
+        response = await client.ask(node_id, request, version=12, timeout=5.0)
+        if response is None:
+            client.forget(tp)
+            await trio.sleep(0.1)
+            return False
+        answer = response.responses[0].partitions[0]
+        if answer.error_code:
+            client.forget(tp)
+            code = ErrorCode(answer.error_code)
+            if code == ErrorCode.OFFSET_OUT_OF_RANGE and not self.may_lose:
+                raise Violation(f"{tp}: node {node_id} says that {self.position}, read before, is out of range")
+            if code != ErrorCode.OFFSET_OUT_OF_RANGE and code not in _RETRIABLE:
+                raise Violation(f"{tp}: a consumer was told {code.name}")
+            await trio.sleep(0.1)
+            return False
+        self._check_bounds(leader_epoch, answer)
+        if answer.records:
+            self._take(bytes(answer.records), answer.high_watermark)
+        return True
+
+    def _check_bounds(self, leader_epoch: int, answer: Any) -> None:
+        high_watermark, stable = answer.high_watermark, answer.last_stable_offset
+        before = self._bounds.get(leader_epoch, (0, 0))
+        if high_watermark < before[0] or stable < before[1]:
+            raise Violation(
+                f"{self.tp}: in epoch {leader_epoch} high watermark and last stable offset went back from {before}"
+                f" to {(high_watermark, stable)}"
+            )
+        if stable > high_watermark:
+            raise Violation(f"{self.tp}: last stable offset {stable} above the high watermark {high_watermark}")
+        self._bounds[leader_epoch] = (high_watermark, stable)
+        self.high_watermark = high_watermark
+
+    def _take(self, data: bytes, high_watermark: int) -> None:
+        for start, header in walk_headers(data):
+            if header.is_control:
+                self.position = header.next_offset
+                continue
+            for record in iter_records(data, start):
+                if record.offset >= self.position:
+                    if record.offset >= high_watermark:
+                        raise Violation(f"{self.tp}: {record.offset} was shown below {high_watermark} only")
+                    if record.offset != self.position and not self.may_lose:
+                        raise Violation(f"{self.tp}: after {self.position} comes {record.offset}")
+                    assert record.value is not None
+                    self._history.read(self.tp, record.offset, record.value, header.partition_leader_epoch)
+                    self.position = record.offset + 1
+            self.position = max(self.position, header.next_offset)

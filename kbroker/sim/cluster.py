@@ -1,0 +1,474 @@
+"""A whole cluster in one process: the node's own code, each node on a simulated machine, all from one seed.
+
+A :class:`SimCluster` is made inside of :func:`kbroker.sim.clock.run_deterministically`. A scenario starts and ends
+nodes, cuts links and slows disks; clients produce and consume all the while, and what they are told is checked as
+they are told it (:mod:`kbroker.sim.history`), as is what the nodes hold (:mod:`kbroker.sim.cluster_invariants`).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from kbroker.config import BrokerConfig
+from kbroker.node.broker import Broker
+from kbroker.raft_metadata.image import PartitionImage
+from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.sim.clients import BROKER_PORT, CONTROLLER_PORT, ClusterClient, Consumer, Producer
+from kbroker.sim.clock import Pauser, Trace, current_node, sim_clock
+from kbroker.sim.cluster_invariants import ClusterInvariants
+from kbroker.sim.history import History, Violation
+from kbroker.sim.sim_env import EPOCH_MS, Machine, SimEnv, current_env
+from kbroker.sim.streams import LinkFaults, NodeNetwork, SimNet
+from kbroker.types import TopicPartition
+
+CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
+LISTENER = "CONTROLLER"
+PROPERTIES = {
+    "log.dirs": "/data",
+    "controller.listener.names": LISTENER,
+    "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{LISTENER}:PLAINTEXT",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "auto.create.topics.enable": "false",
+    "min.insync.replicas": "2",
+}
+
+
+class SimNode:
+    """One node of the cluster, which may be running or not."""
+
+    def __init__(self, cluster: SimCluster, node_id: int) -> None:
+        self.id = node_id
+        self.cluster = cluster
+        self.machine = Machine(node_id, cluster.net, random.Random(cluster.rng.getrandbits(64)))
+        self.lives = 0
+        self.env: SimEnv | None = None
+        """That of the life going on; None while the node is down."""
+        self.broker: Broker | None = None
+        """Once the node serves."""
+        self._scope: trio.CancelScope | None = None
+        self._ended: trio.Event | None = None
+
+    @property
+    def name(self) -> str:
+        """The machine's name."""
+        return self.machine.host.name
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs (it may be paused)."""
+        return self.env is not None
+
+    def config(self) -> BrokerConfig:
+        """The node's properties."""
+        voters = self.cluster.controller_ids
+        roles, listeners = [], []
+        if self.id in self.cluster.ids:
+            roles.append("broker")
+            listeners.append(f"PLAINTEXT://{self.name}:{BROKER_PORT}")
+        if self.id in voters:
+            roles.append("controller")
+            listeners.append(f"{LISTENER}://{self.name}:{CONTROLLER_PORT}")
+        return BrokerConfig.from_properties(
+            {
+                **PROPERTIES,
+                "process.roles": ",".join(roles),
+                "node.id": str(self.id),
+                "listeners": ",".join(listeners),
+                "controller.quorum.voters": ",".join(f"{n}@node{n}:{CONTROLLER_PORT}" for n in voters),
+                **self.cluster.properties,
+            }
+        )
+
+    def start(self) -> None:
+        """Begin a life; ``broker`` is there once the node serves."""
+        assert self.env is None, f"{self.name} runs already"
+        self.lives += 1
+        self.cluster.trace.note(f"{self.name} starts, life {self.lives}")
+        env = self.env = self.machine.start()
+        self._ended = trio.Event()
+        self._scope = trio.CancelScope()
+        self.cluster.nursery.start_soon(self._live, env, self._scope, self._ended, name=f"{self.name}")
+
+    async def _live(self, env: SimEnv, scope: trio.CancelScope, ended: trio.Event) -> None:
+        current_node.set(self.id)
+        current_env.set(env)
+        config = self.config()
+        try:
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    if self.lives == 1:
+                        format_log_dirs(
+                            env.disk,
+                            config.log_dirs,
+                            config.metadata_log_dir,
+                            node_id=self.id,
+                            cluster_id=CLUSTER_ID,
+                            rng=env.rng,
+                            now_ms=EPOCH_MS,
+                        )
+                    broker = Broker(config, env)
+                    await nursery.start(broker.run)
+                    if not env.dead:
+                        self.broker = broker
+                        self.cluster.trace.note(f"{self.name} serves")
+                        self.cluster.invariants.watch(self, broker)
+        except* Exception as errors:
+            # Of a process that is gone, this is only how its tasks end.
+            if not env.dead:
+                self.cluster.fail(Violation(f"{self.name} has failed: {describe_error(errors)}"), errors)
+        finally:
+            ended.set()
+
+    async def stop(self, within: float = 20.0) -> None:
+        """End in good order, as on SIGTERM."""
+        assert self._scope is not None and self._ended is not None and self.env is not None
+        self.cluster.trace.note(f"{self.name} is told to stop")
+        self._scope.cancel()
+        with trio.move_on_after(within) as limit:
+            await self._ended.wait()
+        if limit.cancelled_caught:
+            raise Violation(f"{self.name} does not stop within {within:g} s")
+        self.cluster.trace.note(f"{self.name} has stopped")
+        self._gone(power=False)
+
+    def kill(self) -> None:
+        """The process ends at once, as by SIGKILL: what it wrote is there, what it would have said is not."""
+        self.cluster.trace.note(f"{self.name} is killed")
+        self._gone(power=False)
+
+    def crash(self) -> None:
+        """The machine's power fails: what was not flushed is lost in part or whole, and nobody is told."""
+        self.cluster.trace.note(f"{self.name} loses its power")
+        self._gone(power=True)
+
+    def _gone(self, *, power: bool) -> None:
+        env, self.env = self.env, None
+        if env is None:
+            return
+        self.cluster.pauser.resume(self.id)
+        self.broker = None
+        self.cluster.invariants.forget(self)
+        self.machine.end(env, power=power)
+        assert self._scope is not None
+        self._scope.cancel()
+
+    def pause(self) -> None:
+        """All tasks of the process stand still, as by SIGSTOP."""
+        self.cluster.trace.note(f"{self.name} is paused")
+        self.cluster.pauser.pause(self.id)
+
+    def resume(self) -> None:
+        """It goes on."""
+        self.cluster.trace.note(f"{self.name} goes on")
+        self.cluster.pauser.resume(self.id)
+
+
+class SimCluster:
+    """Nodes 1 to ``count``, their network, and clients of theirs. Made by :func:`simulated_cluster`."""
+
+    def __init__(
+        self,
+        seed: int,
+        nursery: trio.Nursery,
+        trace: Trace,
+        *,
+        count: int = 3,
+        controllers: int = 0,
+        properties: dict[str, str] | None = None,
+        faults: LinkFaults | None = None,
+    ) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.nursery = nursery
+        self.trace = trace
+        self.properties = properties or {}
+        self.ids = list(range(1, count + 1))
+        """Of the brokers."""
+        self.controller_ids = list(range(101, 101 + controllers)) or self.ids
+        """Of the voters."""
+        self.net = SimNet(sim_clock(), random.Random(self.rng.getrandbits(64)), trace, faults)
+        self.pauser = Pauser()
+        self.history = History()
+        self.invariants = ClusterInvariants(self)
+        self.nodes = {node_id: SimNode(self, node_id) for node_id in sorted({*self.controller_ids, *self.ids})}
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.failure: BaseException | None = None
+        self._clients = 0
+
+    # Nodes
+
+    @property
+    def names(self) -> list[str]:
+        """Of all nodes' machines."""
+        return [node.name for node in self.nodes.values()]
+
+    @property
+    def brokers(self) -> list[SimNode]:
+        """The nodes that hold partitions."""
+        return [self.nodes[node_id] for node_id in self.ids]
+
+    @property
+    def serving(self) -> list[SimNode]:
+        """Nodes that have come up."""
+        return [node for node in self.nodes.values() if node.broker is not None]
+
+    def start_all(self) -> None:
+        """Start the nodes that are down."""
+        for node in self.nodes.values():
+            if not node.running:
+                node.start()
+
+    async def await_serving(self, nodes: Iterable[SimNode] | None = None, within: float = 60.0) -> None:
+        """Until nodes, or all, serve."""
+        wanted = list(self.nodes.values() if nodes is None else nodes)
+        await self.until(lambda: all(node.broker is not None for node in wanted), within, "nodes do not come up")
+
+    def controller(self) -> SimNode | None:
+        """The active controller, if there is one; with two that think so, that of the later epoch."""
+        found = [node for node in self.serving if node.broker is not None and node.broker.driver.is_leader]
+        return max(found, key=lambda node: self.raft_epoch(node), default=None)
+
+    def raft_epoch(self, node: SimNode) -> int:
+        """The metadata quorum's epoch as the node knows it."""
+        assert node.broker is not None
+        return node.broker.driver.describe_quorum().leader_epoch
+
+    def image(self) -> Any:
+        """The metadata of the node that knows most."""
+        images = [node.broker.driver.image for node in self.serving if node.broker is not None]
+        return max(images, key=lambda image: image.offset, default=None)
+
+    def partition(self, tp: TopicPartition) -> PartitionImage | None:
+        """A partition as the metadata has it."""
+        image = self.image()
+        return None if image is None else image.topics.partition(tp.topic, tp.partition)
+
+    def leader_of(self, tp: TopicPartition) -> SimNode | None:
+        """The node that leads a partition, by the metadata, if it serves."""
+        assigned = self.partition(tp)
+        node = None if assigned is None else self.nodes.get(assigned.leader)
+        return node if node is not None and node.broker is not None else None
+
+    async def await_leader(self, tp: TopicPartition, *, other_than: int = -1, within: float = 60.0) -> SimNode:
+        """Until a partition has a leader that serves."""
+
+        def led() -> bool:
+            node = self.leader_of(tp)
+            return node is not None and node.id != other_than
+
+        await self.until(led, within, f"{tp} gets no leader")
+        node = self.leader_of(tp)
+        assert node is not None
+        return node
+
+    async def await_isr(self, tp: TopicPartition, size: int, within: float = 120.0) -> None:
+        """Until the ISR of a partition has this many members."""
+
+        def there() -> bool:
+            assigned = self.partition(tp)
+            return assigned is not None and len(assigned.isr) == size
+
+        await self.until(there, within, f"the ISR of {tp} does not become {size}")
+
+    async def await_full_isr(self, partitions: Sequence[TopicPartition], within: float = 120.0) -> None:
+        """Until all replicas are in sync again."""
+
+        def there() -> bool:
+            found = [self.partition(tp) for tp in partitions]
+            return all(assigned is not None and len(assigned.isr) == len(assigned.replicas) for assigned in found)
+
+        await self.until(there, within, "not all replicas come back into the ISR")
+
+    async def until(self, condition: Callable[[], bool], within: float, otherwise: str) -> None:
+        """Wait for something that others bring about; a :class:`Violation` if it does not come."""
+        with trio.move_on_after(within):
+            while not condition():
+                await trio.sleep(0.05)
+            return
+        raise Violation(f"within {within:g} s {otherwise}: {self.describe()}")
+
+    async def run_for(self, seconds: float) -> None:
+        """Let time pass."""
+        await trio.sleep(seconds)
+
+    def describe(self) -> str:
+        """The state of affairs in a line or two, for who reads a failure."""
+        parts = []
+        for node in self.nodes.values():
+            if node.broker is None:
+                parts.append(f"{node.name} {'starting' if node.running else 'down'}")
+            else:
+                image = node.broker.driver.image
+                fenced = sorted(broker.id for broker in image.brokers.values() if broker.fenced)
+                role = "controller" if node.broker.driver.is_leader else "up"
+                parts.append(f"{node.name} {role} metadata {image.offset} fenced {fenced}")
+        image = self.image()
+        if image is not None:
+            for topic in image.topics.by_name.values():
+                for index, assigned in topic.partitions.items():
+                    parts.append(
+                        f"{topic.name}-{index} leader {assigned.leader} epoch {assigned.leader_epoch}"
+                        f" isr {list(assigned.isr)} elr {list(assigned.elr)} of {list(assigned.replicas)}"
+                    )
+        return "; ".join(parts)
+
+    # Clients
+
+    def client(self) -> ClusterClient:
+        """A client on a machine of its own."""
+        self._clients += 1
+        name = f"client{self._clients}"
+        rng = random.Random(self.rng.getrandbits(64))
+        return ClusterClient(name, NodeNetwork(self.net, self.net.host(name)), self.ids, rng)
+
+    def produce(
+        self, partitions: Sequence[TopicPartition], interval: float = 0.2, count: int = 1, *, acks: int = -1
+    ) -> None:
+        """Have producers at work."""
+        for _ in range(count):
+            number = len(self.producers) + 1
+            producer = Producer(number, self.client(), self.history, list(partitions), interval, acks)
+            self.producers.append(producer)
+            self.nursery.start_soon(self._guard, producer.run)
+
+    def consume(self, partitions: Sequence[TopicPartition], *, read_committed: bool = False) -> None:
+        """Have one consumer for each partition at work."""
+        for tp in partitions:
+            consumer = Consumer(self.client(), self.history, tp, read_committed=read_committed)
+            self.consumers.append(consumer)
+            self.nursery.start_soon(self._guard, consumer.run)
+
+    async def _guard(self, run: Callable[[], Any]) -> None:
+        try:
+            await run()
+        except Violation as violation:
+            self.fail(violation)
+
+    def fail(self, failure: BaseException, cause: BaseException | None = None) -> None:
+        """Something is wrong: the scenario ends here."""
+        if self.failure is None:
+            self.trace.note(f"FAILED {failure}")
+            failure.__cause__ = cause
+            self.failure = failure
+            self.nursery.cancel_scope.cancel()
+
+    # The end
+
+    async def heal(self) -> None:
+        """Everything works again, and all nodes are up."""
+        self.trace.note("healed")
+        self.net.heal()
+        for node in self.nodes.values():
+            if self.pauser.is_paused(node.id):
+                node.resume()
+            node.machine.failing = None
+            node.machine.disk_latency = min(node.machine.disk_latency, 0.002)
+        self.start_all()
+        await self.await_serving()
+
+    async def finish(self, partitions: Sequence[TopicPartition], *, full_isr: bool = True) -> None:
+        """Heal; then everything acknowledged is to be seen within 60 seconds, and the logs are to match."""
+        await self.heal()
+        deadline = trio.current_time() + 60
+        before = self.history.acknowledgements
+        await self.until(
+            lambda: not self.producers or self.history.acknowledgements > before, 60, "nothing is acknowledged"
+        )
+        for producer in self.producers:
+            producer.stopped = True
+        left = deadline - trio.current_time()
+        await self.until(lambda: not self.history.unseen(), left, "not all that was acknowledged is seen")
+        if full_isr:
+            await self.await_full_isr(partitions)
+        await trio.sleep(2)
+        self.invariants.check_logs()
+        await self._read_again(partitions)
+        self.trace.note(f"done, {self.history.acknowledgements} acknowledged, {self.history.reads} read")
+
+    async def _read_again(self, partitions: Sequence[TopicPartition]) -> None:
+        """From the first offset on: what is there now is what was read before, all of it."""
+        for tp in partitions:
+            again = Consumer(self.client(), self.history, tp)
+            end = max(self.history.of(tp).values, default=-1) + 1
+            with trio.move_on_after(30):
+                while again.position < end:
+                    await again.poll()
+            if again.position < end:
+                raise Violation(f"{tp}: read to {end} before, and now to {again.position} only: {self.describe()}")
+
+
+class _NodeLog(logging.Handler):
+    """What nodes log: written into the trace, and an error of a node that lives ends the simulation."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def emit(self, record: logging.LogRecord) -> None:
+        env = current_env.get()
+        node = current_node.get()
+        if env is None or env.dead:
+            return
+        self._cluster.trace.show(f"node{node} {record.levelname} {record.name}: {record.getMessage()}")
+        if record.exc_info and record.levelno >= logging.ERROR and env.machine.failing is None:
+            error = record.exc_info[1]
+            violation = Violation(f"node{node}: {record.getMessage()}: {describe_error(error)}")
+            self._cluster.fail(violation, error)
+
+
+def describe_error(error: BaseException | None) -> str:
+    """An error in one line; of a group, its first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+@asynccontextmanager
+async def simulated_cluster(
+    seed: int,
+    trace: Trace,
+    *,
+    count: int = 3,
+    controllers: int = 0,
+    properties: dict[str, str] | None = None,
+    faults: LinkFaults | None = None,
+) -> AsyncIterator[SimCluster]:
+    """A cluster whose nodes are down; leaving ends them all. Raises the first :class:`Violation`."""
+    logger = logging.getLogger("kbroker")
+    level, propagate = logger.level, logger.propagate
+    cluster: SimCluster | None = None
+    handler: _NodeLog | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            cluster = SimCluster(
+                seed, nursery, trace, count=count, controllers=controllers, properties=properties, faults=faults
+            )
+            handler = _NodeLog(cluster)
+            logger.addHandler(handler)
+            logger.propagate = False
+            logger.setLevel(logging.INFO if trace.is_shown else logging.WARNING)
+            nursery.start_soon(cluster._guard, cluster.invariants.run)
+            try:
+                yield cluster
+            except Exception as error:
+                if cluster.failure is None:
+                    cluster.failure = error
+            finally:
+                for node in cluster.nodes.values():
+                    node._gone(power=False)
+                nursery.cancel_scope.cancel()
+    finally:
+        if handler is not None:
+            logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+    if cluster is not None and cluster.failure is not None:
+        raise cluster.failure

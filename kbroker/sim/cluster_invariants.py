@@ -1,0 +1,230 @@
+"""What must hold inside of a simulated cluster at every moment, looked at from where no client can.
+
+The rules for ISR and ELR are those of KIP-966; each is checked on every image that any node publishes, and what the
+nodes hold is compared with it several times a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from kbroker.raft_metadata.image import PartitionImage
+from kbroker.sim.history import Violation
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import walk_headers
+
+if TYPE_CHECKING:
+    from kbroker.node.broker import Broker
+    from kbroker.sim.cluster import SimCluster, SimNode
+
+SAMPLE_SECONDS = 0.25
+
+
+class _Marks(NamedTuple):
+    """What was seen of a partition on a node."""
+
+    leader_epoch: int
+    partition_epoch: int
+
+
+class ClusterInvariants:
+    """Watches all nodes of a cluster."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._seen: dict[int, dict[TopicPartition, _Marks]] = {}
+        """By node, in its present life."""
+        self._assigned: dict[tuple[bytes, int, int], tuple[Any, ...]] = {}
+        """What (topic id, partition, partition epoch) stands for: the same for everybody."""
+        self._led: dict[tuple[int, int, TopicPartition], int] = {}
+        """High watermark of a leader by node, leader epoch and partition."""
+        self.committed: dict[TopicPartition, int] = {}
+        """The highest high watermark that a leader ever had."""
+        self.images = 0
+        self.samples = 0
+
+    def watch(self, node: SimNode, broker: Broker) -> None:
+        """A node serves: look at every image that it publishes from now on."""
+        seen = self._seen[node.id] = {}
+        env = node.env
+
+        def on_image(delta: Any, image: Any) -> None:
+            if env is not None and not env.dead:
+                try:
+                    self._check_image(node, seen, delta, image)
+                except Violation as violation:
+                    self._cluster.fail(violation)
+
+        broker.driver.subscribe(on_image)
+
+    def forget(self, node: SimNode) -> None:
+        """The node's life is over."""
+        self._seen.pop(node.id, None)
+        for key in [key for key in self._led if key[0] == node.id]:
+            del self._led[key]
+
+    def _check_image(self, node: SimNode, seen: dict[TopicPartition, _Marks], delta: Any, image: Any) -> None:
+        self.images += 1
+        fenced = {broker.id for broker in image.brokers.values() if broker.fenced}
+        for topic in image.topics.by_name.values():
+            changed = topic.id in delta.changed_topics
+            for index, assigned in topic.partitions.items():
+                tp = TopicPartition(topic.name, index)
+                bad = fenced.intersection(assigned.isr)
+                if bad:
+                    raise Violation(f"{tp}: fenced brokers {sorted(bad)} are in the ISR {assigned.isr}")
+                if changed:
+                    self._check_assignment(node, seen, tp, topic.id, assigned, image)
+
+    def _check_assignment(
+        self,
+        node: SimNode,
+        seen: dict[TopicPartition, _Marks],
+        tp: TopicPartition,
+        topic_id: bytes,
+        assigned: PartitionImage,
+        image: Any,
+    ) -> None:
+        isr, elr, replicas = set(assigned.isr), set(assigned.elr), set(assigned.replicas)
+        if isr & elr or not isr | elr <= replicas:
+            raise Violation(f"{tp}: ISR {assigned.isr} and ELR {assigned.elr} of replicas {assigned.replicas}")
+        min_isr = min(self._min_isr(tp, image), len(replicas))
+        if len(isr) >= min_isr and elr:
+            raise Violation(f"{tp}: ELR {assigned.elr} beside an ISR {assigned.isr} that is large enough")
+        if assigned.leader >= 0 and assigned.leader not in isr:
+            raise Violation(f"{tp}: leader {assigned.leader} is not in the ISR {assigned.isr}")
+        marks = _Marks(assigned.leader_epoch, assigned.partition_epoch)
+        before = seen.get(tp)
+        if before is not None and (
+            marks.leader_epoch < before.leader_epoch or marks.partition_epoch < before.partition_epoch
+        ):
+            raise Violation(f"{tp}: on {node.name} the epochs went back from {before} to {marks}")
+        seen[tp] = marks
+        what = (assigned.leader, assigned.leader_epoch, tuple(sorted(isr)), tuple(sorted(elr)))
+        known = self._assigned.setdefault((topic_id, tp.partition, assigned.partition_epoch), what)
+        if known != what:
+            raise Violation(f"{tp}: partition epoch {assigned.partition_epoch} is {known} and, on {node.name}, {what}")
+
+    def _min_isr(self, tp: TopicPartition, image: Any) -> int:
+        configs = image.configs.for_topic(tp.topic)
+        value = configs.get("min.insync.replicas") or image.configs.for_broker(None).get("min.insync.replicas")
+        return int(value) if value is not None else 1
+
+    async def run(self) -> None:
+        """Look at what the nodes hold, again and again."""
+        while True:
+            await trio.sleep(SAMPLE_SECONDS)
+            self.check_now()
+
+    def check_now(self) -> None:
+        """Look at what the nodes hold now."""
+        self.samples += 1
+        cluster = self._cluster
+        image = cluster.image()
+        if image is None:
+            return
+        for node in cluster.serving:
+            assert node.broker is not None
+            for partition in node.broker.replica_manager.partitions.values():
+                if partition.has_log and not partition.offline:
+                    self._check_partition(node, partition, image)
+        for topic in image.topics.by_name.values():
+            for index, assigned in topic.partitions.items():
+                self._check_members(TopicPartition(topic.name, index), assigned, image)
+
+    def _check_partition(self, node: SimNode, partition: Any, image: Any) -> None:
+        tp, state = partition.topic_partition, partition.state
+        if state.high_watermark > partition.log.log_end_offset:
+            raise Violation(
+                f"{tp}: on {node.name} the high watermark {state.high_watermark} is above the log's end"
+                f" {partition.log.log_end_offset}"
+            )
+        if not state.is_leader:
+            return
+        key = (node.id, state.leader_epoch, tp)
+        before = self._led.get(key, 0)
+        if state.high_watermark < before:
+            raise Violation(
+                f"{tp}: on its leader {node.name} the high watermark went back from {before} to {state.high_watermark}"
+            )
+        self._led[key] = state.high_watermark
+        assigned = image.topics.partition(tp.topic, tp.partition)
+        if assigned is None or assigned.leader_epoch != state.leader_epoch:
+            return
+        self.committed[tp] = max(self.committed.get(tp, 0), state.high_watermark)
+        if assigned.partition_epoch == state.partition_epoch:
+            missing = (set(assigned.isr) | set(assigned.elr)) - state.maximal_isr
+            if missing:
+                raise Violation(
+                    f"{tp}: the leader's maximal ISR {sorted(state.maximal_isr)} lacks {sorted(missing)} of the"
+                    f" controller's ISR {assigned.isr} and ELR {assigned.elr}"
+                )
+
+    def _check_members(self, tp: TopicPartition, assigned: PartitionImage, image: Any) -> None:
+        committed = self.committed.get(tp, 0)
+        for member in (*assigned.isr, *assigned.elr):
+            node = self._cluster.nodes.get(member)
+            if node is None or node.broker is None:
+                continue
+            registered = image.brokers.get(member)
+            if registered is None or registered.epoch != node.broker.broker_epoch:
+                continue  # its life before is meant
+            partition = node.broker.replica_manager.partitions.get((tp.topic, tp.partition))
+            if partition is None or not partition.has_log or partition.offline:
+                continue
+            if partition.log.log_end_offset < committed:
+                raise Violation(
+                    f"{tp}: {node.name} is in ISR {assigned.isr} or ELR {assigned.elr} and holds only"
+                    f" {partition.log.log_end_offset} of {committed} committed"
+                )
+
+    def check_logs(self) -> None:
+        """Below the lowest high watermark, the replicas' logs are the same, byte for byte."""
+        cluster = self._cluster
+        logs: dict[TopicPartition, list[tuple[SimNode, Any]]] = {}
+        for node in cluster.serving:
+            assert node.broker is not None
+            for partition in node.broker.replica_manager.partitions.values():
+                if partition.has_log and not partition.offline:
+                    logs.setdefault(partition.topic_partition, []).append((node, partition))
+        for tp, replicas in logs.items():
+            low = min(partition.state.high_watermark for _, partition in replicas)
+            begin = max(partition.log.log_start_offset for _, partition in replicas)
+            first_node, first = replicas[0]
+            expected = batches(first.log, begin, low)
+            for node, partition in replicas[1:]:
+                found = batches(partition.log, begin, low)
+                if found != expected:
+                    raise Violation(f"{tp}: {describe_difference(first_node.name, expected, node.name, found)}")
+
+
+def batches(log: Any, begin: int, end: int) -> list[tuple[int, int, bytes]]:
+    """All batches of a log from one offset to another: first offset, leader epoch, bytes."""
+    result = []
+    position = begin
+    while position < end:
+        data = log.read_bytes(position, 1 << 20, max_offset=end)
+        if not data:
+            break
+        before = position
+        for start, header in walk_headers(data):
+            result.append((header.base_offset, header.partition_leader_epoch, data[start : start + header.size]))
+            position = header.next_offset
+        if position == before:
+            break
+    return result
+
+
+def describe_difference(
+    one: str, expected: list[tuple[int, int, bytes]], other: str, found: list[tuple[int, int, bytes]]
+) -> str:
+    """Where two logs part."""
+    for left, right in zip(expected, found, strict=False):
+        if left != right:
+            return (
+                f"the logs differ: {one} has {left[0]} of epoch {left[1]} ({len(left[2])} bytes), {other} has"
+                f" {right[0]} of epoch {right[1]} ({len(right[2])} bytes)"
+            )
+    return f"the logs differ: {one} has {len(expected)} batches, {other} has {len(found)}"

@@ -1,0 +1,382 @@
+"""What happens to a simulated cluster. Each scenario leaves it healed, and what was promised kept.
+
+Who crashes with the power of its machine loses what was not flushed, so, as with Apache Kafka, only one replica may do
+so at a time: acknowledged records are safe because other machines have them. A process that is killed loses nothing
+that it wrote.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from kbroker.sim.clock import Trace, run_deterministically
+from kbroker.sim.cluster import SimCluster, SimNode, simulated_cluster
+from kbroker.sim.history import Violation
+from kbroker.sim.streams import LinkFaults
+from kbroker.types import TopicPartition
+
+TOPIC = "topic"
+
+Course = Callable[[SimCluster], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterScenario:
+    """A course of events, and the cluster that it needs."""
+
+    course: Course
+    nodes: int = 3
+    controllers: int = 0
+    """Nodes besides that only vote; without any, every node does both."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    quiet: bool = False
+    """Whether the network is always a good one."""
+
+
+CLUSTER_SCENARIOS: dict[str, ClusterScenario] = {}
+
+
+def scenario(
+    *, nodes: int = 3, controllers: int = 0, quiet: bool = False, **properties: str
+) -> Callable[[Course], Course]:
+    """Enter a course of events under its name; properties with underscores for dots."""
+
+    def enter(course: Course) -> Course:
+        name = "cluster-" + course.__name__.replace("_", "-")
+        named = {key.replace("_", "."): value for key, value in properties.items()}
+        CLUSTER_SCENARIOS[name] = ClusterScenario(course, nodes, controllers, named, quiet)
+        return course
+
+    return enter
+
+
+def run_cluster_scenario(name: str, seed: int, out: TextIO | None = None) -> str:
+    """Run one; the hash of its trace. :class:`Violation` if something does not hold."""
+    found = CLUSTER_SCENARIOS[name]
+    rng = random.Random(f"{name} {seed}")
+    properties = {**_random_properties(rng), **found.properties}
+    faults = LinkFaults() if found.quiet else LinkFaults.random(rng)
+
+    async def main() -> str:
+        trace = Trace(out)
+        trace.note(f"{name} {seed} {properties} {faults}")
+        async with simulated_cluster(
+            rng.getrandbits(64),
+            trace,
+            count=found.nodes,
+            controllers=found.controllers,
+            properties=properties,
+            faults=faults,
+        ) as cluster:
+            await found.course(cluster)
+        return trace.digest
+
+    return run_deterministically(rng.getrandbits(64), main)
+
+
+def _random_properties(rng: random.Random) -> dict[str, str]:
+    """Kafka's defaults, or shorter times."""
+    if rng.random() < 0.3:
+        return {}
+    return {
+        "broker.session.timeout.ms": rng.choice(("2000", "3000", "9000")),
+        "broker.heartbeat.interval.ms": rng.choice(("200", "500")),
+        "replica.lag.time.max.ms": rng.choice(("2000", "5000", "10000")),
+        "replica.fetch.wait.max.ms": rng.choice(("100", "500")),
+    }
+
+
+async def begin(
+    cluster: SimCluster,
+    *,
+    partitions: int = 2,
+    replication_factor: int = 3,
+    min_isr: int = 2,
+    producers: int = 2,
+    assignments: dict[int, list[int]] | None = None,
+    interval: float = 0.25,
+) -> list[TopicPartition]:
+    """Start everything, create a topic, and have clients produce and consume."""
+    for node in cluster.nodes.values():
+        node.start()
+        await cluster.run_for(cluster.rng.choice((0, 0, 0.5)))
+    await cluster.await_serving()
+    client = cluster.client()
+    configs = {"min.insync.replicas": str(min_isr)}
+    await client.create_topic(TOPIC, partitions, replication_factor, configs, assignments)
+    client.close()
+    found = [TopicPartition(TOPIC, index) for index in range(len(assignments) if assignments else partitions)]
+    cluster.produce(found, interval, producers)
+    cluster.consume(found)
+    await await_progress(cluster, 5)
+    return found
+
+
+async def await_progress(cluster: SimCluster, count: int = 10, within: float = 60.0) -> None:
+    """Until this many more records are acknowledged."""
+    goal = cluster.history.acknowledgements + count
+    await cluster.until(lambda: cluster.history.acknowledgements >= goal, within, "producers get nowhere")
+
+
+@scenario()
+async def steady(cluster: SimCluster) -> None:
+    """Nothing happens for a minute."""
+    partitions = await begin(cluster)
+    await cluster.run_for(60)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def one_replica(cluster: SimCluster) -> None:
+    """Partitions without followers, on nodes that are killed and stopped: what was written is there again after."""
+    partitions = await begin(cluster, partitions=3, replication_factor=1, min_isr=1)
+    for _ in range(4):
+        node = cluster.rng.choice(cluster.serving)
+        if cluster.rng.random() < 0.6:
+            node.kill()
+        else:
+            await node.stop()
+        await cluster.run_for(cluster.rng.uniform(0, 8))
+        node.start()
+        await cluster.await_serving([node])
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def leader_killed(cluster: SimCluster) -> None:
+    """A partition's leader is killed, again and again; another replica leads, and the old one comes back."""
+    partitions = await begin(cluster)
+    for _ in range(4):
+        leader = await cluster.await_leader(partitions[0])
+        leader.kill()
+        await cluster.await_leader(partitions[0], other_than=leader.id)
+        await await_progress(cluster)
+        await cluster.run_for(cluster.rng.uniform(0, 5))
+        leader.start()
+        await cluster.await_serving([leader])
+        if cluster.rng.random() < 0.5:
+            await cluster.await_full_isr(partitions)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def leader_loses_power(cluster: SimCluster) -> None:
+    """A leader's machine fails, and what it had not flushed is gone; it may be back before anybody has noticed."""
+    partitions = await begin(cluster)
+    for _ in range(3):
+        await cluster.await_full_isr(partitions)
+        leader = await cluster.await_leader(cluster.rng.choice(partitions))
+        leader.crash()
+        await cluster.run_for(cluster.rng.choice((0.05, 1.0, 5.0, 15.0)))
+        leader.start()
+        await cluster.await_serving([leader])
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def all_killed(cluster: SimCluster) -> None:
+    """All processes are killed at about the same time, and start again in any order."""
+    partitions = await begin(cluster)
+    for _ in range(2):
+        await cluster.await_full_isr(partitions)
+        order = list(cluster.nodes.values())
+        cluster.rng.shuffle(order)
+        for node in order:
+            node.kill()
+            await cluster.run_for(cluster.rng.choice((0, 0, 0.05, 1)))
+        cluster.rng.shuffle(order)
+        for node in order:
+            await cluster.run_for(cluster.rng.choice((0, 0.1, 2)))
+            node.start()
+        await cluster.await_serving()
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+def _isolate(cluster: SimCluster, node: SimNode) -> None:
+    """Cut a node off from the other nodes, both ways or one way; clients still reach it, now and then only it."""
+    others = [name for name in cluster.names if name != node.name]
+    how = cluster.rng.random()
+    if how < 0.5:
+        cluster.net.cut_both_ways([node.name], others)
+    elif how < 0.75:
+        cluster.net.cut([node.name], others)
+    else:
+        cluster.net.cut(others, [node.name])
+    cluster.trace.note(f"{node.name} is cut off {'both ways' if how < 0.5 else 'one way'}")
+
+
+@scenario()
+async def leader_partitioned(cluster: SimCluster) -> None:
+    """A leader is cut off from the other nodes, and clients still reach it: nothing it takes alone is acknowledged."""
+    partitions = await begin(cluster)
+    for _ in range(2):
+        await cluster.await_full_isr(partitions)
+        leader = await cluster.await_leader(partitions[0])
+        _isolate(cluster, leader)
+        await cluster.run_for(cluster.rng.uniform(1, 25))
+        cluster.net.heal()
+        cluster.trace.note("healed")
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def controller_partitioned(cluster: SimCluster) -> None:
+    """The active controller is cut off from the other nodes."""
+    partitions = await begin(cluster)
+    for _ in range(2):
+        controller = cluster.controller()
+        if controller is None:
+            await cluster.run_for(1)
+            continue
+        _isolate(cluster, controller)
+        await cluster.run_for(cluster.rng.uniform(1, 25))
+        cluster.net.heal()
+        cluster.trace.note("healed")
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def rolling_restarts(cluster: SimCluster) -> None:
+    """Nodes are stopped in good order and started again, one after the other."""
+    partitions = await begin(cluster)
+    for _ in range(2):
+        for node in list(cluster.nodes.values()):
+            await cluster.await_full_isr(partitions)
+            await node.stop()
+            await cluster.run_for(cluster.rng.uniform(0, 3))
+            node.start()
+            await cluster.await_serving([node])
+            await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario(quiet=True, replica_lag_time_max_ms="3000", broker_session_timeout_ms="9000")
+async def slow_followers(cluster: SimCluster) -> None:
+    """Followers cannot keep up; the ISR shrinks, to the leader at last, and grows again within two minutes."""
+    partitions = await begin(cluster, partitions=1)
+    tp = partitions[0]
+    leader = await cluster.await_leader(tp)
+    followers = [node for node in cluster.nodes.values() if node is not leader]
+    cluster.net.slow(followers[0].name, 2.5)
+    cluster.trace.note(f"{followers[0].name} is slow")
+    await cluster.await_isr(tp, 2, within=60)
+    await await_progress(cluster)
+    cluster.net.slow(followers[0].name, 0)
+    await cluster.await_full_isr(partitions, within=120)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def min_isr(cluster: SimCluster) -> None:
+    """With one of two replicas gone and two required, acks=all is refused until it is back."""
+    partitions = await begin(cluster, assignments={0: [1, 2]})
+    tp = partitions[0]
+    node = cluster.nodes[cluster.rng.choice((1, 2))]
+    node.kill()
+    await cluster.await_isr(tp, 1, within=60)
+    before = cluster.history.acknowledgements
+    await cluster.run_for(5)
+    if cluster.history.acknowledgements != before:
+        raise Violation(f"acknowledged with too few in-sync replicas: {cluster.describe()}")
+    if not cluster.history.refusals.get("NOT_ENOUGH_REPLICAS"):
+        raise Violation(f"no producer was refused: {cluster.history.refusals}, {cluster.describe()}")
+    node.start()
+    await cluster.await_full_isr(partitions, within=120)
+    await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def divergence(cluster: SimCluster) -> None:
+    """A leader that is cut off takes records that nobody else has (acks=1); it drops them when it follows again.
+
+    With leaders that change quickly, logs part in more than one epoch (KIP-101, KIP-279, KIP-320).
+    """
+    partitions = await begin(cluster, partitions=1)
+    tp = partitions[0]
+    cluster.produce(partitions, 0.1, acks=1)
+    for _ in range(cluster.rng.randint(2, 4)):
+        leader = await cluster.await_leader(tp)
+        _isolate(cluster, leader)
+        await cluster.run_for(cluster.rng.uniform(0.5, 15))
+        if cluster.rng.random() < 0.4:
+            leader.kill()
+            cluster.net.heal()
+            await cluster.run_for(cluster.rng.uniform(0, 3))
+            leader.start()
+        cluster.net.heal()
+        cluster.trace.note("healed")
+        await cluster.run_for(cluster.rng.uniform(0, 3))
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def leader_paused(cluster: SimCluster) -> None:
+    """A leader stands still for 5, 20 or 60 seconds and goes on as if nothing had been: its epoch is over."""
+    partitions = await begin(cluster)
+    for seconds in (5, cluster.rng.choice((20, 60))):
+        leader = await cluster.await_leader(partitions[0])
+        leader.pause()
+        await cluster.run_for(seconds)
+        leader.resume()
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario(controllers=3)
+async def last_replica_standing(cluster: SimCluster) -> None:
+    """All replicas but one go, then that one too, without its unflushed records: an eligible leader that went in good
+    order has all that was committed (KIP-966)."""
+    partitions = await begin(cluster, assignments={0: [1, 2, 3]})
+    tp = partitions[0]
+    await cluster.await_full_isr(partitions)
+    leader = await cluster.await_leader(tp)
+    others = [node for node in cluster.brokers if node is not leader]
+    cluster.rng.shuffle(others)
+    for node in others:
+        await node.stop()
+        await cluster.run_for(cluster.rng.uniform(0, 5))
+    assigned = cluster.partition(tp)
+    if assigned is None or set(assigned.isr) != {leader.id} or not assigned.elr:
+        raise Violation(f"the last replica is not alone in the ISR with others eligible: {cluster.describe()}")
+    leader.crash()
+    await cluster.run_for(cluster.rng.uniform(0, 12))
+    for node in cluster.rng.sample(cluster.brokers, 3):
+        node.start()
+        await cluster.run_for(cluster.rng.uniform(0, 5))
+    await cluster.await_serving()
+    await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def chaos(cluster: SimCluster) -> None:
+    """Nodes are killed, stopped, paused, cut off and slow, in any order; at most one of them at a time."""
+    partitions = await begin(cluster)
+    rng = cluster.rng
+    for _ in range(8):
+        node = rng.choice(list(cluster.nodes.values()))
+        what = rng.choice(("kill", "kill", "stop", "pause", "isolate", "isolate", "slow"))
+        if what == "kill":
+            node.kill()
+        elif what == "stop":
+            await node.stop()
+        elif what == "pause":
+            node.pause()
+        elif what == "isolate":
+            _isolate(cluster, node)
+        else:
+            cluster.net.slow(node.name, rng.uniform(0.1, 2))
+        await cluster.run_for(rng.choice((0.1, 1, 3, 10)))
+        await cluster.heal()
+        await cluster.run_for(rng.choice((0, 0.5, 3)))
+    await cluster.finish(partitions)
+

@@ -1,0 +1,113 @@
+"""The world of one simulated node: :class:`SimEnv` is a :class:`kbroker.env.Env` made of a seed.
+
+A node lives several times; its machine keeps what is durable. Each life has an ``Env`` of its own, so that what is
+left of the tasks of a life that has ended can do no more harm than those of a dead process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import trio
+
+from kbroker.env import Network
+from kbroker.log.disk import Disk
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.sim.streams import Host, NodeNetwork, SimNet
+
+T = TypeVar("T")
+
+current_env: ContextVar[SimEnv | None] = ContextVar("current_env", default=None)
+"""The life whose task is running; None for the simulation itself and its clients."""
+
+EPOCH_MS = 1_700_000_000_000
+"""What the wall clock shows when a simulation begins."""
+
+
+class Machine:
+    """What outlives the node's process: disk, clock, address, and how good they are."""
+
+    def __init__(self, node_id: int, net: SimNet, rng: random.Random) -> None:
+        self.node_id = node_id
+        self.net = net
+        self.rng = rng
+        self.host: Host = net.host(f"node{node_id}")
+        self.disk = FakeDisk(seed=rng.getrandbits(32))
+        self.skew_ms = 0
+        """How far the wall clock is ahead of the true time."""
+        self.disk_latency = 0.001
+        """Seconds that blocking work takes on average."""
+        self.failing: str | None = None
+        """An operation of the disk (see :class:`FakeDisk`) that fails with EIO."""
+
+    def start(self) -> SimEnv:
+        """A process begins."""
+        self.net.start_host(self.host)
+        self.disk.on_operation = self._on_operation
+        return SimEnv(self)
+
+    def _on_operation(self, operation: str, path: str) -> None:
+        if operation == self.failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    def end(self, env: SimEnv, *, power: bool) -> None:
+        """The process ends at once; with ``power``, the machine's power fails too, and what was not flushed with it."""
+        env.die()
+        self.net.stop_host(self.host, silently=power)
+        disk = self.disk.snapshot()
+        self.disk.stop()
+        self.disk = disk
+        if power:
+            disk.crash()
+
+
+class SimEnv:
+    """One life of a node."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.rng = random.Random(machine.rng.getrandbits(64))
+        self.disk: Disk = machine.disk
+        network = NodeNetwork(machine.net, machine.host, use_poller=machine.rng.random() < 0.7)
+        self._network = network
+        self.network: Network = network
+        self.dead = False
+
+    def die(self) -> None:
+        """The process is gone."""
+        self.dead = True
+        self._network.dead = True
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def wall_clock_ms(self) -> int:
+        now_ms = EPOCH_MS + int(trio.current_time() * 1000) + self.machine.skew_ms
+        self.machine.disk.now_ms = now_ms
+        return now_ms
+
+    async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
+        """As a thread does: begins, takes its time and ends, whether or not the caller is cancelled meanwhile."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.dead:
+            return fn(*args)
+        latency = self.rng.expovariate(1 / self.machine.disk_latency)
+        before = self.rng.random() * latency
+        with trio.CancelScope(shield=True):
+            await trio.sleep(before)
+            try:
+                result = fn(*args)
+            finally:
+                await trio.sleep(latency - before)
+        return result
+
+    def in_memory(self, fd: int, position: int, length: int) -> bool:
+        return True
+
+    def read_ahead(self, fd: int, position: int, length: int) -> None:
+        raise NotImplementedError("files of a simulated disk have no descriptors")
