@@ -1,19 +1,22 @@
-# A single kbroker node. Build: docker build -t kbroker .
+# A kbroker node. Build: docker build -t kbroker .
+# It takes its configuration as the image apache/kafka does: from KAFKA_* environment variables, CLUSTER_ID, and
+# /mnt/shared/config/server.properties. Without any, it is a node on its own: docker run -p 127.0.0.1:9092:9092 kbroker
 FROM python:3.11-slim
 
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md ./
 COPY kbroker kbroker
+# The user has the id of apache/kafka's, so that volumes written by either can be opened by the other; the directories
+# are those that its users mount volumes at.
 RUN pip install --no-cache-dir -c constraints.txt . \
-    && useradd --system --create-home --home-dir /var/lib/kbroker kbroker \
-    && install -d -o kbroker -g kbroker -m 0700 /var/lib/kbroker/data
+    && useradd --uid 1000 --create-home --home-dir /home/appuser appuser \
+    && mkdir -p /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config \
+    && chown appuser:appuser /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config
 
-USER kbroker
-WORKDIR /var/lib/kbroker
-VOLUME /var/lib/kbroker/data
+USER appuser
+WORKDIR /home/appuser
+VOLUME ["/var/lib/kafka/data", "/mnt/shared/config"]
 EXPOSE 9092
 
-# Inside the container every address is reachable; which ones the outside world reaches is the port mapping's choice.
-ENTRYPOINT ["kbroker", "start", "--data-dir", "/var/lib/kbroker/data", "-o", "listeners=PLAINTEXT://0.0.0.0:9092"]
-CMD ["-o", "advertised.listeners=PLAINTEXT://localhost:9092"]
+ENTRYPOINT ["kbroker", "container"]
 STOPSIGNAL SIGTERM

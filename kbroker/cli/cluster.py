@@ -274,12 +274,55 @@ def _log_dirs(arguments: argparse.Namespace) -> int:
     return report_failures(problems)
 
 
+def _health_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--broker", type=not_negative, metavar="ID", help="this broker has to be in the cluster, too")
+    parser.add_argument(
+        "--complete", action="store_true", help="every broker has to be unfenced, and every replica in sync, too"
+    )
+    add_cluster_arguments(parser)
+    parser.set_defaults(timeout=5.0)
+
+
+def _health(arguments: argparse.Namespace) -> int:
+    from kbroker.cli.cluster_state import ask_state, problems
+    from kbroker.cli.output import print_json
+
+    with cluster(arguments) as client:
+        state = ask_state(client)
+    found = problems(state, broker=arguments.broker, complete=arguments.complete)
+    if arguments.json:
+        print_json(
+            {
+                "healthy": not found,
+                "problems": found,
+                "cluster_id": state.cluster_id,
+                "controller_id": state.controller,
+                "brokers": len(state.nodes),
+                "topics": state.topics,
+                "partitions": state.partitions,
+                "partitions_without_leader": state.leaderless,
+                "partitions_with_short_isr": state.short,
+            }
+        )
+    elif not found:
+        print(
+            f"healthy: node {state.controller} is the active controller, {len(state.nodes)} brokers,"
+            f" {state.partitions} partitions"
+        )
+    return report_failures([] if arguments.json and not found else found)
+
+
 ACTIONS = {
     "describe": Action("show the cluster's id and its brokers", add_cluster_arguments, _describe),
     "features": Action("show the levels of features: finalized, and supported", add_cluster_arguments, _features),
     "quorum": Action("show the quorum of controllers, with the lag of each node", add_cluster_arguments, _quorum),
     "api-versions": Action(
         "show the APIs that a broker serves, and in which versions", _broker_arguments, _api_versions
+    ),
+    "health": Action(
+        "tell whether a node serves, by the exit code: for health checks of containers",
+        _health_arguments,
+        _health,
     ),
     "log-dirs": Action("show log directories, their sizes and the free space", _log_dirs_arguments, _log_dirs),
 }

@@ -1,4 +1,4 @@
-"""What a cluster says about itself, node by node: for the table of ``kbroker up``."""
+"""What a cluster says about itself, node by node: for the table of ``kbroker up`` and for health checks."""
 
 from __future__ import annotations
 
@@ -91,3 +91,21 @@ def summarise(
         leaderless,
         short,
     )
+
+
+def problems(state: ClusterState, *, broker: int | None = None, complete: bool = False) -> list[str]:
+    """What keeps a node that has answered from being of use; ``complete``: what keeps the cluster from being whole."""
+    found: list[str] = []
+    if state.controller is None:
+        found.append("there is no active controller")
+    if broker is not None:
+        node = state.nodes.get(broker)
+        if node is None or node.fenced:
+            found.append(f"broker {broker} is {'not registered' if node is None else 'fenced'}")
+    if complete:
+        found += [f"broker {node_id} is fenced" for node_id, node in state.nodes.items() if node.fenced]
+        if state.leaderless:
+            found.append(f"{state.leaderless} of {state.partitions} partitions have no leader")
+        if state.short:
+            found.append(f"{state.short} of {state.partitions} partitions have replicas that are not in sync")
+    return found

@@ -125,10 +125,15 @@ def run(arguments: argparse.Namespace) -> int:
         from kbroker.cli.storage import format_if_needed
 
         format_if_needed(config)
+    return serve(config, until_eof=arguments.until_eof)
+
+
+def serve(config: BrokerConfig, *, until_eof: bool = False) -> int:
+    """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code."""
     import trio
 
     with quiet_exit():
-        trio.run(_serve, config, arguments.until_eof)
+        trio.run(_serve, config, until_eof)
     return 0
 
 

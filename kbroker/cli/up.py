@@ -33,16 +33,19 @@ LONGEST_PAUSE: Final = 30.0
 """Between a node's death and its restart; doubled each time that it dies again soon."""
 
 DETAILS = f"""\
-The nodes serve clients at --port and the ports after it; the ports after those are for their controllers. Data is in
-DIR/node-1, DIR/node-2 ..., and beside each node's directory what it was started with (node-1.properties) and what it
-told (node-1.log). The directories are formatted at the first start.
+The nodes serve clients at --port and the ports after it; the ports after those are for their
+controllers. Data is in DIR/node-1, DIR/node-2 ..., and beside each node's directory what it was
+started with (node-1.properties) and what it told (node-1.log). The directories are formatted at the
+first start.
 
-With three nodes or more a topic has three replicas (default.replication.factor=3), and what is acknowledged with
-acks=all is on two of them (min.insync.replicas=2): any node may be killed. The first three are the controllers.
+With three nodes or more a topic has three replicas (default.replication.factor=3), and what is
+acknowledged with acks=all is on two of them (min.insync.replicas=2): any node may be killed. The
+first three are the controllers.
 
-Once all serve, one line on standard output says where: {READY} HOST:PORT,HOST:PORT,... A terminal shows the nodes
-while they run; elsewhere, what happens to them is a line on standard error. Ctrl-C or SIGTERM stops them one after the
-other, and again Ctrl-C kills them. Exit code 1: a node did not start, or died."""
+Once all serve, one line on standard output says where: {READY} HOST:PORT,HOST:PORT,...
+A terminal shows the nodes while they run; elsewhere, what happens to them is a line on standard
+error. Ctrl-C or SIGTERM stops them one after the other, and again Ctrl-C kills them. Exit code 1: a
+node did not start, or died."""
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:

@@ -85,6 +85,13 @@ def eventually(condition: Callable[[], bool], what: str, within: float = 30) -> 
         time.sleep(0.05)
 
 
+def health(bootstrap: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kbroker", "cluster", "health", "-b", bootstrap, "--timeout", "2", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=30, env=os.environ | {"PYTHONPATH": ROOT}
+    )
+
+
 def test_three_nodes_serve_and_stop_in_good_order(tmp_path: Path) -> None:
     with up(tmp_path, "-o", "num.partitions=4") as running:
         addresses = running.await_ready()
@@ -98,7 +105,11 @@ def test_three_nodes_serve_and_stop_in_good_order(tmp_path: Path) -> None:
             assert sorted(voter.replica_id for voter in quorum.current_voters) == [1, 2, 3]
         processes = running.nodes()
         assert sorted(processes) == [1, 2, 3]
+        told = health(running.bootstrap, "--broker", "3", "--complete")
+        assert told.returncode == 0, told.stderr
+        assert re.fullmatch(r"healthy: node [123] is the active controller, 3 brokers, 0 partitions\n", told.stdout)
         assert running.finish() == 0
+        assert health(running.bootstrap).returncode == 1
         assert not any(process.is_running() for process in processes.values())
         for number in (1, 2, 3):
             assert "has stopped" in (tmp_path / "data" / f"node-{number}.log").read_text()
@@ -117,10 +128,18 @@ def test_a_node_that_dies_is_told_and_started_again(tmp_path: Path) -> None:
 
 def test_without_restart_the_others_serve_on_and_the_exit_code_tells(tmp_path: Path) -> None:
     with up(tmp_path) as running:
-        running.await_ready()
+        addresses = running.await_ready()
         running.nodes()[3].kill()
         eventually(lambda: "node 3 died" in running.errors, running.errors)
         assert sorted(running.nodes()) == [1, 2]
+        told = health(addresses[0], "--broker", "4", "--json")
+        assert told.returncode == 1 and '"healthy": false' in told.stdout
+        assert told.stderr == "kbroker: broker 4 is not registered\n"
+        assert health(addresses[1], "--broker", "1").returncode == 0
+        eventually(lambda: health(addresses[1], "--broker", "3").returncode == 1, "node 3 is fenced")
+        assert health(addresses[1], "--complete").returncode == 1
+        running.nodes()[1].kill()
+        eventually(lambda: health(addresses[1]).returncode == 1, "no quorum")
         assert running.finish() == 1
 
 

@@ -1,0 +1,120 @@
+"""``kbroker container``: the node that ``KAFKA_*`` environment variables describe, as in Apache Kafka's image."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kbroker.cli.start import parse_overrides, serve, set_up_logging, warn_about
+from kbroker.config import BrokerConfig, read_properties_file
+from kbroker.config.environment import properties_from_environment, without_effect
+from kbroker.errors import FatalError
+
+MOUNTED_CONFIG: Final = Path("/mnt/shared/config/server.properties")
+DEFAULT_CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"
+"""What Apache Kafka's image takes when CLUSTER_ID is not set."""
+
+DEFAULTS: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "advertised.listeners": "PLAINTEXT://localhost:9092",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "/tmp/kraft-combined-logs",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+"""A node without any configuration: one on its own, for clients of the host (port 9092 published)."""
+
+DETAILS = f"""\
+KAFKA_NUM_PARTITIONS=3 sets num.partitions: in a name, _ stands for a dot, __ for _, ___ for -.
+Variables win over the properties file, which is {MOUNTED_CONFIG} unless
+-c names another; it may be missing. With neither, the node is one on its own. CLUSTER_ID is the
+cluster's id, the same on all nodes. The log directories are formatted if they are not yet: a
+controller then needs controller.quorum.voters.
+
+This is what the image of kbroker starts with, so that a compose file for apache/kafka works with it."""
+
+log = logging.getLogger("kbroker")
+
+
+def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    """The options of ``container``."""
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="Kafka's server.properties")
+    parser.add_argument(
+        "-o",
+        "--override",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a property, over file and environment; may be repeated",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="how much to tell on standard error",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    set_up_logging(arguments.log_level)
+    properties = container_properties(os.environ, arguments.config) | parse_overrides(arguments.override)
+    config = BrokerConfig.from_properties(properties)
+    warn_about(config)
+    ignored = without_effect(os.environ)
+    if ignored:
+        log.info("environment variables for a JVM, without effect in kbroker: %s", ", ".join(ignored))
+    _format(config, os.environ.get("CLUSTER_ID", "").strip() or DEFAULT_CLUSTER_ID)
+    return serve(config)
+
+
+def container_properties(environment: Mapping[str, str], config: Path | None = None) -> dict[str, str]:
+    """Those of the file and over them those of the environment; the defaults if there are none at all."""
+    properties: dict[str, str] = {}
+    if config is not None or MOUNTED_CONFIG.exists():
+        properties = read_properties_file(config or MOUNTED_CONFIG)
+    return properties | properties_from_environment(environment) or dict(DEFAULTS)
+
+
+def _format(config: BrokerConfig, cluster_id: str) -> None:
+    import random
+    import time
+
+    from kbroker.log.checkpoints import CorruptCheckpoint, read_meta_properties
+    from kbroker.log.disk import OsDisk
+    from kbroker.raft_metadata.storage import format_log_dirs
+
+    disk = OsDisk()
+    try:
+        found = [read_meta_properties(disk, path) for path in sorted({*config.log_dirs, config.metadata_log_dir})]
+    except (CorruptCheckpoint, OSError) as error:
+        raise FatalError(str(error)) from error
+    if None not in found:
+        return
+    if config.is_controller and not config.controller_quorum_voters:
+        # Each node would make itself a cluster of one.
+        raise FatalError(
+            "controller.quorum.voters (KAFKA_CONTROLLER_QUORUM_VOTERS) is not set and the log directories are not"
+            " formatted: set it, or format them with kbroker format"
+        )
+    other = next((each.cluster_id for each in found if each is not None and each.cluster_id != cluster_id), None)
+    if other is not None:
+        raise FatalError(f"CLUSTER_ID is {cluster_id}, and there are log directories of the cluster {other}")
+    format_log_dirs(
+        disk,
+        config.log_dirs,
+        config.metadata_log_dir,
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        rng=random.SystemRandom(),
+        now_ms=time.time_ns() // 1_000_000,
+        ignore_formatted=True,
+    )
