@@ -102,7 +102,8 @@ class PartitionState:
             self.progress = {}
         members = frozenset(isr)
         self.progress = {
-            replica: self.progress.get(replica) or ReplicaProgress(last_caught_up_ms=now_ms if replica in members else 0)
+            replica: self.progress.get(replica)
+            or ReplicaProgress(last_caught_up_ms=now_ms if replica in members else 0)
             for replica in replicas
             if replica != self.local_id
         }
