@@ -30,13 +30,14 @@ import psutil
 from benchmarks import report
 from benchmarks.clients import JavaConsumer, Load, LoadError
 from benchmarks.group_workloads import GROUP_WORKLOADS
+from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.servers import KINDS, ROOT, Server, ServerError
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
 from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
 from compat_tests.apache_kafka import KAFKA_VERSION, ApacheKafkaError, kafka_home
 
-ALL_WORKLOADS = (*WORKLOADS, *GROUP_WORKLOADS, *TRANSACTION_WORKLOADS)
+ALL_WORKLOADS = (*WORKLOADS, *GROUP_WORKLOADS, *TRANSACTION_WORKLOADS, *LOG_WORKLOADS)
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
 

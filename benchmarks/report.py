@@ -34,6 +34,11 @@ UNITS = {
     "transactions_per_s": "transactions/s",
     "ids_restart_s": "launch to all transactions known, s",
     "committed_share": "share of the rate of read_uncommitted",
+    "killed_s": "s",
+    "partition_KB": "memory of a partition, KB",
+    "p99_idle_ms": "p99 without it, ms",
+    "p99_growth": "growth of the p99",
+    "compaction_cpu_s_per_GB": "all CPU of the node meanwhile, s/GB",
 }
 MORE_IS_BETTER = frozenset({"records_per_s", "MB_per_s", "requests_per_s", "transactions_per_s", "committed_share"})
 
@@ -83,6 +88,11 @@ def _targets() -> Iterator[Target]:
     yield Target("committed-reading", "committed_share", 0.9, None, is_ratio=False)
     yield Target("transactional-ids", "MB", 60, None, is_ratio=False)
     yield Target("transactional-ids", "ids_restart_s", 2.0, None, is_ratio=False)
+    yield Target("restart-large", "killed_s", 2.0, None, is_ratio=False)
+    yield Target("restart-many", "killed_s", 10.0, None, is_ratio=False)
+    yield Target("restart-many", "partition_KB", 10, None, is_ratio=False)
+    yield Target("compaction", "p99_growth", 2.0, None, is_ratio=False)
+    yield Target("cold-reading", "p99_growth", 2.0, None, is_ratio=False)
 
 
 TARGETS = tuple(_targets())
