@@ -223,7 +223,7 @@ def test_members_of_different_assignors_are_refused(kind: Kind, topic: str, join
     two = join(kind, topic, assignor="roundrobin")
     await_that(lambda: bool(two.errors), "the refusal", [one, two])
     assert "nconsistent" in two.errors[0] or "INCONSISTENT" in two.errors[0], two.errors
-    assert share([one])
+    await_that(lambda: share([one]), "all partitions, still", [one])  # a client may join again of its own accord
 
 
 def test_members_go_on_when_the_broker_restarts(
