@@ -5,6 +5,9 @@ Served: 1 to 2. 1: flexible; 2: transaction_version (KIP-890).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import trio
 
 from kbroker.errors import ErrorCode
@@ -29,8 +32,21 @@ VERSIONS = Versions(1, 2)
 async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:
     """Write each marker to its partitions; the results of markers of one producer are told together, as in Kafka."""
     errors: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    missing = len(request.markers)
+    all_done = trio.Event()
+
+    def done(producer_id: int, written: dict[TopicPartition, ErrorCode]) -> None:
+        nonlocal missing
+        errors[producer_id].update(written)
+        missing -= 1
+        if not missing:
+            all_done.set()
+
     for marker in request.markers:
-        errors.setdefault(marker.producer_id, {}).update(await _write(marker, ctx))
+        errors.setdefault(marker.producer_id, {})
+        _write(marker, ctx, partial(done, marker.producer_id))
+    if missing:
+        await all_done.wait()
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -53,14 +69,9 @@ async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
     )
 
 
-async def _write(marker: WritableTxnMarker, ctx: RequestContext) -> dict[TopicPartition, ErrorCode]:
-    written: dict[TopicPartition, ErrorCode] = {}
-    all_done = trio.Event()
-
-    def done(errors: dict[TopicPartition, ErrorCode]) -> None:
-        written.update(errors)
-        all_done.set()
-
+def _write(
+    marker: WritableTxnMarker, ctx: RequestContext, on_done: Callable[[dict[TopicPartition, ErrorCode]], None]
+) -> None:
     ctx.services.markers.write(
         TransactionMarker(
             producer_id=marker.producer_id,
@@ -70,7 +81,5 @@ async def _write(marker: WritableTxnMarker, ctx: RequestContext) -> dict[TopicPa
             transaction_version=marker.transaction_version,
         ),
         [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes],
-        done,
+        on_done,
     )
-    await all_done.wait()
-    return written

@@ -238,7 +238,7 @@ class Broker:
             return lifecycle.broker_epoch
 
         manager.fetchers = ReplicaFetchers(
-            env=self.env, config=self.config, manager=manager, broker_epoch=broker_epoch
+            env=self.env, config=self.config, manager=manager, broker_epoch=broker_epoch, address=self._address_of
         )
         manager.isr = IsrManager(
             env=self.env,
@@ -291,6 +291,7 @@ class Broker:
         )
 
     def _serve_transactions(self, groups: GroupDriver, nursery: trio.Nursery) -> None:
+        from kbroker.node.broker_requests import MARKERS, MEMBERSHIP, BrokerRequests
         from kbroker.node.transaction_driver import TransactionDriver
         from kbroker.node.transaction_markers import MarkerWriter
         from kbroker.transactions.settings import TransactionSettings
@@ -308,12 +309,22 @@ class Broker:
             settings=settings,
             producer_ids=self.services.producer_ids,
             markers=markers,
+            remote_markers=BrokerRequests(MARKERS, self.env, self.config, nursery.start_soon, self._address_of),
+            remote_coordinators=BrokerRequests(
+                MEMBERSHIP, self.env, self.config, nursery.start_soon, self._address_of
+            ),
         )
         self.services.markers = markers
         self.services.transactions = transactions
         self.driver.subscribe(transactions.on_image)
         nursery.start_soon(transactions.run)
         nursery.start_soon(self.services.producer_ids.run)
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        """Where other brokers reach a broker, as far as known."""
+        broker = self.driver.image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoints.get(self.config.inter_broker_listener_name)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
 
     def _open_listeners(
         self, bound: Mapping[str, StreamListener], nursery: trio.Nursery, names: Sequence[str]

@@ -437,7 +437,7 @@ class CoordinatorDriver(Generic[C]):
     async def _load(self, shard: Shard[C]) -> None:
         """Replay the partition into its shard."""
         key = TopicPartition(self.TOPIC, shard.index)
-        count = 0
+        count = end = 0
         try:
             if shard.partition.has_log or self._manager.log_manager.get_log(key) is not None:
                 log = shard.partition.log
@@ -454,12 +454,23 @@ class CoordinatorDriver(Generic[C]):
             if self._shards.get(shard.index) is shard:
                 self._unload(shard.index)
             return
+
+        def loaded(results: dict[Hashable, Any]) -> None:
+            if self._shards.get(shard.index) is not shard or results[key] is not None:
+                return  # the image that took the leadership away unloads it
+            shard.core.on_loaded(self.now_ms())
+            shard.loaded.set()
+            self._wake()
+            if count:
+                logger.info("loaded the %s of %s from %d records", self.CONTENT, key, count)
+
         if self._shards.get(shard.index) is not shard:
             return
-        shard.core.on_loaded(self.now_ms())
-        shard.loaded.set()
-        if count:
-            logger.info("loaded the %s of %s from %d records", self.CONTENT, key, count)
+        if shard.partition.state.high_watermark >= end:
+            loaded({key: None})
+        else:
+            # What an earlier leader left is not told before it is sure that it stays.
+            self._manager.purgatory.watch_produce(DelayedProduce({key: end}, loaded))
 
 
 async def _until_done(stored: PendingReply | None) -> None:

@@ -487,12 +487,20 @@ class ReplicaFetchers:
     """All that this node follows, in step with the metadata (``ReplicaManager`` tells)."""
 
     def __init__(
-        self, *, env: Env, config: BrokerConfig, manager: ReplicaManager, broker_epoch: Callable[[], int]
+        self,
+        *,
+        env: Env,
+        config: BrokerConfig,
+        manager: ReplicaManager,
+        broker_epoch: Callable[[], int],
+        address: Callable[[int], tuple[str, int] | None],
     ) -> None:
+        """``address`` gives where a broker is, None if that is not known."""
         self.env = env
         self.config = config
         self.manager = manager
         self.broker_epoch = broker_epoch
+        self._address = address
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._by_key: dict[Key, LeaderFetcher] = {}
         self._epochs: dict[Key, tuple[Partition, int]] = {}
@@ -550,12 +558,6 @@ class ReplicaFetchers:
         """The fetcher has nothing left to follow, or the node stops."""
         if self._fetchers.get(fetcher.leader) is fetcher:
             del self._fetchers[fetcher.leader]
-
-    def _address(self, broker_id: int) -> tuple[str, int] | None:
-        image = self.manager.image
-        broker = None if image is None else image.brokers.get(broker_id)
-        endpoint = None if broker is None else broker.endpoints.get(self.config.inter_broker_listener_name)
-        return None if endpoint is None else (endpoint.host, endpoint.port)
 
     async def run(self) -> None:
         """Run the fetchers, for as long as the node runs."""

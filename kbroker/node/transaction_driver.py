@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.broker_requests import BrokerRequests, MarkerQuestion, MembershipQuestion
 from kbroker.node.coordinator_driver import CoordinatorDriver
 from kbroker.node.coordinator_shard import Shard
 from kbroker.node.transaction_markers import MarkerWriter
@@ -45,14 +46,19 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         settings: Callable[[Any], TransactionSettings],
         producer_ids: ProducerIdAllocator,
         markers: MarkerWriter,
+        remote_markers: BrokerRequests[MarkerQuestion],
+        remote_coordinators: BrokerRequests[MembershipQuestion],
     ) -> None:
-        """``settings`` are computed from a metadata image, when its configs have changed."""
+        """``settings`` are computed from a metadata image, when its configs have changed. The ``remote`` ones ask other
+        brokers: leaders of partitions, and coordinators."""
         super().__init__(env, replica_manager)
         self._compute_settings = settings
         self.settings = TransactionSettings()
         """What is in force now."""
         self._producer_ids = producer_ids
         self._markers = markers
+        self._remote_markers = remote_markers
+        self._remote_coordinators = remote_coordinators
         self._image: Any = None
         self._retrying: dict[int, deque[Callable[[], bool]]] = {}
 
@@ -80,25 +86,45 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
             self._write_markers(shard, markers)
 
     def _write_markers(self, shard: Shard[TransactionCoordinator], markers: MarkersToWrite) -> None:
-        exists = self._image.topics.partition
-        # A partition that was deleted needs no marker.
-        errors = {each: ErrorCode.NONE for each in markers.partitions if exists(*each) is None}
+        """Each leader writes those of its partitions."""
+        find = self._image.topics.partition
+        errors: PartitionErrors = {}
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for each in markers.partitions:
+            found = find(*each)
+            if found is None:
+                errors[each] = ErrorCode.NONE  # It was deleted and needs none.
+            elif found.leader < 0:
+                errors[each] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            else:
+                by_leader.setdefault(found.leader, []).append(each)
+        missing = len(by_leader)
+
+        def report() -> None:
+            if self._shards.get(shard.index) is shard:
+                self._process(shard, shard.core.on_markers_written(markers, errors, self.now_ms()))
 
         def done(written: PartitionErrors) -> None:
-            if self._shards.get(shard.index) is shard:
-                self._process(shard, shard.core.on_markers_written(markers, errors | written, self.now_ms()))
+            nonlocal missing
+            errors.update(written)
+            missing -= 1
+            if not missing:
+                report()
 
-        self._markers.write(
-            TransactionMarker(
-                producer_id=markers.producer_id,
-                producer_epoch=markers.producer_epoch,
-                commit=markers.commit,
-                coordinator_epoch=shard.leader_epoch,
-                transaction_version=markers.transaction_version,
-            ),
-            [each for each in markers.partitions if each not in errors],
-            done,
+        marker = TransactionMarker(
+            producer_id=markers.producer_id,
+            producer_epoch=markers.producer_epoch,
+            commit=markers.commit,
+            coordinator_epoch=shard.leader_epoch,
+            transaction_version=markers.transaction_version,
         )
+        if not by_leader:
+            report()
+        for leader, partitions in by_leader.items():
+            if leader == self._manager.node_id:
+                self._markers.write(marker, partitions, done)
+            else:
+                self._remote_markers.ask(leader, MarkerQuestion(marker, partitions, done))
 
     # -- verification --------------------------------------------------------------------------
 
@@ -122,6 +148,15 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         if not transactional_id:
             all_get(ErrorCode.INVALID_REQUEST)
             return
+        leader = self._coordinator_of(transactional_id)
+        if leader < 0:
+            all_get(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        if leader != self._manager.node_id:
+            self._remote_coordinators.ask(
+                leader, MembershipQuestion(transactional_id, producer, tuple(partitions), add, on_done)
+            )
+            return
         try:
             if add:
                 self.perform(
@@ -136,6 +171,12 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
             all_get(error.code)
             return
         on_done(errors)
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        """The broker that coordinates a transactional id; -1 if none does now."""
+        index = self.partition_for(transactional_id)
+        found = None if index is None else self._image.topics.partition(self.TOPIC, index)
+        return -1 if found is None else int(found.leader)
 
     def is_retrying(self, producer_id: int) -> bool:
         """Whether requests of this producer wait for its last transaction to be complete."""
