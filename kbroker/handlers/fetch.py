@@ -22,6 +22,7 @@ from kbroker.handlers.quorum import ask_quorum
 from kbroker.handlers.registration import BOTH, Versions, handler
 from kbroker.replication.delayed import DelayedFetch
 from kbroker.replication.fetch_session import FetchPlan, PartitionKey, SessionPartition, key_of
+from kbroker.replication.follower_state import OffsetOutOfRange, find_divergence
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.fetch import (
     AbortedTransaction,
@@ -207,15 +208,20 @@ class _Reader:
             records=b"",
         )
         if wanted.last_fetched_epoch >= 0:
-            end_offset, epoch = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
-            if epoch == -1 or end_offset == -1:
-                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            if offset < log.log_start_offset:
-                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            if epoch < wanted.last_fetched_epoch or end_offset < offset:
+            try:
+                diverging = find_divergence(
+                    log.leader_epochs,
+                    log.log_start_offset,
+                    log.log_end_offset,
+                    fetch_offset=offset,
+                    last_fetched_epoch=wanted.last_fetched_epoch,
+                )
+            except OffsetOutOfRange:
+                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE) from None
+            if diverging is not None:
                 data.high_watermark = partition.high_watermark
                 data.log_start_offset = log.log_start_offset
-                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                data.diverging_epoch = EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.offset)
                 return data
         if self.replica_id == CONSUMER_REPLICA_ID:
             bound = last_stable_offset if self.read_committed else state.high_watermark

@@ -12,6 +12,7 @@ from typing import Any
 
 from kbroker.errors import ErrorCode
 from kbroker.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, LeaderEpochs
+from kbroker.types import OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,28 @@ class Retry:
 
 
 Action = Append | TruncateTo | StartAt | AskForBounds | Retry
+
+
+class OffsetOutOfRange(Exception):
+    """A fetch that the leader cannot place in its log."""
+
+
+def find_divergence(
+    epochs: LeaderEpochs,
+    log_start_offset: int,
+    log_end_offset: int,
+    *,
+    fetch_offset: int,
+    last_fetched_epoch: int,
+) -> OffsetAndEpoch | None:
+    """The leader's part: where its log parts from that of one who has everything below ``fetch_offset``, the last of it
+    from ``last_fetched_epoch``; None if the one continues the other (``Partition.readRecords``)."""
+    end = epochs.end_offset_for(last_fetched_epoch, log_end_offset)
+    if end.epoch == UNDEFINED_EPOCH or end.offset == UNDEFINED_OFFSET or fetch_offset < log_start_offset:
+        raise OffsetOutOfRange
+    if end.epoch < last_fetched_epoch or end.offset < fetch_offset:
+        return end
+    return None
 
 
 def begin(log: FollowerLog) -> TruncateTo | None:
