@@ -26,10 +26,13 @@ _REFUSED = {
     "create.topic.policy.class.name": "there are no policy plugins",
     "alter.config.policy.class.name": "there are no policy plugins",
     "client.quota.callback.class": "there are no quota plugins",
-    "replica.selector.class": "there are no replica selector plugins",
     "remote.log.storage.system.enable": "there is no tiered storage",
 }
 """Properties that Kafka acts on in a way that must not be silently missing, and why kbroker refuses them."""
+
+REPLICA_SELECTORS = tuple(
+    f"org.apache.kafka.common.replica.{name}" for name in ("LeaderSelector", "RackAwareReplicaSelector")
+)
 
 _SECRET_WORDS = ("password", "secret", "jaas", "passphrase", "keystore.key", "certificate.chain")
 
@@ -435,6 +438,11 @@ def _check(config: BrokerConfig) -> None:
         f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})",
     )
     require(values["broker.id"] == values["node.id"], "node.id and broker.id must be the same when both are set")
+    selector = config.replica_selector_class
+    require(
+        selector in (None, "", *REPLICA_SELECTORS),
+        f"replica.selector.class: {selector}: there are no plugins; one of {', '.join(REPLICA_SELECTORS)}",
+    )
     require(topic["segment.ms"] >= 1, "log.roll.ms must be greater than or equal to 1")
     require(topic["segment.jitter.ms"] >= 0, "log.roll.jitter.ms must be greater than or equal to 0")
     require(

@@ -23,6 +23,7 @@ from kbroker.handlers.registration import BOTH, Versions, handler
 from kbroker.replication.delayed import DelayedFetch
 from kbroker.replication.fetch_session import FetchPlan, PartitionKey, SessionPartition, key_of
 from kbroker.replication.follower_state import OffsetOutOfRange, find_divergence
+from kbroker.replication.replica_selector import RACK_AWARE_SELECTOR
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.fetch import (
     AbortedTransaction,
@@ -123,6 +124,11 @@ class _Reader:
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
         self.by_follower = replica_id >= 0
+        # Any replica serves a consumer that could be sent to it (KIP-392).
+        self.only_leader = self.by_follower or (replica_id == CONSUMER_REPLICA_ID and ctx.header.api_version < 11)
+        self.rack = ""
+        if replica_id == CONSUMER_REPLICA_ID and services.config.replica_selector_class == RACK_AWARE_SELECTOR:
+            self.rack = request.rack_id
         self.patience = inf
         """Seconds to wait for data before what else there is to tell is looked at."""
         self.has_news = False
@@ -178,7 +184,7 @@ class _Reader:
                 size += length
                 limit = max(0, limit - length)
                 watched.append((name, index))
-                if data.diverging_epoch.epoch >= 0:
+                if data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
                     failed = True
             results.append(data)
         self.results = results
@@ -194,7 +200,7 @@ class _Reader:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         state = partition.state
-        if not state.is_leader and self.replica_id != -2:
+        if not state.is_leader and self.only_leader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.by_follower:
             self.manager.check_follower(partition, self.replica_id, self.replica_epoch)
@@ -222,6 +228,13 @@ class _Reader:
                 data.high_watermark = partition.high_watermark
                 data.log_start_offset = log.log_start_offset
                 data.diverging_epoch = EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.offset)
+                return data
+        if self.rack and state.is_leader:
+            preferred = self.manager.preferred_read_replica(partition, offset, self.rack)
+            if preferred >= 0:
+                data.high_watermark = state.high_watermark
+                data.log_start_offset = log.log_start_offset
+                data.preferred_read_replica = preferred
                 return data
         if self.replica_id == CONSUMER_REPLICA_ID:
             bound = last_stable_offset if self.read_committed else state.high_watermark

@@ -25,6 +25,10 @@ logger = logging.getLogger(__name__)
 
 VERSIONS = Versions(1, 11)
 
+CONSUMER = -1
+DEBUGGING_REPLICA_ID = -2
+"""Asks any replica, not only the leader."""
+
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -60,6 +64,10 @@ async def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffset
     return ListOffsetsResponse(topics=topics)
 
 
+def _not_available(version: int) -> ApiError:
+    return ApiError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE)
+
+
 def _look_up(
     topic: str, wanted: ListOffsetsPartition, request: ListOffsetsRequest, ctx: RequestContext
 ) -> ListOffsetsPartitionResponse:
@@ -71,9 +79,15 @@ def _look_up(
         if version < since:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
     manager = ctx.services.replica_manager
-    partition = manager.get_leader(topic, wanted.partition_index, wanted.current_leader_epoch)
+    if request.replica_id == DEBUGGING_REPLICA_ID:
+        partition = manager.get_partition(topic, wanted.partition_index)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+    else:
+        partition = manager.get_leader(topic, wanted.partition_index, wanted.current_leader_epoch)
     log = partition.log
-    if request.replica_id != -1:
+    # A new leader does not know yet how far its predecessor had come with what is committed.
+    lags = request.replica_id == CONSUMER and partition.high_watermark_lags
+    if request.replica_id != CONSUMER:
         bound = log.log_end_offset
     elif request.isolation_level == 1:
         bound = partition.last_stable_offset
@@ -82,6 +96,8 @@ def _look_up(
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     epoch: int | None = None
     if timestamp == LATEST:
+        if lags:
+            raise _not_available(version)
         answer.offset = bound
         epoch = partition.state.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -95,6 +111,8 @@ def _look_up(
             answer.timestamp = found.timestamp
             answer.offset = found.offset
             epoch = found.leader_epoch
+        elif found is not None and lags:
+            raise _not_available(version)
     if epoch is not None and version >= 4:
         answer.leader_epoch = epoch
     return answer

@@ -125,6 +125,12 @@ class Partition:
         return self.state.high_watermark
 
     @property
+    def high_watermark_lags(self) -> bool:
+        """Whether it is from before this leader's epoch: something may be committed that is not known to be so."""
+        state = self.state
+        return state.is_leader and state.leader_epoch_start_offset > self.high_watermark
+
+    @property
     def last_stable_offset(self) -> int:
         """The exclusive end of what read_committed may see."""
         unstable = self.log.first_unstable_offset

@@ -17,6 +17,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.node.log_mover import move_log
 from kbroker.node.partition import ALL_BYTES, Partition
 from kbroker.replication.delayed import DelayedProduce, Purgatory
+from kbroker.replication.replica_selector import ReplicaView, select_by_rack
 from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -399,6 +400,25 @@ class ReplicaManager:
         if self.isr is not None and replica not in state.maximal_isr:
             self.isr.follower_fetched(partition, replica)
         self.advance_high_watermark(partition, log)
+
+    def preferred_read_replica(self, partition: Partition, fetch_offset: int, rack: str) -> int:
+        """The follower that a consumer in ``rack`` had better read from; -1 if that is this leader."""
+        state = partition.state
+        brokers = self._image.brokers
+        now_ms = self._now_ms()
+
+        def rack_of(broker_id: int) -> str | None:
+            broker = brokers.get(broker_id)
+            return broker.rack if broker is not None and not broker.fenced else None
+
+        followers = [
+            ReplicaView(replica, rack_of(replica), progress.log_end_offset, now_ms - progress.last_caught_up_ms)
+            for replica, progress in state.progress.items()
+            if replica in state.isr and progress.log_start_offset <= fetch_offset <= progress.log_end_offset
+        ]
+        leader = ReplicaView(self.node_id, rack_of(self.node_id), partition.log.log_end_offset)
+        selected = select_by_rack(leader, followers, rack)
+        return -1 if selected == self.node_id else selected
 
     async def flush(self, partition: Partition) -> None:
         """Make a partition's log durable, off the event loop. A failed flush takes the partition offline for good:

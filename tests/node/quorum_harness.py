@@ -48,6 +48,7 @@ class Quorum:
         roles: str,
         roles_of: dict[int, str],
         properties: dict[str, str],
+        racks: dict[int, str],
     ) -> None:
         self.path = path
         self.ports = free_ports(count)
@@ -61,6 +62,7 @@ class Quorum:
         self.ids = {number: number for number in range(1, count + 1)}
         """Node ids; a test may give one to two nodes."""
         self._properties = properties
+        self._racks = racks
         self.voters = VoterSet.of(
             VoterNode(
                 ReplicaKey(node_id, random_uuid(random.Random(node_id))),
@@ -100,6 +102,7 @@ class Quorum:
                 "broker.heartbeat.interval.ms": "100",
                 "broker.session.timeout.ms": "1000",
                 **quorum,
+                **({"broker.rack": self._racks[node_id]} if node_id in self._racks else {}),
                 **self._properties,
             }
         )
@@ -155,6 +158,8 @@ class Quorum:
             return None
 
         runner.hand_over = silent  # type: ignore[method-assign,assignment]
+        if node.lifecycle is not None:
+            node.lifecycle.leave = silent  # type: ignore[method-assign]
         await self.stop(node_id)
 
     def leader(self) -> int | None:
@@ -207,6 +212,7 @@ async def quorum(
     initial: int | None = None,
     roles: str = "broker,controller",
     roles_of: dict[int, str] | None = None,
+    racks: dict[int, str] | None = None,
     **properties: str,
 ) -> AsyncIterator[Quorum]:
     """Nodes that are formatted on first start, ``initial`` of them voters; leaving stops them all."""
@@ -220,6 +226,7 @@ async def quorum(
             roles=roles,
             roles_of=roles_of or {},
             properties={name.replace("_", "."): value for name, value in properties.items()},
+            racks=racks or {},
         )
         yield cluster
         nursery.cancel_scope.cancel()

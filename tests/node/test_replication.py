@@ -6,12 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import trio
+import trio.testing
 from node_harness import batch, fetch_request, produce_request, run, values
 from quorum_harness import Quorum, quorum
 
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 
 TOPIC = "replicated"
 
@@ -189,5 +196,93 @@ def test_too_few_replicas(tmp_path: Path) -> None:
             await cluster.start(gone)
             await cluster.until(lambda: replica(cluster, leader).high_watermark == 2)
             assert (await produce(cluster, leader, b"4", topic_id=topic_id)).error_code == 0
+
+    run(main)
+
+
+def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
+    """KIP-392: the leader names it, and it serves what it knows to be committed."""
+
+    async def main() -> None:
+        racks = {1: "a", 2: "b", 3: "c"}
+        selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+        async with quorum(tmp_path, racks=racks, replica_selector_class=selector) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            topic_id = await create(cluster)
+            leader = leader_of(cluster)
+            follower = next(node_id for node_id in cluster.nodes if node_id != leader)
+            assert (await produce(cluster, leader, b"x", topic_id=topic_id)).error_code == 0
+            await cluster.until(lambda: replica(cluster, follower).high_watermark == 1)
+            asked_leader = await cluster.node(leader).connect()
+
+            async def from_leader(rack: str, version: int = 18) -> Any:
+                request = fetch_request(TOPIC if version < 13 else "", topic_id=topic_id, rack_id=rack)
+                return (await asked_leader.ask(request, version)).responses[0].partitions[0]
+
+            await cluster.until(lambda: replica(cluster, leader).state.progress[follower].log_end_offset == 1)
+            sent_on = await from_leader(racks[follower])
+            assert (sent_on.preferred_read_replica, sent_on.high_watermark, len(sent_on.records)) == (follower, 1, 0)
+            for answer in (await from_leader(racks[leader]), await from_leader(""), await from_leader("elsewhere")):
+                assert answer.preferred_read_replica == -1 and len(values(answer.records)) == 1
+
+            asked_follower = await cluster.node(follower).connect()
+            request = fetch_request(TOPIC, topic_id=topic_id, rack_id=racks[follower])
+            answer = (await asked_follower.ask(request)).responses[0].partitions[0]
+            assert answer.error_code == 0 and values(answer.records) == [(0, b"x")]
+            # A client that could not have been sent there is told who leads.
+            old = (await asked_follower.ask(fetch_request(TOPIC), 10)).responses[0].partitions[0]
+            assert old.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+            # One that waits at the follower is woken when the follower knows of the next record that it is committed.
+            async with trio.open_nursery() as nursery:
+
+                async def wait() -> None:
+                    request = fetch_request("", [(0, 1)], topic_id=topic_id, max_wait_ms=10_000)
+                    found = (await asked_follower.ask(request)).responses[0].partitions[0]
+                    assert values(found.records) == [(1, b"y")]
+
+                nursery.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                assert (await produce(cluster, leader, b"y", topic_id=topic_id)).error_code == 0
+
+    run(main)
+
+
+def test_who_does_not_lead_says_who_does(tmp_path: Path) -> None:
+    """KIP-951, and the errors of ListOffsets and OffsetForLeaderEpoch."""
+
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            topic_id = await create(cluster)
+            leader = leader_of(cluster)
+            follower = next(node_id for node_id in cluster.nodes if node_id != leader)
+            client = await cluster.node(follower).connect()
+            response = await client.ask(produce_request("", batch(b"x"), topic_id=topic_id))
+            answer = response.responses[0].partition_responses[0]
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            epoch = replica(cluster, leader).state.leader_epoch
+            assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (leader, epoch)
+            assert [(node.node_id, node.port) for node in response.node_endpoints] == [
+                (leader, cluster.nodes[leader].ports["PLAINTEXT"][1])
+            ]
+
+            def list_offsets(replica_id: int) -> ListOffsetsRequest:
+                wanted = ListOffsetsPartition(partition_index=0, timestamp=-1)
+                return ListOffsetsRequest(
+                    replica_id=replica_id, topics=[ListOffsetsTopic(name=TOPIC, partitions=[wanted])]
+                )
+
+            found = (await client.ask(list_offsets(-1))).topics[0].partitions[0]
+            assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            found = (await client.ask(list_offsets(-2))).topics[0].partitions[0]  # a tool that looks at any replica
+            assert (found.error_code, found.offset) == (0, 0)
+            wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=epoch)
+            request = OffsetForLeaderEpochRequest(
+                replica_id=-1, topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[wanted])]
+            )
+            assert (await client.ask(request)).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run(main)
