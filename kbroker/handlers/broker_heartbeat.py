@@ -28,7 +28,8 @@ async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> Broker
                 request.want_shut_down,
                 tuple(Uuid(directory) for directory in request.offline_log_dirs),
                 None if request.cordoned_log_dirs is None else tuple(map(Uuid, request.cordoned_log_dirs)),
-            )
+            ),
+            ctx.connection,
         )
     except ApiError as error:
         return BrokerHeartbeatResponse(error_code=error.code)

@@ -79,8 +79,8 @@ class MetadataDriver(Protocol):
         """``ApiError`` DUPLICATE_BROKER_REGISTRATION if another node has the id and lives."""
         ...
 
-    async def heartbeat(self, beat: Any) -> Any:
-        """A broker shows that it lives: the ``HeartbeatState`` that it is to hear."""
+    async def heartbeat(self, beat: Any, connection: ConnectionInfo) -> Any:
+        """A broker shows on a connection that it lives: the ``HeartbeatState`` that it is to hear."""
         ...
 
     async def ask_quorum(self, request: Any) -> Any:
@@ -110,6 +110,7 @@ class ConnectionInfo(Protocol):
     is_controller: bool
     peer: str
     closed: bool
+    when_closed: Callable[[], None] | None
     client_software_name: str
     client_software_version: str
 

@@ -67,6 +67,7 @@ class Broker:
         self.broker_epoch = -1
         self.lifecycle: BrokerLifecycle | None = None
         self._opened: list[str] = []
+        self._broken = False
 
     async def run(self, task_status: trio.TaskStatus[Broker]) -> None:
         """Start, serve until cancelled, stop cleanly."""
@@ -172,46 +173,75 @@ class Broker:
         await LogCleaner(self.env, self.log_manager, self.replica_manager, settings).run()
 
     async def _serve(self, bound: Mapping[str, StreamListener], task_status: trio.TaskStatus[Broker]) -> None:
-        config = self.config
         load_handlers()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.driver.run)
-            if not self.driver.is_alone:
-                # The others must reach this node before there can be a leader.
-                self._open_listeners(bound, nursery, config.controller_listener_names)
-                await self.driver.wait_ready()
-            nursery.start_soon(self.replica_manager.run)
-            if not self.driver.is_alone:
-                await self._join_cluster(nursery)
-                self._replicate(nursery)
-            async with trio.open_nursery() as registering:
-                if config.is_controller and self.driver.is_alone:
-                    registering.start_soon(
-                        self.driver.register_controller, self._endpoints(config.advertised_controller_listeners)
-                    )
-                if config.is_broker and self.driver.is_alone:
-                    registering.start_soon(self._register_broker)
-            self.driver.subscribe(self.replica_manager.on_image)
-            groups = self._group_coordinator()
-            if groups is not None:
-                self.services.groups = groups
-                self.driver.subscribe(groups.on_image)
-                nursery.start_soon(groups.run)
-                self._serve_transactions(groups, nursery)
-            flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
-            nursery.start_soon(flusher.run)
-            if config.log_cleaner_enable:
-                nursery.start_soon(self._run_cleaner)
-            self._open_listeners(bound, nursery, [name for name in bound if name not in self._opened])
-            logger.info(
-                "node %d serves %s",
-                config.node_id,
-                ", ".join(f"{name}://{host}:{port}" for name, (host, port) in self.ports.items()),
-            )
-            task_status.started(self)
+        async with trio.open_nursery() as outer:
+            # Shielded: a node that stops serves on until others lead what it leads.
+            work = trio.CancelScope(shield=True)
+            outer.start_soon(self._leave_first, work)
+            try:
+                with work:
+                    async with trio.open_nursery() as nursery:
+                        await self._start_parts(bound, nursery)
+                        task_status.started(self)
+            except BaseException:
+                self._broken = True
+                raise
 
-    async def _join_cluster(self, nursery: trio.Nursery) -> None:
-        """Register with the active controller, which may be another node, and be unfenced by it."""
+    async def _leave_first(self, work: trio.CancelScope) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            if self.lifecycle is not None and not self._broken:
+                with trio.CancelScope(shield=True):
+                    await self.lifecycle.leave()
+            work.cancel()
+
+    async def _start_parts(self, bound: Mapping[str, StreamListener], nursery: trio.Nursery) -> None:
+        config = self.config
+        await nursery.start(self.driver.run)
+        if not self.driver.is_alone:
+            # The others must reach this node before there can be a leader.
+            self._open_listeners(bound, nursery, config.controller_listener_names)
+            await self.driver.wait_ready()
+        nursery.start_soon(self.replica_manager.run)
+        if self.driver.is_alone:
+            await self._register_alone()
+        else:
+            await self._join_cluster()
+            self._replicate(nursery)
+        self.driver.subscribe(self.replica_manager.on_image)
+        groups = self._group_coordinator()
+        if groups is not None:
+            self.services.groups = groups
+            self.driver.subscribe(groups.on_image)
+            nursery.start_soon(groups.run)
+            self._serve_transactions(groups, nursery)
+        flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
+        nursery.start_soon(flusher.run)
+        if config.log_cleaner_enable:
+            nursery.start_soon(self._run_cleaner)
+        self._open_listeners(bound, nursery, [name for name in bound if name not in self._opened])
+        if self.lifecycle is not None and config.is_broker:
+            # Last: once it is unfenced, clients come.
+            await nursery.start(self.lifecycle.run)
+        logger.info(
+            "node %d serves %s",
+            config.node_id,
+            ", ".join(f"{name}://{host}:{port}" for name, (host, port) in self.ports.items()),
+        )
+
+    async def _register_alone(self) -> None:
+        """Register with this node's own controller."""
+        async with trio.open_nursery() as registering:
+            if self.config.is_controller:
+                registering.start_soon(
+                    self.driver.register_controller, self._endpoints(self.config.advertised_controller_listeners)
+                )
+            if self.config.is_broker:
+                registering.start_soon(self._register_broker)
+
+    async def _join_cluster(self) -> None:
+        """Register with the active controller, which may be another node."""
         from kbroker.node.broker_lifecycle import BrokerLifecycle
 
         config = self.config
@@ -220,9 +250,16 @@ class Broker:
             await lifecycle.register_controller(self._endpoints(config.advertised_controller_listeners))
         if config.is_broker:
             self.broker_epoch = await lifecycle.register_broker(
-                self._endpoints(config.advertised_listeners), self._log_dir_ids(), config.broker_rack
+                self._endpoints(config.advertised_listeners),
+                self._log_dir_ids(),
+                config.broker_rack,
+                previous_broker_epoch=self._previous_epoch(),
             )
-            await nursery.start(lifecycle.run)
+
+    def _previous_epoch(self) -> int:
+        """This broker's epoch before a clean stop; -1 if any log directory was not left in order (KIP-966)."""
+        epochs = {log_dir.broker_epoch if log_dir.was_clean else -1 for log_dir in self.log_manager.log_dirs}
+        return epochs.pop() if len(epochs) == 1 else -1
 
     def _replicate(self, nursery: trio.Nursery) -> None:
         """Follow what other brokers lead, and tell the controller how the followers do."""
@@ -259,6 +296,7 @@ class Broker:
                 self._endpoints(self.config.advertised_listeners),
                 self._log_dir_ids(),
                 rack=self.config.broker_rack,
+                previous_broker_epoch=self._previous_epoch(),
             )
         except ApiError as error:
             raise FatalError(error.message or str(error)) from None
@@ -367,6 +405,8 @@ class Broker:
         """Make everything durable and leave the marker of a clean stop, off the loop and within its time."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
             marks = self.replica_manager.high_watermarks()
+            if self.lifecycle is not None:
+                self.broker_epoch = self.lifecycle.broker_epoch
 
             def close() -> None:
                 self.log_manager.close(high_watermarks=marks, broker_epoch=self.broker_epoch)

@@ -14,7 +14,7 @@ import trio
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import CONTROLLER, registrations
-from kbroker.raft_metadata.image import Endpoint
+from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage
 from kbroker.types import Uuid
 from kbroker.wire.headers import RequestHeader
 from kbroker.wire.messages import broker_registration, controller_registration
@@ -28,6 +28,12 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.05
 """Between two attempts to reach the active controller."""
+
+LEAVE_SECONDS = 2.0
+"""How long a node that stops waits until all others know who leads instead (a process has 5 s in all to stop)."""
+
+NO_CONTROLLER_SECONDS = 1.0
+"""How long of this without an answer from any controller: perhaps all nodes stop."""
 
 _FATAL = frozenset(
     {
@@ -48,6 +54,7 @@ class _Local:
         self.is_controller = True
         self.peer = "this node"
         self.closed = False
+        self.when_closed: Callable[[], None] | None = None
 
 
 class BrokerLifecycle:
@@ -59,6 +66,13 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.fenced = True
         self._registration: Callable[[], broker_registration.BrokerRegistrationRequest] | None = None
+        self._runs = False
+        self._stops = False
+        self._stopping: frozenset[int] = frozenset()
+        """Other brokers that are in controlled shutdown."""
+        self._wanted = trio.Event()
+        """Set when a heartbeat should not wait for its time."""
+        self._beating = trio.Lock()
 
     async def ask_controller(self, request: Any) -> Any:
         """Have the active controller answer: this node's own, or another's; None if there is none to be reached."""
@@ -102,10 +116,21 @@ class BrokerLifecycle:
         )
         await self._insist(lambda: request, "the registration of this controller")
 
-    async def register_broker(self, endpoints: Sequence[Endpoint], log_dirs: Sequence[Uuid], rack: str | None) -> int:
-        """Register as a broker; its epoch. It is fenced until ``run`` has sent a heartbeat."""
+    async def register_broker(
+        self,
+        endpoints: Sequence[Endpoint],
+        log_dirs: Sequence[Uuid],
+        rack: str | None,
+        *,
+        previous_broker_epoch: int = -1,
+    ) -> int:
+        """Register as a broker; its epoch. It is fenced until ``run`` has sent a heartbeat.
+
+        ``previous_broker_epoch``: what the life before was, if it stopped cleanly: its replicas have lost nothing.
+        """
         api = broker_registration
         driver = self._driver
+        self.broker_epoch = previous_broker_epoch
 
         def make() -> broker_registration.BrokerRegistrationRequest:
             return api.BrokerRegistrationRequest(
@@ -116,6 +141,7 @@ class BrokerLifecycle:
                 features=_features(api.Feature, driver),
                 rack=rack,
                 log_dirs=list(log_dirs),
+                previous_broker_epoch=self.broker_epoch,
             )
 
         self._registration = make
@@ -124,11 +150,13 @@ class BrokerLifecycle:
         return self.broker_epoch
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Heartbeats until cancelled; started when the controller has unfenced this broker."""
-        self._driver.on_leave(self.leave)
+        """Heartbeats until the node leaves; started when the controller has unfenced this broker."""
+        self._runs = True
+        self._driver.subscribe(self._on_image)
         interval = self._driver.config.broker_heartbeat_interval_ms / 1000
         started = False
-        while True:
+        while not self._stops:
+            self._wanted = trio.Event()
             response = await self._heartbeat()
             if response is None or response.error_code:
                 await trio.sleep(RETRY_SECONDS)
@@ -140,17 +168,33 @@ class BrokerLifecycle:
             if not started:
                 started = True
                 task_status.started()
-            await trio.sleep(interval)
+            with trio.move_on_after(interval):
+                await self._wanted.wait()
+
+    def _on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Another broker stops, and waits until the controller knows that all know it; or this one was fenced."""
+        if not delta.changed_brokers:
+            return
+        own = image.brokers.get(self._driver.node_id)
+        stopping = frozenset(
+            broker.id for broker in image.brokers.values() if broker.in_controlled_shutdown and not broker.fenced
+        )
+        if stopping - self._stopping or (own is not None and own.epoch == self.broker_epoch and own.fenced):
+            self._wanted.set()
+        self._stopping = stopping
 
     async def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse | None:
-        response: BrokerHeartbeatResponse | None = await self.ask_controller(
-            BrokerHeartbeatRequest(
-                broker_id=self._driver.node_id,
-                broker_epoch=self.broker_epoch,
-                current_metadata_offset=self._driver.image.offset,
-                want_shut_down=want_shut_down,
+        async with self._beating:
+            if self._stops and not want_shut_down:
+                return None  # it would be unfenced again
+            response: BrokerHeartbeatResponse | None = await self.ask_controller(
+                BrokerHeartbeatRequest(
+                    broker_id=self._driver.node_id,
+                    broker_epoch=self.broker_epoch,
+                    current_metadata_offset=self._driver.image.offset,
+                    want_shut_down=want_shut_down,
+                )
             )
-        )
         if response is not None and response.error_code in _FORGOTTEN and not want_shut_down:
             # The controller knows another life of this broker, or none: begin again.
             assert self._registration is not None
@@ -160,14 +204,30 @@ class BrokerLifecycle:
         return response
 
     async def leave(self) -> None:
-        """The node stops: let others lead what it leads."""
-        await self._heartbeat(want_shut_down=True)
+        """The node stops: have others lead what it leads, and wait until they know, in the time there is."""
+        if not self._runs:
+            return
+        self._stops = True
+        self._wanted.set()
+        with trio.move_on_after(LEAVE_SECONDS):
+            while True:
+                answer = None
+                with trio.move_on_after(NO_CONTROLLER_SECONDS) as limit:
+                    while answer is None:
+                        answer = await self._heartbeat(want_shut_down=True)
+                        if answer is None:
+                            await trio.sleep(RETRY_SECONDS)
+                if limit.cancelled_caught or answer is None:
+                    logger.warning("no controller answers that this broker stops")
+                    return
+                if answer.should_shut_down or answer.error_code in _FORGOTTEN:
+                    return
+                await trio.sleep(RETRY_SECONDS / 2)
+        logger.warning("the controller does not let this broker stop within %g s; it stops all the same", LEAVE_SECONDS)
 
 
 def _listener(cls: Callable[..., Any], endpoint: Endpoint) -> Any:
-    return cls(
-        name=endpoint.name, host=endpoint.host, port=endpoint.port, security_protocol=endpoint.security_protocol
-    )
+    return cls(name=endpoint.name, host=endpoint.host, port=endpoint.port, security_protocol=endpoint.security_protocol)
 
 
 def _features(cls: Callable[..., Any], driver: RaftDriver) -> list[Any]:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.peer import nobody_listens
 from kbroker.raft_metadata.controller import Controller, ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.directories import directory_records
-from kbroker.raft_metadata.controller.sessions import BrokerSessions, Heartbeat
+from kbroker.raft_metadata.controller.sessions import BrokerSessions, BrokerState, Heartbeat, current_state
+from kbroker.raft_metadata.image import BrokerImage
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
+    from kbroker.env import Env, Stream
+    from kbroker.handlers.context import ConnectionInfo
     from kbroker.node.raft_driver import RaftDriver
 
 logger = logging.getLogger(__name__)
+
+
+REFUSALS = 2
+"""So many times in a row a broker must be found not to run."""
+BETWEEN_REFUSALS = 0.1
+STOOD_STILL_MS = 500
+FORGIVEN_MS = 1000
+PROBE_SECONDS = 1.0
+"""An address that says nothing for so long is not one where nobody listens."""
 
 
 class HeartbeatState(NamedTuple):
@@ -28,6 +42,14 @@ class HeartbeatState(NamedTuple):
     should_shut_down: bool
 
 
+class _Suspect(NamedTuple):
+    """A broker whose connection has ended."""
+
+    broker_id: int
+    broker_epoch: int
+    since_ms: int
+
+
 class SessionKeeper:
     """Sessions of the brokers while this node is the active controller. ``run`` it in a nursery."""
 
@@ -36,6 +58,7 @@ class SessionKeeper:
         self._env = env
         self._sessions = BrokerSessions(session_timeout_ms)
         self._changed = trio.Event()
+        self._suspects: list[_Suspect] = []
 
     def _now_ms(self) -> int:
         return int(self._env.now() * 1000)
@@ -43,7 +66,12 @@ class SessionKeeper:
     def on_leading(self) -> None:
         """This node has become the active controller: every unfenced broker gets a whole session."""
         brokers = self._driver.controller.image.brokers.values()
-        self._sessions.start([broker.id for broker in brokers if not broker.fenced], self._now_ms())
+        now_ms = self._now_ms()
+        # This node's own broker lives as long as the controller.
+        unfenced = [broker for broker in brokers if not broker.fenced and broker.id != self._driver.node_id]
+        self._sessions.start([broker.id for broker in unfenced], now_ms)
+        # Who died with the controller before, or under it, has told nobody.
+        self._suspects = [_Suspect(broker.id, broker.epoch, now_ms) for broker in unfenced]
         self._changed.set()
 
     def check_registration(self, registration: BrokerRegistration) -> None:
@@ -62,56 +90,116 @@ class SessionKeeper:
                 f"Another broker is registered with that broker id {broker.id}.",
             )
 
-    async def heartbeat(self, beat: Heartbeat) -> HeartbeatState:
+    async def heartbeat(self, beat: Heartbeat, connection: ConnectionInfo) -> HeartbeatState:
         """A broker lives. ``ApiError`` if this is not the active controller, or that not the broker's present life."""
-        driver = self._driver
+        driver, sessions = self._driver, self._sessions
         driver.check_leading()
         broker_id = beat.broker_id
-        fenced = driver.controller.brokers.check_epoch(broker_id, beat.broker_epoch).fenced
-        # The epoch is the offset of the record that registered it: having seen that, it has seen all before.
-        caught_up = beat.metadata_offset >= beat.broker_epoch
-        wants_out = beat.want_fence or beat.want_shut_down
-        if wants_out:
-            self._sessions.end(broker_id)
-        elif caught_up or not fenced:
-            self._sessions.touch(broker_id, self._now_ms())
+        broker = driver.controller.brokers.check_epoch(broker_id, beat.broker_epoch)
+        sessions.read_to(broker_id, beat.metadata_offset)
+        connection.when_closed = partial(self._on_connection_closed, broker_id, broker.epoch)
+
+        def decide(controller: Controller, now_ms: int) -> ControllerResult[tuple[BrokerState, int]]:
+            broker = controller.brokers.check_epoch(broker_id, beat.broker_epoch)
+            next_state = sessions.next_state(
+                broker,
+                beat,
+                lambda: controller.leadership.leads_any(broker_id),
+                controller.image.brokers.values(),
+            )
+            records = list(_records(controller, broker, current_state(broker), next_state))
+            records += directory_records(controller, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
+            return ControllerResult((next_state, controller.next_offset + len(records) - 1), records)
+
+        result = decide(driver.controller, 0)
+        if not result.response[0].fenced:
+            sessions.touch(broker_id, self._now_ms())
+            self._changed.set()
+        state, offset = await driver.submit(decide) if result.records else result.response
+        now = driver.controller.image.brokers.get(broker_id)
+        if now is None or now.fenced:
+            sessions.end(broker_id)
+        elif state is BrokerState.CONTROLLED_SHUTDOWN:
+            sessions.begin_shutdown(broker_id, offset)
+        return HeartbeatState(beat.metadata_offset >= broker.epoch, state.fenced, state is BrokerState.SHUTDOWN_NOW)
+
+    def _on_connection_closed(self, broker_id: int, broker_epoch: int) -> None:
+        if self._driver.is_leader:
+            self._suspects.append(_Suspect(broker_id, broker_epoch, self._now_ms()))
             self._changed.set()
 
-        def decide(controller: Controller, now_ms: int) -> ControllerResult[bool]:
-            brokers = controller.brokers
-            records: list[Any] = []
-            stays_fenced = fenced
-            if wants_out:
-                records += brokers.fence(broker_id, beat.broker_epoch).records
-                stays_fenced = True
-            elif fenced and caught_up:
-                records += brokers.unfence(broker_id, beat.broker_epoch).records
-                stays_fenced = False
-            records += directory_records(controller, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
-            return ControllerResult(stays_fenced, records)
-
-        if not decide(driver.controller, 0).records:
-            return HeartbeatState(caught_up, fenced or wants_out, beat.want_shut_down)
-        is_fenced = await driver.submit(decide)
-        return HeartbeatState(caught_up, is_fenced, beat.want_shut_down)
-
     async def run(self) -> None:
-        """Fence whose session is over, as long as this node is the active controller."""
-        while True:
-            self._changed = trio.Event()
-            with trio.move_on_at((self._sessions.next_deadline() + 0.5) / 1000):
-                await self._changed.wait()
-            for broker_id in self._sessions.expired(self._now_ms()):
-                self._sessions.end(broker_id)
-                await self._fence(broker_id)
+        """Fence whose session is over, or whose process is gone, as long as this node is the active controller."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._changed = trio.Event()
+                deadline = self._sessions.next_deadline()
+                with trio.move_on_at((deadline + 0.5) / 1000):
+                    if not self._suspects:
+                        await self._changed.wait()
+                if self._now_ms() - deadline > STOOD_STILL_MS:
+                    # It was this process that stood still; what the brokers said meanwhile is yet to be read.
+                    self._sessions.forgive(int(self._now_ms() - deadline) + FORGIVEN_MS)
+                suspects, self._suspects = self._suspects, []
+                for suspect in suspects:
+                    nursery.start_soon(self._look_after, suspect)
+                for broker_id in self._sessions.expired(self._now_ms()):
+                    self._sessions.end(broker_id)
+                    await self._fence(broker_id, "has not been heard of for too long")
 
-    async def _fence(self, broker_id: int) -> None:
+    async def _look_after(self, suspect: _Suspect) -> None:
+        """Fence a broker now if nobody listens where it is registered: its process is gone, and no session has to run
+        out for that. One that is silent or cannot be reached keeps its session."""
+        for attempt in range(REFUSALS):
+            if attempt:
+                await trio.sleep(BETWEEN_REFUSALS)
+            broker = self._driver.controller.image.brokers.get(suspect.broker_id)
+            if (
+                not self._driver.is_leader
+                or broker is None
+                or broker.epoch != suspect.broker_epoch
+                or broker.fenced
+                or (self._sessions.last_seen(broker.id) or 0) > suspect.since_ms
+                or not await self._refuses(broker)
+            ):
+                return
+        self._sessions.end(suspect.broker_id)
+        await self._fence(suspect.broker_id, "does not run any more")
+
+    async def _refuses(self, broker: BrokerImage) -> bool:
+        """Whether none of the broker's listeners is there. Some may not be meant for this node: one is enough."""
+        for endpoint in broker.endpoints.values():
+            stream: Stream | None = None
+            with trio.move_on_after(PROBE_SECONDS):
+                try:
+                    stream = await self._env.network.connect(endpoint.host, endpoint.port)
+                except OSError as error:
+                    if nobody_listens(error):
+                        continue
+            if stream is not None:
+                stream.close()
+            return False
+        return bool(broker.endpoints)
+
+    async def _fence(self, broker_id: int, why: str) -> None:
         driver = self._driver
         broker = driver.controller.image.brokers.get(broker_id)
         if not driver.is_leader or broker is None:
             return
-        logger.warning("broker %d has not been heard of for too long and is fenced", broker_id)
+        logger.warning("broker %d %s and is fenced", broker_id, why)
         try:
             await driver.submit(lambda controller, now_ms: controller.brokers.fence(broker_id, broker.epoch))
         except ApiError as error:
             logger.info("broker %d could not be fenced: %s", broker_id, error)
+
+
+def _records(controller: Controller, broker: BrokerImage, state: BrokerState, next_state: BrokerState) -> Sequence[Any]:
+    """What a broker's move from state to state writes."""
+    if state is next_state:
+        return ()
+    brokers = controller.brokers
+    if next_state is BrokerState.UNFENCED:
+        return brokers.unfence(broker.id, broker.epoch).records
+    if next_state is BrokerState.CONTROLLED_SHUTDOWN:
+        return brokers.begin_controlled_shutdown(broker.id, broker.epoch).records
+    return brokers.fence(broker.id, broker.epoch).records

@@ -107,6 +107,8 @@ class Connection:
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.closed = False
+        #: Called once when the connection ends.
+        self.when_closed: Callable[[], None] | None = None
         #: Cancelled by the listener to end the connection.
         self.scope = trio.CancelScope()
         #: What the housekeeper looks at: whether bytes moved, how many came, how many frames were complete.
@@ -161,6 +163,8 @@ class Connection:
             self._out.clear()
             self._slots.clear()
             self.stream.close()
+            if self.when_closed is not None:
+                self.when_closed()
 
     @property
     def in_frame(self) -> bool:

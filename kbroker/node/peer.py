@@ -49,6 +49,17 @@ class _Connection:
         self.stream = stream
         self.reader = FrameReader(api_keys=None)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the peer has neither closed it nor said anything unasked."""
+        try:
+            self.stream.recv_into(bytearray(1))
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
     async def receive(self) -> memoryview:
         """The next response."""
         reader = self.reader
@@ -117,6 +128,11 @@ class Peer:
             if self._asking is asking:
                 self._asking = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection, and the other end has not closed it."""
+        return self._connection is not None and self._connection.is_open
+
     def close(self) -> None:
         """End the connection; whoever waits for it gets an ``OSError``."""
         connection, self._connection = self._connection, None
@@ -138,7 +154,7 @@ class Peer:
         try:
             connection = _Connection(await self._network.connect(self.host, self.port))
         except OSError as error:
-            if _nobody_listens(error):
+            if nobody_listens(error):
                 raise PeerRefused("nobody listens there") from error
             raise
         try:
@@ -179,11 +195,13 @@ async def _send(stream: Stream, data: bytes) -> None:
             await stream.wait_writable()
 
 
-def _nobody_listens(error: BaseException) -> bool:
+def nobody_listens(error: BaseException) -> bool:
     """Whether every attempt to connect met a refusal, or the name is gone."""
-    if isinstance(error, ConnectionRefusedError | socket.gaierror):
+    if isinstance(error, ConnectionRefusedError):
         return True
+    if isinstance(error, socket.gaierror):
+        return error.errno != socket.EAI_AGAIN  # a name server that does not answer says nothing of the node
     cause = error.__cause__
     if isinstance(cause, BaseExceptionGroup):
-        return all(_nobody_listens(inner) for inner in cause.exceptions)
-    return cause is not None and _nobody_listens(cause)
+        return all(nobody_listens(inner) for inner in cause.exceptions)
+    return cause is not None and nobody_listens(cause)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
@@ -49,6 +49,7 @@ from kbroker.types import OffsetAndEpoch, Uuid, random_uuid
 from kbroker.wire.records.metadata import AbortTransactionRecord
 
 if TYPE_CHECKING:
+    from kbroker.node.controller_channel import ControllerChannel
     from kbroker.node.raft_peers import RaftPeers
 
 T = TypeVar("T")
@@ -124,9 +125,9 @@ class RaftDriver:
         self._failure: BaseException | None = None
         self._bytes_at_snapshot = 0
         self._peers: RaftPeers | None = None
+        self._channel: ControllerChannel | None = None
         self._broken = False
         self._stopped: list[Callable[[], None]] = []
-        self._leaving: list[Callable[[], Awaitable[None]]] = []
         self._sessions = SessionKeeper(self, env, config.broker_session_timeout_ms)
         self._leading = False
         """Whether the controller decides: this node leads, and the image holds all that came before its epoch."""
@@ -215,9 +216,12 @@ class RaftDriver:
         """``ApiError`` DUPLICATE_BROKER_REGISTRATION if another node has the id and lives."""
         self._sessions.check_registration(registration)
 
-    async def heartbeat(self, beat: Heartbeat) -> HeartbeatState:
-        """A broker shows that it lives. ``ApiError`` if it should tell another controller, or register anew."""
-        return await self._sessions.heartbeat(beat)
+    async def heartbeat(self, beat: Heartbeat, connection: Any) -> HeartbeatState:
+        """A broker shows that it lives. ``ApiError`` if it should tell another controller, or register anew.
+
+        ``connection``: what its request came on; that it ends is a reason to look after the broker.
+        """
+        return await self._sessions.heartbeat(beat, connection)
 
     async def ask_quorum(self, request: RaftRequest) -> RaftResponse:
         """Another replica's request (Vote, Fetch and the like), answered by the Raft core."""
@@ -257,11 +261,14 @@ class RaftDriver:
         leader = core.node_of(core.leader_id, core.quorum.leader_endpoints)
         if leader is None or leader.id == self.node_id:
             return None
-        from kbroker.node.raft_peers import forward
+        if self._channel is None:
+            # Imported here: a node alone in its quorum has nobody to ask.
+            from kbroker.node.controller_channel import ControllerChannel
 
+            self._channel = ControllerChannel(self.env.network, f"to-controller-{self.node_id}")
         timeout = self.config.request_timeout_ms / 1000
         try:
-            return await forward(self.env.network, leader.address, request, version, timeout)
+            return await self._channel.ask(leader.address, request, version, timeout)
         except Exception as error:
             logger.info("a request could not be forwarded to the active controller %d: %s", leader.id, error)
             return None
@@ -300,6 +307,7 @@ class RaftDriver:
         *,
         rack: str | None = None,
         features: Mapping[str, tuple[int, int]] | None = None,
+        previous_broker_epoch: int = -1,
         unfence: bool = True,
     ) -> int:
         """Register this node as a broker under its present addresses, and open it for clients; answers its epoch."""
@@ -312,6 +320,7 @@ class RaftDriver:
             features=features or self.features(),
             log_dirs=log_dirs,
             rack=rack,
+            previous_broker_epoch=previous_broker_epoch,
         )
         epoch = await self.submit(lambda controller, now_ms: controller.brokers.register(registration))
         if unfence:
@@ -361,8 +370,9 @@ class RaftDriver:
             for callback in self._stopped:
                 callback()
             self._fail(trio.ClosedResourceError("the metadata quorum has stopped"))
-            if self._peers is not None:
-                self._peers.close()
+            for others in (self._peers, self._channel):
+                if others is not None:
+                    others.close()
             if self._log is not None:
                 with trio.CancelScope(shield=True):
                     self._log.close()
@@ -373,8 +383,7 @@ class RaftDriver:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(runner.run)
                     nursery.start_soon(self._snapshot_loop)
-                    if not self.is_alone:
-                        nursery.start_soon(self._sessions.run)
+                    nursery.start_soon(self._sessions.run)
             except Exception:
                 self._broken = True
                 raise
@@ -383,14 +392,7 @@ class RaftDriver:
         """Leave the others in good order, in the time there is."""
         if self.is_alone or self._broken:
             return
-        with trio.move_on_after(HAND_OVER_SECONDS):
-            for leave in self._leaving:
-                await leave()
         await runner.hand_over(HAND_OVER_SECONDS)
-
-    def on_leave(self, leave: Callable[[], Awaitable[None]]) -> None:
-        """Have ``leave()`` awaited when the node stops, while the quorum still works; for about a second at most."""
-        self._leaving.append(leave)
 
     def on_stopped(self, callback: Callable[[], None]) -> None:
         """Have ``callback()`` called when the quorum is left: nobody needs to reach this node any more."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import trio
 
@@ -78,13 +77,3 @@ class RaftPeers:
         """End all connections."""
         for peer in self._peers.values():
             peer.close()
-
-
-async def forward(network: Network, address: VoterEndpoint, request: Any, version: int | None, timeout: float) -> Any:
-    """Ask the active controller at ``address`` what a client asked this node, in the client's version."""
-    peer = Peer(network, address.host, address.port, client_id="forward")
-    try:
-        with trio.fail_after(timeout):
-            return await peer.ask(request, version)
-    finally:
-        peer.close()

@@ -159,6 +159,17 @@ class BrokerControl:
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1))
         return ControllerResult(None, records)
 
+    def begin_controlled_shutdown(self, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
+        """The broker wants to stop: it leaves the ISRs, and others lead what it leads."""
+        broker = self.check_epoch(broker_id, broker_epoch)
+        records: list[Any] = []
+        if not broker.in_controlled_shutdown:
+            records.append(
+                BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, in_controlled_shutdown=1)
+            )
+        records.extend(self._controller.leadership.records_without(broker_id))
+        return ControllerResult(None, records)
+
     def unregister(self, broker_id: int) -> ControllerResult[None]:
         """Forget a broker that will not come back; what it led is led by other in-sync replicas or by nobody.
 

@@ -1,14 +1,17 @@
-"""Which brokers have shown lately that they live (KIP-631, Kafka's ``BrokerHeartbeatManager``).
+"""Which brokers have shown lately that they live, and how they come and go (KIP-631, Kafka's
+``BrokerHeartbeatManager``).
 
 Sessions are not in the log: a new active controller gives every broker a whole session from its start.
 """
 
 from __future__ import annotations
 
+import enum
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from kbroker.raft_metadata.image import BrokerImage
 from kbroker.types import Uuid
 
 
@@ -24,24 +27,75 @@ class Heartbeat(NamedTuple):
     cordoned_log_dirs: tuple[Uuid, ...] | None = None
 
 
+class BrokerState(enum.Enum):
+    """Where a broker stands; each heartbeat may move it on.
+
+    FENCED -> UNFENCED when it has seen its own registration.
+    UNFENCED -> CONTROLLED_SHUTDOWN when it wants to stop and leads something: others become leaders.
+    CONTROLLED_SHUTDOWN -> SHUTDOWN_NOW when it leads nothing and all who live know that.
+    Any -> SHUTDOWN_NOW when it wants to stop and leads nothing. UNFENCED -> FENCED when it asks for it.
+    """
+
+    FENCED = enum.auto()
+    UNFENCED = enum.auto()
+    CONTROLLED_SHUTDOWN = enum.auto()
+    SHUTDOWN_NOW = enum.auto()
+
+    @property
+    def fenced(self) -> bool:
+        """Whether clients do not see it."""
+        return self in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
+
+
+def current_state(broker: BrokerImage) -> BrokerState:
+    """The state that the metadata shows."""
+    if broker.fenced:
+        return BrokerState.FENCED
+    return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
+
+
 class BrokerSessions:
-    """The time of the last heartbeat of each unfenced broker. Times are milliseconds of a monotonic clock."""
+    """The last heartbeat of each broker, and its time. Times are milliseconds of a monotonic clock."""
 
     def __init__(self, session_timeout_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
         self._seen: dict[int, int] = {}
+        """When each unfenced broker was heard last."""
+        self._metadata_offsets: dict[int, int] = {}
+        """How far each broker has read the metadata, as it said itself."""
+        self._shutdown_offsets: dict[int, int] = {}
+        """What all others must have read before a broker in controlled shutdown may go."""
 
     def start(self, broker_ids: Iterable[int], now_ms: int) -> None:
         """This node begins to decide: all that are unfenced get a session."""
         self._seen = dict.fromkeys(broker_ids, now_ms)
+        self._metadata_offsets.clear()
+        self._shutdown_offsets.clear()
 
     def touch(self, broker_id: int, now_ms: int) -> None:
-        """A heartbeat."""
+        """A heartbeat of a broker that is to be seen."""
         self._seen[broker_id] = now_ms
+
+    def read_to(self, broker_id: int, metadata_offset: int) -> None:
+        """What a heartbeat says of the broker's metadata."""
+        self._metadata_offsets[broker_id] = metadata_offset
+
+    def begin_shutdown(self, broker_id: int, offset: int) -> None:
+        """Others lead from the record at ``offset`` on; a later offset for the same shutdown does not count."""
+        self._shutdown_offsets.setdefault(broker_id, offset)
+
+    def forgive(self, ms: int) -> None:
+        """All get so much more time."""
+        self._seen = {broker_id: seen + ms for broker_id, seen in self._seen.items()}
 
     def end(self, broker_id: int) -> None:
         """The broker is fenced, or gone."""
         self._seen.pop(broker_id, None)
+        self._shutdown_offsets.pop(broker_id, None)
+
+    def last_seen(self, broker_id: int) -> int | None:
+        """When the broker was heard last; None if it has no session."""
+        return self._seen.get(broker_id)
 
     def is_live(self, broker_id: int, now_ms: int) -> bool:
         """Whether the broker's session is not over."""
@@ -50,10 +104,33 @@ class BrokerSessions:
 
     def expired(self, now_ms: int) -> list[int]:
         """Whose session is over, in order."""
-        return sorted(
-            broker_id for broker_id, seen in self._seen.items() if now_ms - seen >= self._session_timeout_ms
-        )
+        return sorted(broker_id for broker_id, seen in self._seen.items() if now_ms - seen >= self._session_timeout_ms)
 
     def next_deadline(self) -> float:
         """When the first session ends."""
         return min(self._seen.values(), default=math.inf) + self._session_timeout_ms
+
+    def next_state(
+        self,
+        broker: BrokerImage,
+        beat: Heartbeat,
+        leads_any: Callable[[], bool],
+        brokers: Iterable[BrokerImage],
+    ) -> BrokerState:
+        """Where the heartbeat moves the broker. ``brokers`` are all there are."""
+        state = current_state(broker)
+        if state is BrokerState.FENCED:
+            if beat.want_shut_down:
+                return BrokerState.SHUTDOWN_NOW
+            # The epoch is where its registration is: having read that, it has read all before.
+            caught_up = not beat.want_fence and beat.metadata_offset >= broker.epoch
+            return BrokerState.UNFENCED if caught_up else state
+        if state is BrokerState.UNFENCED:
+            if beat.want_fence:
+                return BrokerState.SHUTDOWN_NOW if beat.want_shut_down else BrokerState.FENCED
+            if beat.want_shut_down:
+                return BrokerState.CONTROLLED_SHUTDOWN if leads_any() else BrokerState.SHUTDOWN_NOW
+            return state
+        offset = self._shutdown_offsets.get(broker.id, math.inf)
+        known = all(self._metadata_offsets.get(other.id, -1) >= offset for other in brokers if other.active)
+        return BrokerState.SHUTDOWN_NOW if known and not leads_any() else state

@@ -1,0 +1,132 @@
+"""Who leads when nodes stop, die or fall silent, and how soon."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+from node_harness import run
+from quorum_harness import Quorum, quorum
+
+from kbroker.raft_metadata.image import PartitionImage
+from kbroker.types import random_uuid
+from kbroker.wire.messages import broker_registration as api
+from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+DEFAULTS = {"broker_session_timeout_ms": "9000", "broker_heartbeat_interval_ms": "2000"}
+"""Apache Kafka's: what tests see must not wait for them."""
+
+
+async def create(cluster: Quorum, topic: str, partitions: int = 3, replicas: int = 3) -> None:
+    controller = cluster.leader()
+    assert controller is not None
+    client = await cluster.controller_client(controller)
+    wish = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=replicas)
+    answer = await client.ask(CreateTopicsRequest(topics=[wish], timeout_ms=5000), 7)
+    assert answer.topics[0].error_code == 0, answer
+    await cluster.topics_everywhere([topic])
+
+
+def partitions(cluster: Quorum, seen_by: int, topic: str = "t") -> list[PartitionImage]:
+    return list(cluster.nodes[seen_by].driver.image.topics.by_name[topic].partitions.values())
+
+
+def others(cluster: Quorum, node_id: int) -> list[int]:
+    return [other for other in cluster.nodes if other != node_id]
+
+
+async def seconds(work: Callable[[], Awaitable[object]]) -> float:
+    start = trio.current_time()
+    await work()
+    return trio.current_time() - start
+
+
+def test_a_broker_that_stops_hands_over_first_and_may_lead_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with quorum(tmp_path, **DEFAULTS) as cluster:
+            await cluster.start(1, 2, 3)
+            leaving = others(cluster, await cluster.await_leader())[0]
+            witness = others(cluster, leaving)[0]
+            await create(cluster, "t")
+            assert leaving in {p.leader for p in partitions(cluster, witness)}
+            epoch = cluster.nodes[leaving].broker_epoch
+            took = await seconds(lambda: cluster.stop(leaving))
+            assert took < 1.5, "it does not wait for the others' next heartbeats"
+            for p in partitions(cluster, witness):
+                assert p.leader not in (leaving, -1) and set(p.isr) == {1, 2, 3} - {leaving}
+            broker = cluster.nodes[witness].driver.image.brokers[leaving]
+            assert broker.fenced and broker.epoch == epoch
+            await cluster.start(leaving)
+            broker = cluster.nodes[witness].driver.image.brokers[leaving]
+            assert not broker.fenced and not broker.in_controlled_shutdown and broker.epoch > epoch
+
+    run(test)
+
+
+@pytest.mark.parametrize("which", ["broker", "controller"])
+def test_a_killed_node_is_fenced_without_waiting_for_its_session(tmp_path: Path, which: str) -> None:
+    async def test() -> None:
+        async with quorum(tmp_path, controller_quorum_election_timeout_ms="1000", **DEFAULTS) as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+            victim = controller if which == "controller" else others(cluster, controller)[0]
+            await create(cluster, "t")
+            await cluster.kill(victim)
+
+            def moved() -> bool:
+                return all(
+                    p.leader not in (victim, -1) and victim not in p.isr
+                    for witness in cluster.nodes
+                    for p in partitions(cluster, witness)
+                )
+
+            took = await seconds(lambda: cluster.until(moved))
+            assert took < 4, "far less than the session of 9 s"
+
+    run(test)
+
+
+def test_only_a_refusal_shortens_a_session(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with quorum(tmp_path, broker_session_timeout_ms="2500") as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+            driver = cluster.nodes[controller].driver
+            with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as closed:
+                closed.bind(("127.0.0.1", 0))
+                ports = {8: listening.getsockname()[1], 9: closed.getsockname()[1]}
+                for broker_id, port in ports.items():
+                    client = await cluster.controller_client(controller)
+                    features = [
+                        api.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                        for name, (low, high) in driver.features().items()
+                    ]
+                    request = api.BrokerRegistrationRequest(
+                        broker_id=broker_id,
+                        cluster_id=driver.cluster_id,
+                        incarnation_id=random_uuid(driver.env.rng),
+                        listeners=[api.Listener(name="PLAINTEXT", host="127.0.0.1", port=port)],
+                        features=features,
+                        log_dirs=[random_uuid(driver.env.rng)],
+                    )
+                    answer = await client.ask(request, 4)
+                    assert answer.error_code == 0
+                    beat = BrokerHeartbeatRequest(
+                        broker_id=broker_id, broker_epoch=answer.broker_epoch, current_metadata_offset=1 << 40
+                    )
+                    assert not (await client.ask(beat, 1)).is_fenced
+                    await client.stream.aclose()
+                fenced_at: dict[int, float] = {}
+                start = trio.current_time()
+                while len(fenced_at) < 2 and trio.current_time() < start + 10:
+                    for broker_id in ports:
+                        if driver.image.brokers[broker_id].fenced:
+                            fenced_at.setdefault(broker_id, trio.current_time() - start)
+                    await trio.sleep(0.01)
+            assert fenced_at[9] < 1.5 < 2 < fenced_at[8]
+
+    run(test)
