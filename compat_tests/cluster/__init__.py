@@ -1,0 +1,1 @@
+"""Clusters whose nodes are killed, paused and stopped under stock clients, and a checker of what the clients saw."""

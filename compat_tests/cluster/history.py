@@ -1,0 +1,174 @@
+"""The checker: what clients wrote and read, and whether a log that keeps its promises could have shown it.
+
+Values name themselves: ``writer:partition:number``, so that every place at which one is seen can be judged. A writer
+numbers what it sends to each partition from 0 on. It is given plain observations and returns sentences.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Seen(NamedTuple):
+    """A record at its place."""
+
+    offset: int
+    value: str
+
+
+def value_of(writer: str, partition: int, number: int) -> str:
+    """The value that names itself; ``writer`` has no colon."""
+    return f"{writer}:{partition}:{number}"
+
+
+def parse(value: str) -> tuple[str, int, int]:
+    """(writer, partition, number); ``ValueError`` for what no writer has sent."""
+    writer, partition, number = value.split(":")
+    return writer, int(partition), int(number)
+
+
+@dataclass
+class History:
+    """What was seen of one topic."""
+
+    sent: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+    """(writer, partition) -> how many values were handed to the client."""
+    acknowledged: dict[int, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    """Partition -> offset -> value that was acknowledged there."""
+    failed: set[str] = field(default_factory=set)
+    """Values whose writer was told that they failed: they may be there, or not."""
+    problems: list[str] = field(default_factory=list)
+    """What was wrong already when it was written down."""
+
+    def acknowledge(self, partition: int, offset: int, value: str) -> None:
+        """A writer was told that the value is at the offset."""
+        other = self.acknowledged[partition].setdefault(offset, value)
+        if other != value:
+            self.problems.append(f"offset {offset} of partition {partition} acknowledged for {other} and for {value}")
+
+    @property
+    def count(self) -> int:
+        """How many were acknowledged."""
+        return sum(map(len, self.acknowledged.values()))
+
+
+def check(history: History, final: Mapping[int, Iterable[Seen]], *, idempotent: bool = True) -> list[str]:
+    """What is wrong with the log as it was read in the end: lost, doubled, out of order, changed, never sent."""
+    problems = list(history.problems)
+    for partition in sorted({*history.acknowledged, *final}):
+        problems += _check_partition(history, partition, list(final.get(partition, ())), idempotent)
+    return problems
+
+
+def _check_partition(history: History, partition: int, found: list[Seen], idempotent: bool) -> list[str]:
+    problems: list[str] = []
+    where = f"partition {partition}"
+    at = {seen.offset: seen.value for seen in found}
+    offsets = [seen.offset for seen in found]
+    if offsets != sorted(set(offsets)):
+        problems.append(f"{where}: offsets were read out of order or twice")
+    acknowledged = history.acknowledged.get(partition, {})
+    values = Counter(at.values())
+    lost = [value for offset, value in sorted(acknowledged.items()) if value not in values]
+    if lost:
+        problems.append(f"{where}: LOST {len(lost)} acknowledged values, such as {_some(lost)}")
+    moved = [
+        f"{value} acknowledged at {offset}, where {at.get(offset, 'nothing')} was read"
+        for offset, value in sorted(acknowledged.items())
+        if value in values and at.get(offset) != value
+    ]
+    if moved:
+        problems.append(f"{where}: {len(moved)} values are not where they were acknowledged: {_some(moved)}")
+    doubled = [value for value, count in values.items() if count > 1]
+    if doubled and idempotent:
+        problems.append(f"{where}: DUPLICATES of {len(doubled)} values, such as {_some(doubled)}")
+    last: dict[str, tuple[int, str]] = {}
+    strange, disordered = [], []
+    for seen in found:
+        try:
+            writer, aimed, number = parse(seen.value)
+        except ValueError:
+            strange.append(seen.value)
+            continue
+        if aimed != partition or number >= history.sent.get((writer, partition), 0):
+            strange.append(seen.value)
+        previous = last.get(writer)
+        if idempotent and previous is not None and number < previous[0]:
+            disordered.append(f"{seen.value} at {seen.offset} after {previous[1]}")
+        last[writer] = number, seen.value
+    if strange:
+        problems.append(f"{where}: {len(strange)} values that nobody sent there, such as {_some(strange)}")
+    if disordered:
+        problems.append(f"{where}: OUT OF ORDER {len(disordered)} times: {_some(disordered)}")
+    return problems
+
+
+def check_reader(name: str, seen: Mapping[int, Iterable[Seen]], final: Mapping[int, Iterable[Seen]]) -> list[str]:
+    """What somebody who read while things happened saw must be what is there in the end, and in its order."""
+    problems = []
+    for partition, records in sorted(seen.items()):
+        at = {record.offset: record.value for record in final.get(partition, ())}
+        wrong = [
+            f"{record.value} at {record.offset}, where {at.get(record.offset, 'nothing')} is in the end"
+            for record in records
+            if at.get(record.offset) != record.value
+        ]
+        if wrong:
+            problems.append(f"{name}, partition {partition}: saw {len(wrong)} other values: {_some(wrong)}")
+    return problems
+
+
+def check_complete(name: str, seen: Mapping[int, Iterable[Seen]], final: Mapping[int, Iterable[Seen]]) -> list[str]:
+    """Everything that is there was seen at least once (by a group whose members committed only what they had seen)."""
+    problems = []
+    for partition, records in sorted(final.items()):
+        offsets = {record.offset for record in seen.get(partition, ())}
+        missed = [str(record.offset) for record in records if record.offset not in offsets]
+        if missed:
+            problems.append(f"{name}, partition {partition}: never saw {len(missed)} offsets, such as {_some(missed)}")
+    return problems
+
+
+def check_replicas(replicas: Mapping[str, Mapping[int, Iterable[Seen]]]) -> list[str]:
+    """All replicas of a partition hold the same value at the same offset."""
+    problems = []
+    partitions = sorted({partition for contents in replicas.values() for partition in contents})
+    for partition in partitions:
+        held = {
+            name: {seen.offset: seen.value for seen in contents[partition]}
+            for name, contents in sorted(replicas.items())
+            if partition in contents
+        }
+        names = list(held)
+        for name in names[1:]:
+            first, other = held[names[0]], held[name]
+            if first == other:
+                continue
+            differing = [
+                f"offset {offset}: {first.get(offset, 'nothing')} and {other.get(offset, 'nothing')}"
+                for offset in sorted({*first, *other})
+                if first.get(offset) != other.get(offset)
+            ]
+            problems.append(
+                f"partition {partition}: {names[0]} and {name} differ at {len(differing)} offsets: {_some(differing)}"
+            )
+    return problems
+
+
+def check_commits(name: str, commits: Mapping[int, Iterable[int]]) -> list[str]:
+    """The offsets that a group's coordinator told one after the other never go back."""
+    problems = []
+    for partition, offsets in sorted(commits.items()):
+        highest = -1
+        for offset in offsets:
+            if offset < highest:
+                problems.append(f"{name}, partition {partition}: the committed offset went back {highest} -> {offset}")
+            highest = max(highest, offset)
+    return problems
+
+
+def _some(texts: list[str]) -> str:
+    return "; ".join(texts[:4]) + (" ..." if len(texts) > 4 else "")

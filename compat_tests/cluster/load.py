@@ -1,0 +1,259 @@
+"""What goes on while nodes are killed: writers, readers, a group; all of them stock clients (librdkafka)."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from compat_tests.cluster.history import History, Seen, value_of
+from kbroker.log.read_only import find_partitions
+
+QUICK: dict[str, Any] = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "topic.metadata.refresh.interval.ms": 5_000,
+    "log_level": 0,
+}
+"""Clients whose own pauses do not hide the brokers'."""
+
+
+def create_topic(bootstrap: str, name: str, partitions: int, replicas: int = 3, **config: str) -> None:
+    """Create a topic and wait until it is there."""
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    client.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(30)
+    deadline = time.monotonic() + 30
+    while True:
+        found = client.list_topics(name, timeout=10).topics[name]
+        if len(found.partitions) == partitions and all(each.leader >= 0 for each in found.partitions.values()):
+            return
+        assert time.monotonic() < deadline, f"{name} has no leaders"
+        time.sleep(0.05)
+
+
+class Writer:
+    """An idempotent producer with ``acks=all`` and five requests in flight that writes until it is told to stop."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, history: History, *, name: str = "w", per_second: int = 2000
+    ) -> None:
+        self._topic, self._partitions, self._history, self._name = topic, partitions, history, name
+        self._per_second = per_second
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "max.in.flight.requests.per.connection": 5,
+                "linger.ms": 5,
+                "batch.num.messages": 50,
+                "message.timeout.ms": 120_000,
+                "request.timeout.ms": 5_000,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 200,
+                **QUICK,
+            }
+        )
+        self._ended = threading.Event()
+        self.acknowledged_at: list[tuple[float, int]] = []
+        """When acknowledgements came (``time.monotonic``), and for which partition."""
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def _write(self) -> None:
+        sent, began = 0, time.monotonic()
+        while not self._ended.is_set():
+            due = int((time.monotonic() - began) * self._per_second)
+            if sent >= due or len(self._producer) > 10_000:
+                began += 0 if sent >= due else 0.02  # who waits for acknowledgements need not make up for it
+                self._producer.poll(0.005)
+                continue
+            self._send(sent % self._partitions)
+            sent += 1
+            if not sent % 50:
+                self._producer.poll(0)
+
+    def _send(self, partition: int) -> None:
+        key = self._name, partition
+        value = value_of(self._name, partition, self._history.sent[key])
+        self._history.sent[key] += 1
+        self._producer.produce(self._topic, value.encode(), partition=partition, on_delivery=self._on_delivery)
+
+    def _on_delivery(self, error: Any, message: Any) -> None:
+        value = message.value().decode()
+        if error is not None:
+            self._history.failed.add(value)
+            return
+        self.acknowledged_at.append((time.monotonic(), message.partition()))
+        self._history.acknowledge(message.partition(), message.offset(), value)
+
+    @property
+    def count(self) -> int:
+        """Acknowledged so far."""
+        return len(self.acknowledged_at)
+
+    def await_more(self, count: int, within: float = 60) -> None:
+        """Wait until so many more have been acknowledged."""
+        goal, deadline = self.count + count, time.monotonic() + within
+        while self.count < goal:
+            assert time.monotonic() < deadline, f"{goal - self.count} acknowledgements did not come within {within} s"
+            time.sleep(0.01)
+
+    def await_every_partition(self, within: float = 60) -> None:
+        """Wait until something that was sent from now on has been acknowledged in each partition."""
+        start, deadline = self.count, time.monotonic() + within
+        while len({partition for _, partition in self.acknowledged_at[start:]}) < self._partitions:
+            assert time.monotonic() < deadline, (
+                f"within {within} s only partitions {sorted({p for _, p in self.acknowledged_at[start:]})} were written"
+            )
+            time.sleep(0.01)
+
+    def longest_pause(self, partition: int | None = None) -> float:
+        """The longest time without an acknowledgement (of a partition), in seconds."""
+        times = [at for at, of in self.acknowledged_at if partition in (None, of)]
+        return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
+
+    def stop(self, within: float = 60) -> None:
+        """Send no more, and wait for what is under way."""
+        self._ended.set()
+        self._thread.join()
+        left = self._producer.flush(within)
+        assert left == 0, f"{left} records were neither acknowledged nor failed within {within} s"
+
+
+class Group:
+    """Members of one consumer group that commit what they have seen."""
+
+    def __init__(self, bootstrap: str, topic: str, members: int = 2, *, protocol: str = "classic") -> None:
+        self._bootstrap, self._topic = bootstrap, topic
+        self._protocol = protocol
+        self.name = f"group-of-{topic}"
+        self.seen: dict[int, list[Seen]] = defaultdict(list)
+        self.commits: dict[int, list[int]] = defaultdict(list)
+        """Partition -> committed offsets in the order in which the coordinator accepted them."""
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._consume, daemon=True) for _ in range(members)]
+        for thread in self._threads:
+            thread.start()
+
+    def _consume(self) -> None:
+        settings = {
+            "bootstrap.servers": self._bootstrap,
+            "group.id": self.name,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 100,
+            **QUICK,
+        }
+        if self._protocol == "consumer":
+            settings["group.protocol"] = "consumer"
+        else:
+            settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+        consumer = confluent_kafka.Consumer(settings)
+        consumer.subscribe([self._topic])
+        committed = time.monotonic()
+        while not self._ended.is_set():
+            for message in consumer.consume(500, 0.1):
+                if message.error() is None:
+                    with self._lock:
+                        self.seen[message.partition()].append(_seen(message))
+            if time.monotonic() - committed > 0.3:
+                committed = time.monotonic()
+                try:
+                    done = consumer.commit(asynchronous=False)
+                except confluent_kafka.KafkaException:
+                    continue  # nothing to commit, or the group has gone on without this member
+                with self._lock:
+                    for each in done or ():
+                        if each.error is None and each.offset >= 0:
+                            self.commits[each.partition].append(each.offset)
+        consumer.close()
+
+    def await_up_to(self, ends: dict[int, int], within: float = 60) -> None:
+        """Wait until the last record of each partition (below these offsets) has been seen."""
+        deadline = time.monotonic() + within
+        while True:
+            with self._lock:
+                behind = {p: end for p, end in ends.items() if end and self._highest(p) < end - 1}
+            if not behind:
+                return
+            assert time.monotonic() < deadline, f"the group has not read up to {behind} within {within} s"
+            time.sleep(0.05)
+
+    def _highest(self, partition: int) -> int:
+        return max((seen.offset for seen in self.seen.get(partition, ())), default=-1)
+
+    def stop(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(30)
+
+
+def read_all(bootstrap: str, topic: str, partitions: int, *, committed: bool = False) -> dict[int, list[Seen]]:
+    """Every partition from its start to its end."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "check.crcs": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            **QUICK,
+        }
+    )
+    found: dict[int, list[Seen]] = {}
+    try:
+        for partition in range(partitions):
+            records = found[partition] = []
+            consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
+            deadline = time.monotonic() + 60
+            at_end = False
+            while not at_end:
+                assert time.monotonic() < deadline, f"the end of {topic}-{partition} was not reached"
+                for message in consumer.consume(1000, 1.0):
+                    error: Any = message.error()
+                    if error is None:
+                        records.append(_seen(message))
+                    elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                        at_end = True
+    finally:
+        consumer.close()
+    return found
+
+
+def _seen(message: Any) -> Seen:
+    return Seen(message.offset(), message.value().decode())
+
+
+def read_directory(directory: Path, topic: str) -> dict[int, list[Seen]]:
+    """What a replica holds of a topic, from its files; the node must not run."""
+    return {
+        each.topic_partition.partition: [
+            Seen(record.offset, bytes(record.value or b"").decode()) for record in each.records(read_committed=False)
+        ]
+        for each in find_partitions(directory, topic)
+    }
+
+
+@contextmanager
+def stopped_at_end(*parts: Writer | Group) -> Iterator[None]:
+    """Stop all of these, whatever happens."""
+    try:
+        yield
+    finally:
+        for part in parts:
+            part._ended.set()

@@ -1,0 +1,94 @@
+"""Nodes die, freeze and leave under an idempotent producer: all that was acknowledged is read once, in order."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from compat_tests.cluster.conftest import Begin
+from kbroker.testing import RunningCluster
+
+LEADER_WITHIN = 10.0
+"""Seconds after which there has to be another leader."""
+
+
+def test_leader_killed(cluster: RunningCluster, scene: Begin, rounds: int) -> None:
+    with scene() as s:
+        for _ in range(rounds):
+            node = cluster.leader_of(s.topic, 0)
+            node.kill()
+            s.writer.await_every_partition(LEADER_WITHIN + 5)
+            node.start()
+            cluster.await_in_sync()
+
+
+def test_each_node_killed_one_after_the_other(cluster: RunningCluster, scene: Begin, rounds: int) -> None:
+    with scene(group=True) as s:
+        for _ in range(rounds):
+            for node in cluster.nodes:
+                node.kill()
+                s.writer.await_every_partition(LEADER_WITHIN + 5)
+                node.start()
+                cluster.await_in_sync()
+
+
+def test_active_controller_killed(cluster: RunningCluster, scene: Begin, rounds: int) -> None:
+    with scene(group=True, protocol="consumer") as s:
+        for _ in range(rounds):
+            node = cluster.controller
+            node.kill()
+            s.writer.await_every_partition(LEADER_WITHIN + 5)
+            assert cluster.controller is not node
+            node.start()
+            cluster.await_in_sync()
+
+
+def test_controlled_shutdown_of_each(cluster: RunningCluster, scene: Begin, rounds: int) -> None:
+    with scene(group=True) as s:
+        for _ in range(rounds):
+            for node in cluster.nodes:
+                assert node.stop() == 0
+                s.writer.await_every_partition(LEADER_WITHIN)
+                node.start()
+                cluster.await_in_sync()
+
+
+@pytest.mark.parametrize("seconds", [5, pytest.param(20, id="20")])
+def test_leader_paused(cluster: RunningCluster, scene: Begin, rounds: int, seconds: int) -> None:
+    """The others go on without it once its session is over; when it wakes up it is fenced by its epoch."""
+    with scene() as s:
+        for _ in range(rounds):
+            node = cluster.leader_of(s.topic, 0)
+            node.pause()
+            time.sleep(seconds)  # what the fault consists of
+            node.resume()
+            s.writer.await_every_partition(LEADER_WITHIN + 5)
+            cluster.await_in_sync()
+
+
+def test_all_killed_at_once(cluster: RunningCluster, scene: Begin, rounds: int) -> None:
+    with scene(group=True) as s:
+        for _ in range(rounds):
+            cluster.kill()
+            cluster.start()
+            s.writer.await_every_partition(30)
+            cluster.await_in_sync()
+
+
+def test_two_of_three_killed_and_acknowledgements_wait(cluster: RunningCluster, scene: Begin) -> None:
+    """One replica is fewer than ``min.insync.replicas``: nothing is acknowledged until another is back."""
+    with scene() as s:
+        controller = cluster.controller
+        leader = cluster.leader_of(s.topic, 0)
+        first, second = [node for node in cluster.nodes if node is not leader][:2]
+        first.kill()
+        second.kill()
+        time.sleep(1)  # what was acknowledged by then is out
+        before = s.writer.count
+        time.sleep(2)
+        assert s.writer.count == before
+        assert controller in cluster.nodes
+        first.start()
+        s.writer.await_every_partition(LEADER_WITHIN + 5)
+        second.start()
