@@ -6,10 +6,16 @@ Served: 0 to 2. 2: flexible.
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
+from typing import Any
+
+import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Versions, handler
+from kbroker.replication.delayed import DelayedProduce
+from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -26,15 +32,21 @@ HIGH_WATERMARK = -1
 
 @handler(DeleteRecordsRequest, versions=VERSIONS)
 async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:
-    """``Partition.deleteRecordsOnLeader`` for each partition."""
+    """``Partition.deleteRecordsOnLeader`` for each partition, then wait for the followers to do the same."""
     manager = ctx.services.replica_manager
     topics = []
+    waiting: dict[Hashable, DeleteRecordsPartitionResult] = {}
+    required: dict[Hashable, int] = {}
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
             answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
             try:
-                answer.low_watermark = manager.delete_records(topic.name, wanted.partition_index, wanted.offset)
+                start = manager.delete_records(topic.name, wanted.partition_index, wanted.offset)
+                key = TopicPartition(topic.name, wanted.partition_index)
+                answer.low_watermark = manager.low_watermark(manager.partitions[key])
+                if answer.low_watermark < start:
+                    waiting[key], required[key] = answer, start
             except ApiError as error:
                 answer.error_code = error.code
             except Exception:
@@ -43,4 +55,24 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
             answers.append(answer)
         if answers:  # as in Kafka, whose answers are by partition
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    if waiting:
+        for each, failure in (await _followed(required, request.timeout_ms / 1000, ctx)).items():
+            answer = waiting[each]
+            answer.error_code = failure or ErrorCode.NONE
+            answer.low_watermark = -1 if failure else manager.low_watermark(manager.partitions[each])
     return DeleteRecordsResponse(topics=topics)
+
+
+async def _followed(required: dict[Hashable, int], seconds: float, ctx: RequestContext) -> dict[Hashable, Any]:
+    """Wait until the low watermarks have come so far; an error, or None, for each partition."""
+    done = trio.Event()
+    operation = DelayedProduce(required, lambda results: done.set())
+    purgatory = ctx.services.replica_manager.purgatory
+    purgatory.watch_delete(operation)
+    try:
+        with trio.move_on_after(max(seconds, 0)):
+            await done.wait()
+        operation.expire(ErrorCode.REQUEST_TIMED_OUT)
+    finally:
+        purgatory.unwatch_delete(operation)
+    return operation.results

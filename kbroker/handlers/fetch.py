@@ -133,6 +133,9 @@ class _Reader:
         """Seconds to wait for data before what else there is to tell is looked at."""
         self.has_news = False
         """A follower does not know yet how far its leader's records are committed."""
+        self.urgent = False
+        """It does not know where the log begins: somebody may wait for it to delete what comes before."""
+        self.tells_all = plan.full
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.storage_error = (
             ErrorCode.KAFKA_STORAGE_ERROR if ctx.header.api_version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -153,7 +156,7 @@ class _Reader:
 
         ``again``: it is the same request still, so a follower's progress is not news.
         """
-        self.has_news = False
+        self.has_news = self.urgent = False
         self.patience = inf
         results = []
         watched = []
@@ -190,7 +193,7 @@ class _Reader:
         self.results = results
         self.watched = watched
         self.size = size
-        self.satisfied = failed or not watched or size >= self.min_bytes
+        self.satisfied = failed or self.urgent or not watched or size >= self.min_bytes
 
     def _read_partition(
         self, name: str, wanted: SessionPartition, limit: int, first: bool, again: bool
@@ -250,7 +253,9 @@ class _Reader:
                 self.manager.follower_fetched(
                     partition, self.replica_id, offset, wanted.replica_log_start_offset, self.replica_epoch
                 )
-            if state.high_watermark != wanted.high_watermark or log.log_start_offset != wanted.log_start_offset:
+            if wanted.log_start_offset != log.log_start_offset and not self.tells_all:
+                self.urgent = True
+            elif state.high_watermark != wanted.high_watermark:
                 self.has_news = True
                 self.patience = NEWS_SECONDS
             elif state.high_watermark < bound:

@@ -121,6 +121,10 @@ class ReplicaManager:
             self.fetchers.brokers_changed()
         if self.isr is not None:
             self.isr.brokers_changed()
+        for key in list(self.purgatory.deletes):
+            partition = self.partitions.get(key)  # type: ignore[call-overload]
+            if partition is not None:
+                self._low_watermark_moved(partition)
 
     @property
     def image(self) -> Any:
@@ -350,9 +354,9 @@ class ReplicaManager:
         return self._image is not None and self._image.topics.partition(topic, partition) is not None
 
     def delete_records(self, topic: str, index: int, offset: int) -> int:
-        """Move the log start offset to ``offset`` (-1: the high watermark); the new low watermark.
+        """Move the log start offset to ``offset`` (-1: the high watermark); where it is now.
 
-        ``Partition.deleteRecordsOnLeader``. With other replicas the low watermark is the least of them all.
+        ``Partition.deleteRecordsOnLeader``. The followers hear of it; ``low_watermark`` tells how far they are.
         """
         partition = self.get_leader(topic, index)
         if not partition.config.delete:
@@ -369,8 +373,24 @@ class ReplicaManager:
             self.storage_failed(partition, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         self.mark_dirty()
+        self.purgatory.appended(partition.topic_partition, ALL_BYTES)  # so that waiting followers hear of it
+        return log.log_start_offset
+
+    def low_watermark(self, partition: Partition) -> int:
+        """The least log start offset of the replicas whose brokers live (``Partition.lowWatermarkIfLeader``)."""
         progress = partition.state.progress
-        return min([log.log_start_offset, *(progress[r].log_start_offset for r in sorted(progress))])
+        brokers = self._image.brokers
+        lowest = partition.log.log_start_offset
+        for replica in progress:
+            broker = brokers.get(replica)
+            if broker is not None and not broker.fenced:
+                lowest = min(lowest, progress[replica].log_start_offset)
+        return lowest
+
+    def _low_watermark_moved(self, partition: Partition) -> None:
+        key = partition.topic_partition
+        if key in self.purgatory.deletes and partition.state.is_leader and not partition.offline:
+            self.purgatory.low_watermark_moved(key, self.low_watermark(partition))
 
     def _now_ms(self) -> int:
         return int(self.env.now() * 1000)
@@ -389,6 +409,7 @@ class ReplicaManager:
         """Note a follower's progress; the high watermark may follow, and the ISR."""
         state = partition.state
         log = partition.log
+        started_at = state.progress[replica].log_start_offset
         state.update_follower(
             replica,
             fetch_offset=fetch_offset,
@@ -397,6 +418,8 @@ class ReplicaManager:
             now_ms=self._now_ms(),
             broker_epoch=broker_epoch,
         )
+        if log_start_offset != started_at:
+            self._low_watermark_moved(partition)
         if self.isr is not None and replica not in state.maximal_isr:
             self.isr.follower_fetched(partition, replica)
         self.advance_high_watermark(partition, log)

@@ -95,6 +95,8 @@ class Purgatory:
         #: Those of other replicas, which wait for appends and not for the high watermark.
         self.follower_fetches: dict[Hashable, dict[DelayedFetch, None]] = {}
         self.produces: dict[Hashable, dict[DelayedProduce, None]] = {}
+        #: DeleteRecords that wait until all replicas have moved their log start offsets.
+        self.deletes: dict[Hashable, dict[DelayedProduce, None]] = {}
 
     def watch_fetch(self, operation: DelayedFetch) -> None:
         """Register under each of the operation's keys. ``unwatch_fetch`` must follow."""
@@ -114,6 +116,20 @@ class Purgatory:
     def unwatch_produce(self, operation: DelayedProduce) -> None:
         """Forget the operation, done or not."""
         _unwatch(self.produces, operation.keys, operation)
+
+    def watch_delete(self, operation: DelayedProduce) -> None:
+        """Register a DeleteRecords whose required offsets are low watermarks; ``unwatch_delete`` must follow."""
+        for key in operation.keys:
+            self.deletes.setdefault(key, {})[operation] = None
+
+    def unwatch_delete(self, operation: DelayedProduce) -> None:
+        """Forget the operation, done or not."""
+        _unwatch(self.deletes, operation.keys, operation)
+
+    def low_watermark_moved(self, key: Hashable, low_watermark: int) -> None:
+        """Tell waiting DeleteRecords below which offset no replica has anything to read."""
+        for operation in list(self.deletes.get(key, ())):
+            operation.high_watermark_reached(key, low_watermark)
 
     def advanced(self, key: Hashable, added_bytes: int, stable: bool = True) -> None:
         """``added_bytes`` of a partition have become visible to readers; unless ``stable``, not to all of them."""
@@ -144,6 +160,8 @@ class Purgatory:
         for table in (self.fetches, self.follower_fetches):
             for operation in list(table.get(key, ())):
                 operation.complete()
+        for delete in list(self.deletes.get(key, ())):
+            delete.fail(key, error)
         for produce in list(self.produces.get(key, ())):
             produce.fail(key, error)
             if produce.done:

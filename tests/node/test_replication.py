@@ -13,6 +13,7 @@ from quorum_harness import Quorum, quorum
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -284,5 +285,44 @@ def test_who_does_not_lead_says_who_does(tmp_path: Path) -> None:
                 replica_id=-1, topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[wanted])]
             )
             assert (await client.ask(request)).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(main)
+
+
+def test_records_are_deleted_on_all_replicas_before_it_is_said(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+            topic_id = await create(cluster)
+            leader = leader_of(cluster)
+            for _ in range(5):
+                assert (await produce(cluster, leader, b"x", topic_id=topic_id)).error_code == 0
+            client = await cluster.node(leader).connect()
+
+            async def delete(offset: int, timeout_ms: int) -> Any:
+                topic = DeleteRecordsTopic(
+                    name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)]
+                )
+                response = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms))
+                return response.topics[0].partitions[0]
+
+            began = trio.current_time()
+            answer = await delete(3, 10_000)
+            print(f"deleted everywhere after {(trio.current_time() - began) * 1000:.0f} ms")
+            assert (answer.error_code, answer.low_watermark) == (0, 3)
+            assert all(replica(cluster, node_id).log.log_start_offset == 3 for node_id in cluster.nodes)
+
+            # One that does not fetch any more holds it up, until it is known to be gone.
+            other = next(node_id for node_id in cluster.nodes if node_id not in (leader, controller))
+            fetchers = cluster.nodes[other].replica_manager.fetchers
+            assert fetchers is not None
+            fetchers.unfollow(replica(cluster, other))
+            answer = await delete(4, 50)
+            assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cluster.kill, other)
+                answer = await delete(5, 10_000)
+                assert (answer.error_code, answer.low_watermark) == (0, 5)
 
     run(main)
