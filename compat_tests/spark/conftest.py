@@ -30,6 +30,12 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(scope="module")
+def new_module_name() -> Callable[[], str]:
+    """As ``new_name``, for topics of a whole module."""
+    return lambda: f"spark-{os.getpid()}-{next(_numbers)}"
+
+
 @pytest.fixture
 def new_name() -> Callable[[], str]:
     """Names of topics that no other test and no earlier run on the same broker has used."""
