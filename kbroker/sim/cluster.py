@@ -23,14 +23,14 @@ from kbroker.sim.clients import BROKER_PORT, CONTROLLER_PORT, ClusterClient, Con
 from kbroker.sim.clock import Pauser, Trace, current_node, sim_clock
 from kbroker.sim.cluster_invariants import ClusterInvariants
 from kbroker.sim.history import History, Violation
-from kbroker.sim.sim_env import EPOCH_MS, Machine, SimEnv, current_env
+from kbroker.sim.sim_env import DATA_DIR, EPOCH_MS, Machine, SimEnv, current_env
 from kbroker.sim.streams import LinkFaults, NodeNetwork, SimNet
 from kbroker.types import TopicPartition
 
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 LISTENER = "CONTROLLER"
 PROPERTIES = {
-    "log.dirs": "/data",
+    "log.dirs": DATA_DIR,
     "controller.listener.names": LISTENER,
     "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{LISTENER}:PLAINTEXT",
     "offsets.topic.num.partitions": "3",

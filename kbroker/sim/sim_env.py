@@ -25,6 +25,9 @@ T = TypeVar("T")
 current_env: ContextVar[SimEnv | None] = ContextVar("current_env", default=None)
 """The life whose task is running; None for the simulation itself and its clients."""
 
+DATA_DIR = "/data"
+"""Where a node's files are on its machine; the directory is made with the machine."""
+
 EPOCH_MS = 1_700_000_000_000
 """What the wall clock shows when a simulation begins."""
 
@@ -38,6 +41,8 @@ class Machine:
         self.rng = rng
         self.host: Host = net.host(f"node{node_id}")
         self.disk = FakeDisk(seed=rng.getrandbits(32))
+        self.disk.make_dirs(DATA_DIR)
+        self.disk.sync_dir("/")
         self.skew_ms = 0
         """How far the wall clock is ahead of the true time."""
         self.disk_latency = 0.001
