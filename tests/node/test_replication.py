@@ -201,6 +201,43 @@ def test_too_few_replicas(tmp_path: Path) -> None:
     run(main)
 
 
+def test_who_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
+    """By AlterPartition, both ways; what is acknowledged meanwhile is on the others."""
+
+    async def main() -> None:
+        async with quorum(
+            tmp_path, replica_lag_time_max_ms="600", replica_fetch_wait_max_ms="100"
+        ) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            topic_id = await create(cluster, min_insync_replicas="2")
+            leader = leader_of(cluster)
+            lagging = next(node_id for node_id in cluster.nodes if node_id != leader)
+            follower = replica(cluster, lagging)
+            fetchers = cluster.nodes[lagging].replica_manager.fetchers
+            assert fetchers is not None
+            fetchers.unfollow(follower)
+            answers: list[Any] = []
+            async with trio.open_nursery() as nursery:
+
+                async def ask() -> None:
+                    answers.append(await produce(cluster, leader, b"x", topic_id=topic_id))
+
+                nursery.start_soon(ask)
+                await cluster.until(lambda: replica(cluster, leader).state.isr == {1, 2, 3} - {lagging})
+            assert [answer.error_code for answer in answers] == [0]
+            assert replica(cluster, leader).high_watermark == 1
+            fetchers.follow(follower)
+            await cluster.until(lambda: replica(cluster, leader).state.isr == {1, 2, 3})
+            assert follower.log.log_end_offset == 1
+            # All nodes hear of it, and no epoch of the partition was passed over.
+            await cluster.until(
+                lambda: {replica(cluster, each).state.isr for each in cluster.nodes} == {frozenset({1, 2, 3})}
+            )
+
+    run(main)
+
+
 def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
     """KIP-392: the leader names it, and it serves what it knows to be committed."""
 

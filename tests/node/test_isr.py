@@ -1,0 +1,249 @@
+"""What a leader asks the controller for, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kbroker.errors import ErrorCode
+from kbroker.node.isr import IsrManager
+from kbroker.replication.partition_state import PartitionState
+from kbroker.types import TopicPartition, Uuid
+from kbroker.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+TOPIC_ID = Uuid(bytes(range(16)))
+KEY = TopicPartition("t", 0)
+EPOCHS = {1: 11, 2: 12, 3: 13}
+
+
+class FakeManager:
+    """The little of a replica manager that is asked here: one partition, led by node 1."""
+
+    def __init__(self, isr: frozenset[int]) -> None:
+        self.node_id = 1
+        self.state = PartitionState(1)
+        self.state.become_leader(
+            leader_epoch=4, partition_epoch=7, replicas=(1, 2, 3), isr=isr, log_end_offset=10, now_ms=0
+        )
+        self.partition: Any = SimpleNamespace(
+            state=self.state,
+            topic_partition=KEY,
+            topic_id=TOPIC_ID,
+            offline=False,
+            has_log=True,
+            log=SimpleNamespace(log_end_offset=10),
+        )
+        self.partitions = {KEY: self.partition}
+        self.image = SimpleNamespace(
+            brokers={id: SimpleNamespace(epoch=epoch, active=True) for id, epoch in EPOCHS.items()}
+        )
+
+    def advance_high_watermark(self, partition: Any, log: Any) -> None:
+        self.state.maybe_advance_high_watermark(log.log_end_offset)
+
+    def fetched(self, replica: int, offset: int, now_ms: int = 0, broker_epoch: int | None = None) -> None:
+        self.state.update_follower(
+            replica,
+            fetch_offset=offset,
+            log_start_offset=0,
+            leader_log_end_offset=10,
+            now_ms=now_ms,
+            broker_epoch=EPOCHS[replica] if broker_epoch is None else broker_epoch,
+        )
+
+
+class Controller:
+    """Answers as it is told to; None is no answer."""
+
+    def __init__(self, *answers: Callable[[AlterPartitionRequest], AlterPartitionResponse | None]) -> None:
+        self.answers = list(answers)
+        self.asked: list[AlterPartitionRequest] = []
+
+    async def __call__(self, request: AlterPartitionRequest) -> AlterPartitionResponse | None:
+        self.asked.append(request)
+        await trio.lowlevel.checkpoint()
+        return self.answers.pop(0)(request)
+
+
+def commit(request: AlterPartitionRequest) -> AlterPartitionResponse:
+    wanted = request.topics[0].partitions[0]
+    return answer(
+        isr=[member.broker_id for member in wanted.new_isr_with_epochs], partition_epoch=wanted.partition_epoch + 1
+    )
+
+
+def answer(**fields: Any) -> AlterPartitionResponse:
+    partition = ResponsePartitionData(partition_index=0, leader_id=1, leader_epoch=4, **fields)
+    return AlterPartitionResponse(topics=[ResponseTopicData(topic_id=TOPIC_ID, partitions=[partition])])
+
+
+def refuse(code: ErrorCode) -> Callable[[AlterPartitionRequest], AlterPartitionResponse]:
+    return lambda request: answer(error_code=code)
+
+
+def run(manager: FakeManager, controller: Controller, test: Callable[[IsrManager], Any]) -> None:
+    async def main() -> None:
+        env = SimpleNamespace(now=trio.current_time)
+        isr = IsrManager(
+            env=env,  # type: ignore[arg-type]
+            config=SimpleNamespace(replica_lag_time_max_ms=30_000),  # type: ignore[arg-type]
+            manager=manager,  # type: ignore[arg-type]
+            broker_epoch=lambda: EPOCHS[1],
+            ask_controller=controller,
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(isr.run)
+            await test(isr)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def settle() -> None:
+    await trio.sleep(1)
+
+
+def test_a_follower_that_caught_up_is_proposed_with_the_epochs_of_all_members() -> None:
+    manager = FakeManager(frozenset({1, 2}))
+    controller = Controller(commit)
+
+    async def test(isr: IsrManager) -> None:
+        manager.fetched(2, 10)
+        manager.fetched(3, 10)
+        isr.follower_fetched(manager.partition, 3)
+        assert manager.state.maximal_isr == {1, 2, 3} and manager.state.isr == {1, 2}
+        await settle()
+        assert manager.state.isr == manager.state.maximal_isr == {1, 2, 3}
+        assert manager.state.partition_epoch == 8
+
+    run(manager, controller, test)
+    (request,) = controller.asked
+    assert (request.broker_id, request.broker_epoch) == (1, 11)
+    wanted = request.topics[0].partitions[0]
+    assert (wanted.leader_epoch, wanted.partition_epoch, wanted.leader_recovery_state) == (4, 7, 0)
+    assert [(member.broker_id, member.broker_epoch) for member in wanted.new_isr_with_epochs] == list(EPOCHS.items())
+
+
+@pytest.mark.parametrize("reason", ["fenced", "of an earlier life", "unknown", "too far behind"])
+def test_who_may_not_join_is_not_proposed(reason: str) -> None:
+    manager = FakeManager(frozenset({1}))
+    manager.state.high_watermark = 10
+    manager.image.brokers[3].active = reason != "fenced"
+    if reason == "unknown":
+        del manager.image.brokers[3]
+
+    async def test(isr: IsrManager) -> None:
+        manager.fetched(
+            3, 9 if reason == "too far behind" else 10, broker_epoch=5 if reason == "of an earlier life" else None
+        )
+        isr.follower_fetched(manager.partition, 3)
+        await settle()
+        assert manager.state.maximal_isr == {1}
+
+    run(manager, Controller(), test)
+
+
+def test_the_high_watermark_waits_for_one_that_is_about_to_join_unless_it_is_fenced() -> None:
+    manager = FakeManager(frozenset({1}))
+
+    async def test(isr: IsrManager) -> None:
+        manager.state.high_watermark = 9
+        manager.fetched(3, 8)  # with all that there was at its last fetch, or nearly
+        isr.follower_fetched(manager.partition, 3)
+        assert not manager.state.maybe_advance_high_watermark(10)
+        manager.image.brokers[3].active = False
+        isr.brokers_changed()
+        assert manager.state.high_watermark == 10
+
+    run(manager, Controller(), test)
+
+
+def test_laggards_are_proposed_to_leave_and_count_until_they_have() -> None:
+    manager = FakeManager(frozenset({1, 2, 3}))
+
+    async def test(isr: IsrManager) -> None:
+        manager.fetched(2, 10)
+        await trio.sleep(20)
+        manager.fetched(3, 4)
+        await trio.sleep(26)  # 30 s are over at a check
+        assert manager.state.isr == {1, 2}
+        assert manager.state.high_watermark == 10
+
+    run(manager, Controller(commit), test)
+
+
+def test_no_answer_and_passing_errors_are_asked_again() -> None:
+    manager = FakeManager(frozenset({1, 2}))
+    controller = Controller(
+        lambda request: None,
+        lambda request: AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER),
+        refuse(ErrorCode.UNKNOWN_SERVER_ERROR),
+        commit,
+    )
+
+    async def test(isr: IsrManager) -> None:
+        manager.fetched(3, 10)
+        isr.follower_fetched(manager.partition, 3)
+        await settle()
+        assert manager.state.isr == {1, 2, 3}
+
+    run(manager, controller, test)
+    assert len(controller.asked) == 4
+
+
+def test_a_refusal_takes_the_proposal_back() -> None:
+    manager = FakeManager(frozenset({1, 2}))
+
+    async def test(isr: IsrManager) -> None:
+        manager.fetched(3, 10)
+        isr.follower_fetched(manager.partition, 3)
+        await settle()
+        assert manager.state.maximal_isr == manager.state.isr == {1, 2}
+
+    run(manager, Controller(refuse(ErrorCode.INELIGIBLE_REPLICA)), test)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH])
+def test_what_may_have_been_committed_counts_until_the_metadata_tell(code: ErrorCode) -> None:
+    """KIP-497: the request may have been sent twice, and the first one may have been lost on its way back."""
+    manager = FakeManager(frozenset({1, 2}))
+
+    async def test(isr: IsrManager) -> None:
+        manager.fetched(3, 10)
+        isr.follower_fetched(manager.partition, 3)
+        await settle()
+        state = manager.state
+        assert state.maximal_isr == {1, 2, 3} and state.isr == {1, 2}
+        state.become_leader(
+            leader_epoch=4, partition_epoch=8, replicas=(1, 2, 3), isr=(1, 2, 3), log_end_offset=10, now_ms=0
+        )
+        assert state.isr == state.maximal_isr == {1, 2, 3}
+
+    controller = Controller(refuse(code))
+    run(manager, controller, test)
+    assert len(controller.asked) == 1
+
+
+def test_metadata_older_than_an_answer_change_nothing() -> None:
+    manager = FakeManager(frozenset({1, 2}))
+
+    async def test(isr: IsrManager) -> None:
+        manager.fetched(3, 10)
+        isr.follower_fetched(manager.partition, 3)
+        await settle()
+        manager.state.become_leader(
+            leader_epoch=4, partition_epoch=7, replicas=(1, 2, 3), isr=(1, 2), log_end_offset=10, now_ms=0
+        )
+        assert manager.state.isr == {1, 2, 3}
+
+    run(manager, Controller(commit), test)
