@@ -11,7 +11,7 @@ from typing import TextIO
 class Progress:
     """One line on standard error: a bar, a count and a rate, redrawn ten times a second at most.
 
-    On something that is no terminal (a log file, CI) only the last state is printed.
+    On something that is no terminal (a log file, CI) only the last state is printed. A total of 0 is an unknown one.
     """
 
     def __init__(self, what: str, total: int, *, stream: TextIO | None = None) -> None:
@@ -38,7 +38,8 @@ class Progress:
         share = min(1.0, done / self._total) if self._total else 1.0
         seconds = max(time.monotonic() - self._started, 1e-9)
         bar = ("#" * round(share * 30)).ljust(30, ".")
-        return f"{self._what:<22} [{bar}] {done:>9,}/{self._total:,}  {done / seconds:>9,.0f}/s  {seconds:5.1f} s"
+        of_total = f"/{self._total:,}" if self._total else ""
+        return f"{self._what:<22} [{bar}] {done:>9,}{of_total}  {done / seconds:>9,.0f}/s  {seconds:5.1f} s"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

