@@ -1,0 +1,169 @@
+"""Simulated clusters: whole nodes on simulated machines, every scenario with some seeds, and mistakes to be noticed.
+
+``KBROKER_SIM_CLUSTER_SEEDS=200 pytest tests/sim`` runs more seeds (``make soak``); a failure names its replay.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kbroker.log.producer_state import ProducerStateManager
+from kbroker.node.replica_fetcher import LeaderFetcher
+from kbroker.raft_metadata.controller.leadership import LeadershipControl
+from kbroker.replication.partition_state import PartitionState
+from kbroker.sim import __main__ as command
+from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, run_cluster_scenario
+from kbroker.sim.history import History, Violation, make_value
+from kbroker.types import TopicPartition
+
+SEEDS = int(os.environ.get("KBROKER_SIM_CLUSTER_SEEDS", "2"))
+
+
+@pytest.mark.parametrize("name", CLUSTER_SCENARIOS)
+def test_what_is_promised_is_kept(name: str) -> None:
+    for seed in range(SEEDS):
+        try:
+            run_cluster_scenario(name, seed)
+        except Violation as violation:
+            pytest.fail(f"{violation}\nagain with: python -m kbroker.sim --scenario {name} --seed {seed}")
+
+
+@pytest.mark.parametrize("name", ["cluster-leader-killed", "cluster-leader-paused", "cluster-last-replica-standing"])
+def test_the_same_seed_takes_the_same_course(name: str) -> None:
+    first = run_cluster_scenario(name, 1000)
+    assert run_cluster_scenario(name, 1000) == first
+
+
+def test_the_order_of_hashes_changes_nothing() -> None:
+    code = "from kbroker.sim.cluster_scenarios import *; print(run_cluster_scenario('cluster-leader-killed', 7))"
+    digests = set()
+    for hash_seed in ("1", "2"):
+        environment = dict(os.environ, PYTHONHASHSEED=hash_seed)
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        digests.add(done.stdout)
+    assert len(digests) == 1
+
+
+def test_who_looks_on_changes_nothing() -> None:
+    out = io.StringIO()
+    shown = run_cluster_scenario("cluster-min-isr", 5, out)
+    assert shown == run_cluster_scenario("cluster-min-isr", 5)
+    assert "is killed" in out.getvalue() and "kbroker.node.broker: node 1 serves" in out.getvalue()
+
+
+# Do the simulations notice? Each of these is a mistake that a replicated log can make.
+
+
+def _commits_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader takes for committed what it has written itself."""
+
+    def advance(self: PartitionState, log_end_offset: int) -> bool:
+        moved = log_end_offset > self.high_watermark
+        self.high_watermark = max(self.high_watermark, log_end_offset)
+        return moved
+
+    monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", advance)
+
+
+def _never_truncates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower keeps what its leader never had."""
+    monkeypatch.setattr(LeaderFetcher, "_truncate", lambda self, partition, log, offset: None)
+
+
+def _forgets_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is sent again is appended again."""
+    monkeypatch.setattr(ProducerStateManager, "check", lambda self, *args, **more: None)
+
+
+def _ignores_min_isr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of in-sync replicas is enough."""
+    monkeypatch.setattr(PartitionState, "has_min_isr", lambda self, value: True)
+
+
+def _trusts_lost_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that stopped uncleanly stays among those that may lead."""
+    monkeypatch.setattr(LeadershipControl, "records_after_unclean_shutdown", lambda self, broker_id: [])
+
+
+MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
+    (_commits_alone, "cluster-leader-partitioned"),
+    (_never_truncates, "cluster-divergence"),
+    (_forgets_sequences, "cluster-leader-killed"),
+    (_ignores_min_isr, "cluster-min-isr"),
+    (_trusts_lost_logs, "cluster-leader-loses-power"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "name"), MISTAKES)
+def test_a_mistake_is_noticed(
+    mistake: Callable[[pytest.MonkeyPatch], None], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake(monkeypatch)
+    for seed in range(20):
+        try:
+            run_cluster_scenario(name, seed)
+        except Violation:
+            return
+    pytest.fail("no seed shows it")
+
+
+def test_the_command_replays_and_names_the_replay(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command.main(["--scenario", "cluster-one-replica", "--seed", "4"]) == 0
+    assert "cluster-one-replica: 1 seeds from 4" in capsys.readouterr().out
+    _ignores_min_isr(monkeypatch)
+    assert command.main(["--scenario", "cluster-min-isr", "--seed", "0"]) == 1
+    assert "python -m kbroker.sim --scenario cluster-min-isr --seed 0" in capsys.readouterr().out
+
+
+# The checker of what clients were told
+
+
+TP = TopicPartition("t", 0)
+
+
+def _history() -> History:
+    history = History()
+    for number in range(3):
+        history.read(TP, number, make_value(1, number), 1)
+    return history
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda history: history.read(TP, 1, make_value(1, 7), 1),  # the value at an offset changes
+        lambda history: history.read(TP, 1, make_value(1, 1), 2),  # its epoch changes
+        lambda history: history.read(TP, 3, make_value(1, 1), 1),  # a value comes twice
+        lambda history: history.read(TP, 3, make_value(1, 3), 0),  # epochs go back in the log
+        lambda history: history.read(TP, 4, make_value(1, 0), 1),  # a producer's order is not kept
+        lambda history: history.acknowledged(TP, [make_value(1, 9)], 2, 1, retried=False),  # another is there
+    ],
+)
+def test_the_history_notices(wrong: Callable[[History], Any]) -> None:
+    with pytest.raises(Violation):
+        wrong(_history())
+
+
+def test_two_leaders_of_one_epoch_are_noticed() -> None:
+    history = _history()
+    history.acknowledged(TP, [make_value(1, 0)], 0, node=1, retried=False)
+    history.acknowledged(TP, [make_value(1, 1)], 1, node=2, retried=True)  # the second try may be another's answer
+    with pytest.raises(Violation, match="both acknowledge"):
+        history.acknowledged(TP, [make_value(1, 2)], 2, node=2, retried=False)
+
+
+def test_what_is_acknowledged_and_not_read_is_unseen() -> None:
+    history = _history()
+    history.acknowledged(TP, [make_value(1, 0), make_value(1, 1)], 0, 1, retried=False)
+    assert not history.unseen()
+    history.acknowledged(TP, [make_value(1, 5)], 7, 1, retried=False)
+    assert history.unseen() == [(TP, make_value(1, 5), 7)]
