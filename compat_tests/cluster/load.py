@@ -167,8 +167,7 @@ class Group:
         while not self._ended.is_set():
             for message in consumer.consume(500, 0.1):
                 if message.error() is None:
-                    with self._lock:
-                        self.seen[message.partition()].append(_seen(message))
+                    self._take(message)
             if time.monotonic() - committed > 0.3:
                 committed = time.monotonic()
                 try:
@@ -180,6 +179,10 @@ class Group:
                         if each.error is None and each.offset >= 0:
                             self.commits[each.partition].append(each.offset)
         consumer.close()
+
+    def _take(self, message: Any) -> None:
+        with self._lock:
+            self.seen[message.partition()].append(_seen(message))
 
     def await_up_to(self, ends: dict[int, int], within: float = 60) -> None:
         """Wait until the last record of each partition (below these offsets) has been seen."""
