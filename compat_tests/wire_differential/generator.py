@@ -11,6 +11,7 @@ from typing import Any
 
 from kbroker.types import Uuid
 from kbroker.wire.compression import CompressionType
+from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, struct_spec
@@ -42,11 +43,6 @@ EXCLUDED = {
     64: "UnregisterBroker: would take away the only broker",
     43: "ElectLeaders: with null topics it answers with all partitions in no order",
     34: "AlterReplicaLogDirs: answers in the order of a hash map",
-    # What these answer depends on whether __transaction_state is there yet; compat_tests/transactions compares them.
-    24: "AddPartitionsToTxn",
-    27: "WriteTxnMarkers",
-    28: "TxnOffsetCommit",
-    65: "DescribeTransactions",
 }
 
 
@@ -162,6 +158,21 @@ _POOLS: dict[str, Callable[[random.Random], Any]] = {
     "client_software_name": _choice("kbroker", "two words", ""),
     "client_software_version": _choice("1.0", "-1"),
     "response_partition_limit": _choice(2000, 1, 2, 0, -1),
+    "transactional_ids": _choice("wd-nobody", "wd-somebody", ""),
+    "v3_and_below_transactional_id": _choice("wd-nobody", "wd-somebody", ""),
+    "v3_and_below_producer_id": _choice(-1, 4_000_000),
+    "v3_and_below_producer_epoch": _choice(-1, 0, 5),
+    "AddPartitionsToTxn.transactional_id": _choice("wd-nobody", "wd-somebody", ""),
+    "TxnOffsetCommit.transactional_id": _choice("wd-nobody", "wd-somebody", ""),
+    "group_id": _choice("wd-group", ""),
+    "member_id": _choice("", "wd-member"),
+    "generation_id": _choice(-1, -1, 3),
+    "committed_offset": _choice(0, 5, -1),
+    "committed_leader_epoch": _choice(-1, 0),
+    "committed_metadata": _choice("", None, "x" * 5000),
+    "WriteTxnMarkers.producer_id": _choice(4_000_000, 4_000_001),
+    "WriteTxnMarkers.producer_epoch": _choice(0, 1),
+    "WriteTxnMarkers.name": _choice("wd-empty", "wd-missing", "bad name", ""),
     # By API where the name alone would do harm or say nothing.
     "CreateTopics.name": lambda rng: rng.choice(
         (
@@ -244,6 +255,9 @@ class Generator:
                     # With other partitions it refuses the whole request, and null records it never answers.
                     damage = rng.choice(_UNREADABLE)
                 partition.records = memoryview(batches(rng, self._now, damage))
+        if self._api.name == "AddPartitionsToTxn" and self._version >= 4 and not request.transactions:
+            # It never answers that.
+            request.transactions = [AddPartitionsToTxnTransaction(transactional_id="wd-nobody")]
         if self._api.name == "Fetch" and self._version >= 13:
             # Two zero ids make the whole request fail there.
             request.topics = [topic for topic in request.topics if topic.topic_id != _NO_ID]

@@ -27,6 +27,7 @@ from compat_tests.wire_differential.allowed import ALLOWED
 from compat_tests.wire_differential.conversation import Conversation, differences
 from compat_tests.wire_differential.generator import EXCLUDED, GROUP_APIS, SOME_TIME, TOPICS, Generator
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -73,8 +74,16 @@ def prepare(bootstrap: str) -> Conversation:
             return talk.ask(request, 9).responses[0].partition_responses[0].error_code == 0
 
         eventually(written, "the records to be written")
-    # Its transaction coordinator takes a moment to load.
-    eventually(lambda: talk.ask(InitProducerIdRequest(transactional_id=None), 4).error_code == 0, "producer ids")
+    for key, kind in (("wd-group", 0), ("wd-somebody", 1)):
+        finding = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        eventually(
+            lambda finding=finding: talk.ask(finding, 4).coordinators[0].error_code == 0,  # type: ignore[misc]
+            f"the coordinator of {key}",
+        )
+    # Coordinators take a moment to load.
+    for name in (None, "wd-somebody"):
+        ids = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        eventually(lambda ids=ids: talk.ask(ids, 4).error_code == 0, "producer ids")  # type: ignore[misc]
     return talk
 
 

@@ -17,6 +17,9 @@ from kbroker.wire.messages.alter_replica_log_dirs import (
 
 VERSIONS = Versions(1, 2)
 
+_LONGEST = 255 - len(".-future") - 32
+"""Of topic and partition together: the log on its way gets a random id and a suffix, in a file name (KAFKA-4893)."""
+
 
 @handler(AlterReplicaLogDirsRequest, versions=VERSIONS)
 async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> AlterReplicaLogDirsResponse:
@@ -31,6 +34,8 @@ async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> Al
     for (name, index), path in wanted.items():
         code = ErrorCode.NONE
         try:
+            if len(f"{name}-{index}") > _LONGEST:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
             manager.alter_log_dir(name, index, path)
         except ApiError as error:
             code = error.code

@@ -36,11 +36,13 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
     """Commit for the partitions that exist; the others get their error, the rest is served."""
     answers: dict[str, TxnOffsetCommitResponseTopic] = {}
     valid = []
-    partition_of = ctx.services.metadata.image.topics.partition
+    topics = ctx.services.metadata.image.topics
     for topic in request.topics:
         known = []
+        if topic.name not in topics.by_name:
+            answers.setdefault(topic.name, TxnOffsetCommitResponseTopic(name=topic.name))
         for each in topic.partitions:
-            if partition_of(topic.name, each.partition_index) is None:
+            if topics.partition(topic.name, each.partition_index) is None:
                 _add(answers, topic.name, each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 known.append(each)

@@ -37,13 +37,13 @@ async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
 
     def done(producer_id: int, written: dict[TopicPartition, ErrorCode]) -> None:
         nonlocal missing
-        errors[producer_id].update(written)
+        if written:  # nothing is told of a marker for no partition
+            errors.setdefault(producer_id, {}).update(written)
         missing -= 1
         if not missing:
             all_done.set()
 
     for marker in request.markers:
-        errors.setdefault(marker.producer_id, {})
         _write(marker, ctx, partial(done, marker.producer_id))
     if missing:
         await all_done.wait()

@@ -52,6 +52,8 @@ class CoordinatorDriver(Generic[C]):
     """What the topic holds, for the log."""
     REPLAYS_COMMITTED: ClassVar[bool] = False
     """Whether records change the core when they are committed, and not as soon as they are appended."""
+    WITHOUT_TOPIC: ClassVar[ErrorCode] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    """What is answered before the topic exists."""
 
     def __init__(self, env: Env, replica_manager: ReplicaManager) -> None:
         self._env = env
@@ -132,7 +134,7 @@ class CoordinatorDriver(Generic[C]):
         """The shard of a key, for one that cannot wait. `ApiError`: also COORDINATOR_LOAD_IN_PROGRESS."""
         index = self.partition_for(key)
         if index is None:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            raise ApiError(self.WITHOUT_TOPIC)
         shard = self._shards.get(index)
         if shard is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)

@@ -37,6 +37,7 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
     CONTENT = "transactions"
     REPLAYS_COMMITTED = True
     """What is read must not be lost with the leadership: a partition that counts as added stays added."""
+    WITHOUT_TOPIC = ErrorCode.NOT_COORDINATOR
 
     def __init__(
         self,
