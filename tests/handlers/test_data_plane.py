@@ -188,7 +188,7 @@ def test_ids_for_transactions_are_refused_clearly(tmp_path: Path) -> None:
         async with running_node(tmp_path) as node:
             client = await node.connect()
             request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
-            assert (await client.ask(request, 4)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert (await client.ask(request, 4)).error_code == ErrorCode.NOT_COORDINATOR
             request = InitProducerIdRequest(transactional_id=None, producer_id=5)
             assert (await client.ask(request, 4)).error_code == ErrorCode.INVALID_REQUEST
 
