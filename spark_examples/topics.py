@@ -36,6 +36,11 @@ class Record:
     headers: tuple[tuple[str, str | bytes | None], ...] = ()
 
 
+def _admin(bootstrap: str) -> AdminClient:
+    # Warnings and worse: at the level of notes, the client tells of its own clearing up.
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+
+
 def create_topic(
     bootstrap: str, topic: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
 ) -> None:
@@ -43,7 +48,7 @@ def create_topic(
 
     `retention.ms=-1`, because with the default of a week the first segment would be dropped as soon as it rolled.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = _admin(bootstrap)
     configs = {"retention.ms": "-1", **(config or {})}
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)
     admin.create_topics([new], operation_timeout=30)[topic].result(60)
@@ -146,12 +151,12 @@ def provide_topic(
 
 def topic_exists(bootstrap: str, topic: str) -> bool:
     """Whether the cluster has the topic; asking does not create it. Raises KafkaException."""
-    return topic in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
+    return topic in _admin(bootstrap).list_topics(timeout=30).topics
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Deletes the topic. Raises KafkaException, also when there is none."""
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result(30)
+    _admin(bootstrap).delete_topics([topic])[topic].result(30)
 
 
 def read_records(bootstrap: str, topic: str) -> Iterator[Message]:

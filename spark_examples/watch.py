@@ -23,7 +23,7 @@ from spark_examples.flights import ORIGINS, airline_names
 if TYPE_CHECKING:
     from rich.table import Table
 
-TREND_WINDOWS = 28
+TREND_WINDOWS = 26
 BARS = "▁▂▃▄▅▆▇█"
 FULL_BAR_MINUTES = 60.0
 
@@ -72,7 +72,7 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
-        shown = Table(box=box.SIMPLE_HEAD, title=f"Departure delay, minutes, up to {self.newest_window[:10] or '...'}")
+        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"Departure delay, minutes, up to {self.newest_window[:10] or '...'}")
         shown.caption = f"{self.flights:,} flights, {len(self.rows):,} rows, {self.updates:,} updates"
         shown.add_column("carrier", no_wrap=True)
         shown.add_column("flights", justify="right", no_wrap=True)
