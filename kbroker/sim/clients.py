@@ -23,7 +23,14 @@ from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kbroker.wire.record_batch import Record, build_batch, iter_records, walk_headers
+from kbroker.wire.record_batch import (
+    BatchHeader,
+    Record,
+    build_batch,
+    iter_records,
+    parse_end_txn_marker,
+    walk_headers,
+)
 
 if TYPE_CHECKING:
     from kbroker.sim.streams import NodeNetwork
@@ -78,6 +85,10 @@ class ClusterClient:
         self._peers: dict[tuple[str, int], Peer] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
 
+    def any_node(self) -> int:
+        """One of the brokers."""
+        return self.rng.choice(self._node_ids)
+
     async def ask(self, node_id: int, request: Any, version: int | None = None, timeout: float = 10.0) -> Any:
         """A node's response; None if none comes."""
         address = (f"node{node_id}", BROKER_PORT)
@@ -96,7 +107,7 @@ class ClusterClient:
         if known is not None:
             return known
         request = MetadataRequest(topics=[MetadataRequestTopic(name=tp.topic)], allow_auto_topic_creation=False)
-        response = await self.ask(self.rng.choice(self._node_ids), request, timeout=2.0)
+        response = await self.ask(self.any_node(), request, timeout=2.0)
         if response is None:
             return None
         for topic in response.topics:
@@ -131,7 +142,7 @@ class ClusterClient:
         )
         while True:
             request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-            response = await self.ask(self.rng.choice(self._node_ids), request)
+            response = await self.ask(self.any_node(), request)
             if response is not None and response.topics[0].error_code in (
                 ErrorCode.NONE,
                 ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -188,7 +199,7 @@ class Producer:
 
     async def _begin(self) -> None:
         response = await self._client.ask(
-            self._client.rng.choice(self._client._node_ids),
+            self._client.any_node(),
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         )
         if response is None or response.error_code:
@@ -321,7 +332,9 @@ class Consumer:
             return False
         self._check_bounds(leader_epoch, answer)
         if answer.records:
-            self._take(bytes(answer.records), answer.high_watermark)
+            bound = answer.last_stable_offset if self._read_committed else answer.high_watermark
+            aborted = [(entry.first_offset, entry.producer_id) for entry in answer.aborted_transactions or ()]
+            self._take(bytes(answer.records), bound, sorted(aborted))
         return True
 
     def _check_bounds(self, leader_epoch: int, answer: Any) -> None:
@@ -337,18 +350,27 @@ class Consumer:
         self._bounds[leader_epoch] = (high_watermark, stable)
         self.high_watermark = high_watermark
 
-    def _take(self, data: bytes, high_watermark: int) -> None:
+    def _take(self, data: bytes, bound: int, aborted: list[tuple[int, int]]) -> None:
+        aborting: set[int] = set()
         for start, header in walk_headers(data):
+            while aborted and aborted[0][0] <= header.last_offset:
+                aborting.add(aborted.pop(0)[1])
             if header.is_control:
-                self.position = header.next_offset
-                continue
-            for record in iter_records(data, start):
-                if record.offset >= self.position:
-                    if record.offset >= high_watermark:
-                        raise Violation(f"{self.tp}: {record.offset} was shown below {high_watermark} only")
-                    if record.offset != self.position and not self.may_lose:
-                        raise Violation(f"{self.tp}: after {self.position} comes {record.offset}")
-                    assert record.value is not None
-                    self._history.read(self.tp, record.offset, record.value, header.partition_leader_epoch)
-                    self.position = record.offset + 1
+                marker = parse_end_txn_marker(data, start)
+                if marker is not None and not marker.commit:
+                    aborting.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborting):
+                self._take_batch(data, start, header, bound)
             self.position = max(self.position, header.next_offset)
+
+    def _take_batch(self, data: bytes, start: int, header: BatchHeader, bound: int) -> None:
+        for record in iter_records(data, start):
+            if record.offset < self.position:
+                continue
+            if record.offset >= bound:
+                raise Violation(f"{self.tp}: {record.offset} was shown, though only what is below {bound} may be")
+            if record.offset != self.position and not self.may_lose:
+                raise Violation(f"{self.tp}: after {self.position} comes {record.offset}")
+            assert record.value is not None
+            self._history.read(self.tp, record.offset, record.value, header.partition_leader_epoch)
+            self.position = record.offset + 1

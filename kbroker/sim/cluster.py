@@ -25,6 +25,7 @@ from kbroker.sim.cluster_invariants import ClusterInvariants
 from kbroker.sim.history import History, Violation
 from kbroker.sim.sim_env import DATA_DIR, EPOCH_MS, Machine, SimEnv, current_env
 from kbroker.sim.streams import LinkFaults, NodeNetwork, SimNet
+from kbroker.sim.transaction_clients import OffsetCommitter, TransactionalProducer
 from kbroker.types import TopicPartition
 
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
@@ -198,7 +199,8 @@ class SimCluster:
         self.history = History()
         self.invariants = ClusterInvariants(self)
         self.nodes = {node_id: SimNode(self, node_id) for node_id in sorted({*self.controller_ids, *self.ids})}
-        self.producers: list[Producer] = []
+        self.producers: list[Producer | TransactionalProducer] = []
+        self.committers: list[OffsetCommitter] = []
         self.consumers: list[Consumer] = []
         self.failure: BaseException | None = None
         self._clients = 0
@@ -250,6 +252,12 @@ class SimCluster:
         """A partition as the metadata has it."""
         image = self.image()
         return None if image is None else image.topics.partition(tp.topic, tp.partition)
+
+    def all_partitions(self) -> list[TopicPartition]:
+        """Of all topics, the internal ones too."""
+        image = self.image()
+        topics = () if image is None else image.topics.by_name.values()
+        return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
     def leader_of(self, tp: TopicPartition) -> SimNode | None:
         """The node that leads a partition, by the metadata, if it serves."""
@@ -339,6 +347,24 @@ class SimCluster:
             self.producers.append(producer)
             self.nursery.start_soon(self._guard, producer.run)
 
+    def transact(self, partitions: Sequence[TopicPartition], interval: float = 0.3, count: int = 1) -> None:
+        """Have transactional producers at work."""
+        for _ in range(count):
+            number = len(self.producers) + 1
+            timeout_ms = self.rng.choice((5_000, 20_000))
+            producer = TransactionalProducer(
+                number, self.client(), self.history, list(partitions), interval, timeout_ms
+            )
+            self.producers.append(producer)
+            self.nursery.start_soon(self._guard, producer.run)
+
+    def commit_offsets(self, tp: TopicPartition, count: int = 1) -> None:
+        """Have groups commit offsets."""
+        for _ in range(count):
+            committer = OffsetCommitter(len(self.committers) + 1, self.client(), self.history, tp)
+            self.committers.append(committer)
+            self.nursery.start_soon(self._guard, committer.run)
+
     def consume(self, partitions: Sequence[TopicPartition], *, read_committed: bool = False) -> None:
         """Have one consumer for each partition at work."""
         for tp in partitions:
@@ -391,12 +417,25 @@ class SimCluster:
         await trio.sleep(2)
         self.invariants.check_logs()
         await self._read_again(partitions)
-        self.trace.note(f"done, {self.history.acknowledgements} acknowledged, {self.history.reads} read")
+        self.history.check_transactions()
+        await self._look_up_offsets()
+        self.trace.note(f"done, {self.history.describe()}, {sum(c.commits for c in self.committers)} offsets committed")
+
+    async def _look_up_offsets(self) -> None:
+        for committer in self.committers:
+            committer.stopped = True
+            if not committer.commits:
+                raise Violation(f"{committer.group} could never commit: {self.describe()}")
+            with trio.move_on_after(30) as limit:
+                while not await committer.look_up():
+                    pass
+            if limit.cancelled_caught:
+                raise Violation(f"{committer.group}: nobody tells what is committed: {self.describe()}")
 
     async def _read_again(self, partitions: Sequence[TopicPartition]) -> None:
         """From the first offset on: what is there now is what was read before, all of it."""
         for tp in partitions:
-            again = Consumer(self.client(), self.history, tp)
+            again = Consumer(self.client(), self.history, tp, read_committed=bool(self.history.transactions))
             end = max(self.history.of(tp).values, default=-1) + 1
             with trio.move_on_after(30):
                 while again.position < end:

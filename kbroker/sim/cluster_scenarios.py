@@ -98,6 +98,7 @@ async def begin(
     producers: int = 2,
     assignments: dict[int, list[int]] | None = None,
     interval: float = 0.25,
+    read_committed: bool = False,
 ) -> list[TopicPartition]:
     """Start everything, create a topic, and have clients produce and consume."""
     for node in cluster.nodes.values():
@@ -110,9 +111,18 @@ async def begin(
     client.close()
     found = [TopicPartition(TOPIC, index) for index in range(len(assignments) if assignments else partitions)]
     cluster.produce(found, interval, producers)
-    cluster.consume(found)
+    cluster.consume(found, read_committed=read_committed)
     await await_progress(cluster, 5)
     return found
+
+
+async def begin_transactions(cluster: SimCluster) -> list[TopicPartition]:
+    """:func:`begin` with transactions and committed offsets; consumers read committed records only."""
+    partitions = await begin(cluster, producers=1, read_committed=True)
+    cluster.transact(partitions, count=2)
+    cluster.commit_offsets(partitions[0], 2)
+    await await_progress(cluster, 10)
+    return partitions
 
 
 async def await_progress(cluster: SimCluster, count: int = 10, within: float = 60.0) -> None:
@@ -357,26 +367,53 @@ async def last_replica_standing(cluster: SimCluster) -> None:
     await cluster.finish(partitions)
 
 
-@scenario()
-async def chaos(cluster: SimCluster) -> None:
-    """Nodes are killed, stopped, paused, cut off and slow, in any order; at most one of them at a time."""
-    partitions = await begin(cluster)
+async def _some_chaos(cluster: SimCluster, rounds: int) -> None:
+    """Nodes are killed, stopped, paused, cut off and slow; the next trouble may come before the last is over."""
     rng = cluster.rng
-    for _ in range(8):
+    for _ in range(rounds):
         node = rng.choice(list(cluster.nodes.values()))
-        what = rng.choice(("kill", "kill", "stop", "pause", "isolate", "isolate", "slow"))
-        if what == "kill":
-            node.kill()
-        elif what == "stop":
-            await node.stop()
-        elif what == "pause":
-            node.pause()
+        what = rng.choice(("kill", "kill", "stop", "pause", "isolate", "isolate", "slow", "power"))
+        if what == "power":
+            # Nobody else may lack anything that this machine is about to lose.
+            await cluster.heal()
+            await cluster.await_full_isr(cluster.all_partitions())
+            node.crash()
+            await cluster.run_for(rng.choice((0.1, 1, 3, 10)))
+            node.start()
+            await cluster.await_serving()
+            await cluster.await_full_isr(cluster.all_partitions())
+            continue
+        if what == "pause":
+            if node.running:
+                node.pause()
         elif what == "isolate":
             _isolate(cluster, node)
-        else:
+        elif what == "slow":
             cluster.net.slow(node.name, rng.uniform(0.1, 2))
+            cluster.trace.note(f"{node.name} is slow")
+        elif node.broker is not None and not cluster.pauser.is_paused(node.id):
+            if what == "kill":
+                node.kill()
+            else:
+                await node.stop()
         await cluster.run_for(rng.choice((0.1, 1, 3, 10)))
-        await cluster.heal()
-        await cluster.run_for(rng.choice((0, 0.5, 3)))
+        if rng.random() < 0.7:
+            await cluster.heal()
+            await cluster.run_for(rng.choice((0, 0.5, 3)))
+
+
+@scenario()
+async def transactions(cluster: SimCluster) -> None:
+    """Leaders and coordinators die, stop and stand still while transactions and offsets are committed."""
+    partitions = await begin_transactions(cluster)
+    await _some_chaos(cluster, 8)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def chaos(cluster: SimCluster) -> None:
+    """Nodes are killed, stopped, paused, cut off, slow and without power, in any order."""
+    partitions = await begin(cluster)
+    await _some_chaos(cluster, 12)
     await cluster.finish(partitions)
 

@@ -5,13 +5,41 @@ Every value that is produced is another one, so a value that is read tells which
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from enum import Enum
 
 from kbroker.types import TopicPartition
 
 
 class Violation(AssertionError):
     """The cluster broke a promise."""
+
+
+class TransactionState(Enum):
+    """What a transactional producer knows of a transaction of its own."""
+
+    OPEN = 1
+    """Nothing was decided: nobody may see it."""
+    COMMITTING = 2
+    """It asked for the commit and does not know the outcome: all may be seen, or nothing."""
+    COMMITTED = 3
+    """All must be seen."""
+    ABORTED = 4
+    """Nothing may be seen."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction, and what was written in it."""
+
+    name: str
+    state: TransactionState = TransactionState.OPEN
+    values: list[tuple[TopicPartition, bytes]] = field(default_factory=list)
+
+    def end(self, state: TransactionState) -> None:
+        """The producer has decided, or learnt the outcome."""
+        self.state = state
 
 
 @dataclass(slots=True)
@@ -45,6 +73,9 @@ class History:
         self.reads = 0
         self.refusals: dict[str, int] = {}
         """How often producers were told of an error, by its name."""
+        self.transactions: list[Transaction] = []
+        """Those of transactional producers. Whoever reads beside them reads committed records only."""
+        self._transaction_of: dict[bytes, Transaction] = {}
 
     def of(self, tp: TopicPartition) -> PartitionHistory:
         """The history of a partition."""
@@ -73,6 +104,30 @@ class History:
                 if not retried:
                     self._check_leader(tp, known, offset)
 
+    def begin(self, name: str) -> Transaction:
+        """A transactional producer begins a transaction."""
+        transaction = Transaction(name)
+        self.transactions.append(transaction)
+        return transaction
+
+    def add(self, transaction: Transaction, tp: TopicPartition, value: bytes) -> None:
+        """It writes a value in it."""
+        transaction.values.append((tp, value))
+        self._transaction_of[value] = transaction
+
+    def committed(self, transaction: Transaction) -> None:
+        """It was told that the transaction is committed: all of it is acknowledged now."""
+        transaction.end(TransactionState.COMMITTED)
+        for tp, value in transaction.values:
+            self.acknowledged(tp, [value], -1, -1, retried=True)
+
+    def check_transactions(self) -> None:
+        """Once nothing is on its way: of a transaction that nobody knows the outcome of, all was seen or nothing."""
+        for transaction in self.transactions:
+            seen = [value in self.of(tp).offsets for tp, value in transaction.values]
+            if any(seen) and not all(seen):
+                raise Violation(f"{transaction.name}: {sum(seen)} of {len(seen)} values of {transaction} were seen")
+
     def read(self, tp: TopicPartition, offset: int, value: bytes, leader_epoch: int) -> None:
         """A consumer was given a record."""
         known = self.of(tp)
@@ -97,6 +152,9 @@ class History:
             self._check_leader(tp, known, offset)
         if offset - 1 in known.epochs and known.epochs[offset - 1] > leader_epoch:
             raise Violation(f"{tp}: leader epochs go back at {offset}: {known.epochs[offset - 1]}, {leader_epoch}")
+        transaction = self._transaction_of.get(value)
+        if transaction is not None and transaction.state in (TransactionState.OPEN, TransactionState.ABORTED):
+            raise Violation(f"{tp}: {value!r} at {offset} was shown, of a transaction that is {transaction.state.name}")
         producer, number = parse_value(value)
         if known.order.get(producer, -1) >= number:
             raise Violation(f"{tp}: {value!r} at {offset} comes after number {known.order[producer]} of its producer")
@@ -111,6 +169,14 @@ class History:
     def refused(self, name: str) -> None:
         """A producer was told of an error."""
         self.refusals[name] = self.refusals.get(name, 0) + 1
+
+    def describe(self) -> str:
+        """How much there was, in a line."""
+        ends = Counter(transaction.state.name for transaction in self.transactions)
+        return (
+            f"{self.acknowledgements} acknowledged, {self.reads} read, refused {dict(sorted(self.refusals.items()))},"
+            f" transactions {dict(sorted(ends.items()))}"
+        )
 
     def unseen(self) -> list[tuple[TopicPartition, bytes, int]]:
         """What was acknowledged and has not been read: partition, value, offset."""

@@ -92,11 +92,17 @@ def _trusts_lost_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeadershipControl, "records_after_unclean_shutdown", lambda self, broker_id: [])
 
 
+def _hides_no_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers of committed records are not told which transactions were aborted."""
+    monkeypatch.setattr("kbroker.log.partition_log.PartitionLog.aborted_transactions", lambda *args: [])
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-divergence"),
     (_forgets_sequences, "cluster-leader-killed"),
     (_ignores_min_isr, "cluster-min-isr"),
+    (_hides_no_aborted_transactions, "cluster-transactions"),
     (_trusts_lost_logs, "cluster-leader-loses-power"),
 ]
 
