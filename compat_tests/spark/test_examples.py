@@ -86,8 +86,8 @@ def row_of(table: str, start: str) -> str:
 def test_batch_report_between_two_offsets(
     spark: Any, bootstrap: str, week: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    starting = json.dumps({week: {str(p): 100 if p == 0 else -1 for p in range(flights.PARTITIONS)}})
-    ending = json.dumps({week: {str(p): 350 if p == 0 else -1 for p in range(flights.PARTITIONS)}})
+    starting = json.dumps({week: {str(p): 100 if p == 0 else -2 for p in range(flights.PARTITIONS)}})
+    ending = json.dumps({week: {str(p): 350 if p == 0 else 0 for p in range(flights.PARTITIONS)}})
     batch_report.main(
         ["--bootstrap", bootstrap, "--topic", week, "--starting-offsets", starting, "--ending-offsets", ending]
     )
