@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.errors import ApiError
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.transactions.producer_ids import ProducerIdPool
 
 if TYPE_CHECKING:
@@ -26,15 +26,22 @@ class ProducerIdAllocator:
         self._wanted = trio.Event()
 
     async def ensure(self) -> None:
-        """Have at least one id at hand. `ApiError` when the controller cannot grant a block now."""
+        """Have at least one id at hand.
+
+        `ApiError` COORDINATOR_LOAD_IN_PROGRESS when the controller cannot grant a block now: what is between broker and
+        controller means nothing to a client, which is to try again (``RPCProducerIdManager.generateProducerId``).
+        """
         if not self._pool.available:
             async with self._lock:
                 if not self._pool.available:
-                    block = await self._driver.allocate_producer_ids(self._broker_epoch())
+                    try:
+                        block = await self._driver.allocate_producer_ids(self._broker_epoch())
+                    except ApiError as error:
+                        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
                     self._pool.add_block(block.first, block.size)
 
     async def next_id(self) -> int:
-        """A new producer id. `ApiError` when the controller cannot grant a block now."""
+        """A new producer id. `ApiError` as `ensure`."""
         await self.ensure()
         return self._pool.take()
 
