@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,3 +174,9 @@ def test_what_is_acknowledged_and_not_read_is_unseen() -> None:
     assert not history.unseen()
     history.acknowledged(TP, [make_value(1, 5)], 7, 1, retried=False)
     assert history.unseen() == [(TP, make_value(1, 5), 7)]
+
+
+def test_the_page_lists_every_scenario() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text("utf-8")
+    for name, scenario in CLUSTER_SCENARIOS.items():
+        assert f"| `{name}` | {' '.join((scenario.course.__doc__ or '').split())} |" in text
