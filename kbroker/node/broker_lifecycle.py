@@ -70,6 +70,7 @@ class BrokerLifecycle:
         self._stops = False
         self._stopping: frozenset[int] = frozenset()
         """Other brokers that are in controlled shutdown."""
+        self._controller_id = -1
         self._wanted = trio.Event()
         """Set when a heartbeat should not wait for its time."""
         self._beating = trio.Lock()
@@ -172,7 +173,11 @@ class BrokerLifecycle:
                 await self._wanted.wait()
 
     def _on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Another broker stops, and waits until the controller knows that all know it; or this one was fenced."""
+        """Another broker stops, and waits until the controller knows that all know it; or this one was fenced; or
+        there is a new controller, which cannot see that this broker dies before it has heard of it."""
+        if image.controller_id != self._controller_id:
+            self._controller_id = image.controller_id
+            self._wanted.set()
         if not delta.changed_brokers:
             return
         own = image.brokers.get(self._driver.node_id)
@@ -205,8 +210,9 @@ class BrokerLifecycle:
 
     async def leave(self) -> None:
         """The node stops: have others lead what it leads, and wait until they know, in the time there is."""
-        if not self._runs:
-            return
+        others = self._driver.image.brokers.values()
+        if not self._runs or not any(broker.active for broker in others if broker.id != self._driver.node_id):
+            return  # nobody could take over anything
         self._stops = True
         self._wanted.set()
         with trio.move_on_after(LEAVE_SECONDS):

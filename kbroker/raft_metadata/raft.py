@@ -419,6 +419,8 @@ class RaftCore:
             success = True
         elif reply.refused and isinstance(request, VoteRequest):
             self._elections.on_unreachable(reply.source.id, now_ms)
+        elif reply.refused and isinstance(request, EndQuorumEpochRequest):
+            self.quorum.resignation_unacknowledged.discard(reply.source.id)  # it does not run: no use in waiting
         elif reply.refused and self._is_leader_address(reply.source):
             self.quorum.on_leader_gone(
                 now_ms + 1 + self._rng.randrange(self.config.refused_election_timeout_ms + 1)

@@ -130,3 +130,32 @@ def test_only_a_refusal_shortens_a_session(tmp_path: Path) -> None:
             assert fenced_at[9] < 1.5 < 2 < fenced_at[8]
 
     run(test)
+
+
+def test_a_broker_that_dies_right_after_the_controller_is_missed_too(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with quorum(tmp_path, 4, initial=3, roles_of={4: "broker"}, **DEFAULTS) as cluster:
+            await cluster.start(1, 2, 3, 4)
+            await create(cluster, "t", partitions=6)
+            await cluster.kill(await cluster.await_leader())
+            await cluster.until(lambda: cluster.leader() is not None)
+            await cluster.kill(4)
+            witness = await cluster.await_leader()
+            driver = cluster.nodes[witness].driver
+            took = await seconds(lambda: cluster.until(lambda: driver.image.brokers[4].fenced))
+            assert took < 4
+
+    run(test)
+
+
+def test_the_last_nodes_stop_without_waiting_for_those_that_are_gone(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with quorum(tmp_path, **DEFAULTS) as cluster:
+            await cluster.start(1, 2, 3)
+            await create(cluster, "t")
+            for node_id in (1, 2, 3):
+                assert await seconds(lambda: cluster.stop(node_id)) < 1.5  # noqa: B023
+            await cluster.start(1, 2, 3)
+            await cluster.until(lambda: all(p.leader >= 0 for p in partitions(cluster, 1)), within=5)
+
+    run(test)
