@@ -64,12 +64,19 @@ def readable_errors(main: Main) -> Main:
             sys.exit(130)
         except Exception as error:
             # Spark's errors, known by their module: a script that only produces must not need Spark.
-            if not type(error).__module__.startswith("pyspark.errors"):
+            if not type(error).__module__.startswith(("pyspark.errors", "py4j.protocol")):
                 raise
-            lines = [line for line in str(error).splitlines() if line.strip()]
-            sys.exit(f"error: {lines[0] if lines else type(error).__name__}")
+            sys.exit(f"error: {_without_stack(str(error))}")
 
     return wrapped
+
+
+def _without_stack(text: str) -> str:
+    """What Spark or Java says of an error, in one line, without where it happened."""
+    lines = [line.strip() for line in re.split(r"\n\s+at |\n\nJVM stacktrace|\n== ", text)[0].splitlines()]
+    if lines[0].startswith("An error occurred while calling"):  # py4j's own first line
+        lines = lines[1:]
+    return " ".join(line for line in lines if line).removeprefix(": ")[:600]
 
 
 @contextlib.contextmanager

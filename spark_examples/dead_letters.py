@@ -7,7 +7,7 @@ A bad record goes on as it came, key, value and headers, and gets headers beside
 mended and sent again, and a record that Spark's sink wrote twice after a crash is known by its source.
 
 One query writes both topics: the sink takes the topic of each row from a column. `--spoil` first puts so many bad
-records into the topic, five kinds of them in turn.
+records into the topic, of each kind in turn.
 """
 
 from __future__ import annotations

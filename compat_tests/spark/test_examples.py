@@ -111,7 +111,7 @@ def test_live_delays_are_exact_and_nothing_is_late(
     result = live.run(bootstrap, tmp_path, topic=new_name(), frame=two_days, speed=36_000)
     assert result.differences() == []
     assert (result.replayed, result.dropped) == (len(two_days), 0)
-    assert len(result.answer) == len(result.truth) > 60
+    assert len(result.answer) == len(result.truth) > 50
     assert result.replay_seconds >= 4  # two days at ten hours a second
     # Rows were written while they were not complete yet: that is update mode.
     assert result.updates > len(result.answer)
@@ -407,7 +407,7 @@ def content(message: Any) -> tuple[bytes | None, bytes | None]:
 
 
 def test_an_error_of_spark_is_one_line(spark: Any, bootstrap: str, week: str) -> None:
-    with pytest.raises(SystemExit, match=r"^error: .*"):
+    with pytest.raises(SystemExit, match=r"^error: [^\n]*Specified: Set\(another-0\) Assigned:[^\n]*$"):
         batch_report.main(["--bootstrap", bootstrap, "--topic", week, "--starting-offsets", '{"another":{"0":1}}'])
 
 

@@ -44,6 +44,18 @@ def test_expected_errors_are_one_line(error: BaseException, code: object) -> Non
     assert exit.value.code == code
 
 
+def test_an_error_from_java_is_told_without_its_stack() -> None:
+    text = "An error occurred while calling o1.load.\n: a.b.C: No such topic.\nUse another.\n\tat a.b.D(D.java:1)\n\tat e\n"
+    error = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})(text)
+
+    @readable_errors
+    def main(argv: list[str] | None = None) -> None:
+        raise error
+
+    with pytest.raises(SystemExit, match=r"^error: a.b.C: No such topic. Use another.$"):
+        main([])
+
+
 def test_a_bug_is_not_hidden() -> None:
     @readable_errors
     def main(argv: list[str] | None = None) -> None:
