@@ -49,7 +49,7 @@ $(VENV)/.bench: $(VENV)/.dev
 run: $(VENV)/.core ## Start a development node on 127.0.0.1:9092 (PORT=..., ARGS='-o name=value')
 	@exec $(VENV)/bin/kbroker start --port $(PORT) $(ARGS)
 
-demo: $(VENV)/.spark ## Flights of 2013 through kbroker into Spark, compared with the source data
+demo: $(VENV)/.spark ## Flights of 2013 through kbroker into Spark, live, compared with the source data
 	$(PY) -m spark_examples.demo $(ARGS)
 
 # --- Tests ------------------------------------------------------------------------------------------------------

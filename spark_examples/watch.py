@@ -72,7 +72,8 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
-        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"Departure delay, minutes, up to {self.newest_window[:10] or '...'}")
+        until = self.newest_window[:10] or "..."
+        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"Departure delay, minutes, up to {until}")
         shown.caption = f"{self.flights:,} flights, {len(self.rows):,} rows, {self.updates:,} updates"
         shown.add_column("carrier", no_wrap=True)
         shown.add_column("flights", justify="right", no_wrap=True)

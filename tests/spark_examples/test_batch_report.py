@@ -45,7 +45,7 @@ def test_expected_errors_are_one_line(error: BaseException, code: object) -> Non
 
 
 def test_an_error_from_java_is_told_without_its_stack() -> None:
-    text = "An error occurred while calling o1.load.\n: a.b.C: No such topic.\nUse another.\n\tat a.b.D(D.java:1)\n\tat e\n"
+    text = "An error occurred while calling o1.load.\n: a.b.C: No such topic.\nUse another.\n\tat a.b.D(D.java:1)\n"
     error = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})(text)
 
     @readable_errors
