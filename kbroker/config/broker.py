@@ -73,7 +73,6 @@ BROKER_CONFIGS = ConfigDef(
             "true",
             HIGH,
             "Give leadership back to preferred replicas from time to time.",
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "background.threads",
@@ -509,7 +508,6 @@ BROKER_CONFIGS = ConfigDef(
             HIGH,
             "Seconds between two looks at leadership balance.",
             validator=Range(1),
-            no_effect="clusters have one node yet",
         ),
         ConfigKey(
             "listener.security.protocol.map",

@@ -22,6 +22,7 @@ from kbroker.log.checkpoints import MetaProperties, read_meta_properties
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.node.connection import MemoryBudget
+from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.log_flusher import LogFlusher
@@ -204,6 +205,8 @@ class Broker:
             self._open_listeners(bound, nursery, config.controller_listener_names)
             await self.driver.wait_ready()
         nursery.start_soon(self.replica_manager.run)
+        if config.is_controller:
+            nursery.start_soon(LeaderBalancer(self.driver, config).run)
         if self.driver.is_alone:
             await self._register_alone()
         else:

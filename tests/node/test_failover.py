@@ -14,6 +14,7 @@ from quorum_harness import Quorum, quorum
 from kbroker.raft_metadata.image import PartitionImage
 from kbroker.types import random_uuid
 from kbroker.wire.messages import broker_registration as api
+from kbroker.wire.messages import incremental_alter_configs as configs
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
@@ -157,5 +158,53 @@ def test_the_last_nodes_stop_without_waiting_for_those_that_are_gone(tmp_path: P
                 assert await seconds(lambda: cluster.stop(node_id)) < 1.5  # noqa: B023
             await cluster.start(1, 2, 3)
             await cluster.until(lambda: all(p.leader >= 0 for p in partitions(cluster, 1)), within=5)
+
+    run(test)
+
+
+def test_leaders_go_back_to_where_they_belong_and_may_be_asked_to(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with quorum(tmp_path, leader_imbalance_check_interval_seconds="1", **DEFAULTS) as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+            leaving = others(cluster, controller)[0]
+            await create(cluster, "t")
+            await cluster.stop(leaving)
+            assert any(p.leader != p.preferred_leader for p in partitions(cluster, controller))
+            await cluster.start(leaving)
+            await cluster.until(
+                lambda: all(
+                    p.leader == p.preferred_leader and len(p.isr) == 3
+                    for node in cluster.nodes
+                    for p in partitions(cluster, node)
+                )
+            )
+
+    run(test)
+
+
+def test_a_topic_that_comes_to_allow_it_is_led_by_whoever_lives(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with quorum(tmp_path, 5, initial=3, roles="controller", roles_of={4: "broker", 5: "broker"}) as cluster:
+            await cluster.start(1, 2, 3, 4, 5)
+            controller = await cluster.await_leader()
+            await create(cluster, "t", partitions=1, replicas=2)
+            [p] = partitions(cluster, controller)
+            follower, leader = p.replicas[1], p.leader
+            await cluster.stop(follower)
+            await cluster.kill(leader)
+            await cluster.until(lambda: partitions(cluster, controller)[0].leader == -1)
+            await cluster.start(follower)
+            assert partitions(cluster, controller)[0].leader == -1
+            client = await cluster.controller_client(controller)
+            change = configs.AlterableConfig(name="unclean.leader.election.enable", config_operation=0, value="true")
+            wish = configs.AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+            answer = await client.ask(configs.IncrementalAlterConfigsRequest(resources=[wish]), 1)
+            assert answer.responses[0].error_code == 0
+            await cluster.until(lambda: partitions(cluster, controller)[0].leader == follower)
+            assert partitions(cluster, controller)[0].leader_recovery_state == 1
+            await cluster.start(leader)
+            await cluster.until(lambda: len(partitions(cluster, controller)[0].isr) == 2)
+            assert partitions(cluster, controller)[0].leader_recovery_state == 0
 
     run(test)
