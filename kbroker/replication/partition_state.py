@@ -92,10 +92,11 @@ class PartitionState:
     ) -> bool:
         """Take what the metadata says of a partition that this node leads; whether the leader epoch is new.
 
-        What is older than the answer to a proposal is passed over.
+        What is older than the answer to a proposal is passed over; and so is what is known, as when another partition
+        of the topic has changed: a proposal that is under way counts until it is answered.
         """
         new_epoch = leader_epoch > self.leader_epoch or not self.is_leader
-        if not new_epoch and partition_epoch < self.partition_epoch:
+        if not new_epoch and partition_epoch <= self.partition_epoch:
             return False
         if new_epoch:
             self.leader_epoch_start_offset = log_end_offset
