@@ -148,10 +148,15 @@ def main(argv: list[str] | None = None) -> None:
     arguments_of.add_argument("--window", default=WINDOW, help=f"length of a window ({WINDOW})")
     arguments_of.add_argument("--watermark", default=WATERMARK, help=f"how late a flight may come ({WATERMARK})")
     arguments_of.add_argument("--max-offsets-per-trigger", type=int)
-    arguments_of.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    arguments_of.add_argument(
+        "--follow", action="store_true", help="go on with what comes, until Ctrl-C; a missing topic stays empty"
+    )
     arguments = arguments_of.parse_args(argv)
     with broker(arguments.bootstrap) as bootstrap:
-        flights.provide(bootstrap, arguments.topic)
+        if not arguments.follow:
+            flights.provide(bootstrap, arguments.topic)
+        elif not topic_exists(bootstrap, arguments.topic):
+            create_topic(bootstrap, arguments.topic)  # for `replay` to fill
         create_result_topic(bootstrap, arguments.result_topic)
         with using_spark("delays") as spark:
             writer = delay_writer(

@@ -18,9 +18,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from spark_examples.command import moment_ms, parser, readable_errors
+from spark_examples.connector import SetupError
 from spark_examples.console import Progress
 from spark_examples.flights import TOPIC, load, records, scheduled_departure_ms
-from spark_examples.topics import Record, create_topic, topic_exists
+from spark_examples.topics import Record, create_topic, topic_exists, topic_has_records
 
 LONGEST_WAIT = 0.05
 """Seconds after which a waiting producer looks after its deliveries, and whether it shall stop."""
@@ -126,16 +127,18 @@ def replay(
 @readable_errors
 def main(argv: list[str] | None = None) -> None:
     arguments_of = parser("Replay the flights of 2013 in event time.", own_broker=False)
-    arguments_of.add_argument("--topic", default=TOPIC, help="is created; with --append, it may exist")
-    arguments_of.add_argument("--append", action="store_true", help="replay into a topic that exists")
+    arguments_of.add_argument("--topic", default=TOPIC, help="created, unless it exists; it must be empty")
+    arguments_of.add_argument("--append", action="store_true", help="also into a topic that has records")
     arguments_of.add_argument("--speed", type=speed, default=36_000.0, help="e.g. 3600x: an hour a second; or max")
     arguments_of.add_argument("--from", dest="start", type=moment_ms, help="first departure, e.g. 2013-01-01 (UTC)")
     arguments_of.add_argument("--to", dest="end", type=moment_ms, help="moment after the last departure (UTC)")
     arguments_of.add_argument("--limit", type=int, help="only the first so many flights")
     arguments = arguments_of.parse_args(argv)
     frame = load(arguments.limit, start_ms=arguments.start, end_ms=arguments.end)
-    if not (arguments.append and topic_exists(arguments.bootstrap, arguments.topic)):
+    if not topic_exists(arguments.bootstrap, arguments.topic):
         create_topic(arguments.bootstrap, arguments.topic)
+    elif not arguments.append and topic_has_records(arguments.bootstrap, arguments.topic):
+        raise SetupError(f"{arguments.topic} has records already; --append adds to them")
     progress = Progress(f"replay to {arguments.topic}", len(frame))
     sent = replay(
         arguments.bootstrap, arguments.topic, frame, speed=arguments.speed, on_progress=progress.update

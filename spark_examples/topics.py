@@ -154,6 +154,19 @@ def topic_exists(bootstrap: str, topic: str) -> bool:
     return topic in _admin(bootstrap).list_topics(timeout=30).topics
 
 
+def topic_has_records(bootstrap: str, topic: str) -> bool:
+    """Whether the log of any partition is longer than nothing. Raises KafkaException, also when there is no topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"reader-{uuid.uuid4()}"})
+    try:
+        found = consumer.list_topics(topic, timeout=30).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        spans = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in found.partitions]
+        return any(high > low for low, high in spans)
+    finally:
+        consumer.close()
+
+
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Deletes the topic. Raises KafkaException, also when there is none."""
     _admin(bootstrap).delete_topics([topic])[topic].result(30)

@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 from spark_examples.command import parser, readable_errors
 from spark_examples.delays import RESULT_TOPIC, WindowDelay, sorted_delays
 from spark_examples.flights import ORIGINS, airline_names
+from spark_examples.topics import topic_exists
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -116,8 +117,14 @@ def watch(
 ) -> None:
     """Follows the topic from its beginning, all partitions, without a group, until `until` says so.
 
-    `until` and `redraw` are called about five times a second. Raises KafkaException.
+    Waits for a topic that is not there yet. `until` and `redraw` are called about five times a second. Raises
+    KafkaException.
     """
+    while not topic_exists(bootstrap, topic):
+        if until(board):
+            return
+        redraw(board)
+        time.sleep(0.2)
     # A group id is asked for, but not used: partitions are assigned and nothing is committed.
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": f"watch-{uuid.uuid4()}", "enable.auto.commit": False}

@@ -34,7 +34,7 @@ from spark_examples import (
 )
 from spark_examples.command import moment_ms
 from spark_examples.connector import ROOT
-from spark_examples.topics import Record, last_values, produce_records, read_records
+from spark_examples.topics import Record, create_topic, last_values, produce_records, read_records
 
 WEEK = flights.load(start_ms=moment_ms("2013-01-01"), end_ms=moment_ms("2013-01-08"))
 KEYS = ["carrier", "flight", "origin", "time_hour", "minute"]
@@ -411,6 +411,12 @@ def test_an_error_of_spark_is_one_line(spark: Any, bootstrap: str, week: str) ->
         batch_report.main(["--bootstrap", bootstrap, "--topic", week, "--starting-offsets", '{"another":{"0":1}}'])
 
 
-def test_replay_into_a_topic_that_exists_is_refused(bootstrap: str, week: str) -> None:
-    with pytest.raises(SystemExit, match="already exists"):
-        replay.main(["--bootstrap", bootstrap, "--topic", week, "--speed", "max", "--limit", "1"])
+def test_replay_into_a_topic_with_records_needs_a_word(bootstrap: str, new_name: Callable[[], str]) -> None:
+    topic = new_name()
+    create_topic(bootstrap, topic)
+    arguments = ["--bootstrap", bootstrap, "--topic", topic, "--speed", "max", "--limit", "1"]
+    replay.main(arguments)
+    with pytest.raises(SystemExit, match=f"^error: {topic} has records already; --append adds to them$"):
+        replay.main(arguments)
+    replay.main([*arguments, "--append"])
+    assert sum(1 for _ in read_records(bootstrap, topic)) == 2
