@@ -1,4 +1,5 @@
-"""Fixtures that pytest finds once kbroker is installed: ``kafka_broker``, ``kafka_topic`` and ``kafka_cluster``.
+"""Fixtures that pytest finds once kbroker is installed: ``kafka_broker``, ``kafka_topic``, ``kafka_faults``,
+``kafka_cluster``.
 
 Nothing heavy is imported until a test asks for one of them.
 """
@@ -14,6 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from kbroker.testing import RunningBroker, RunningCluster
+    from kbroker.testing.faults import Faults
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +41,13 @@ def kafka_topic(kafka_broker: RunningBroker, request: pytest.FixtureRequest) -> 
     """The name of a topic that no other test has; it is created when it is first written to."""
     test = re.sub(r"[^a-zA-Z0-9._-]", "_", request.node.name)
     return f"{test[:180]}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def kafka_faults(kafka_broker: RunningBroker) -> Iterator[Faults]:
+    """What can be made to go wrong at the session's broker; undone when the test ends, whatever its end."""
+    with kafka_broker.faults as faults:
+        yield faults
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,12 @@ from tests.conftest import find_kafka_home
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text("utf-8")
 RECIPES = re.findall(r"^### ([^\n]+)\n|^```(python|sh)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def cases() -> Iterator[Any]:
+    """The recipes, those that start a JVM marked so."""
+    for title, language, text in recipes():
+        yield pytest.param(title, language, text, marks=[pytest.mark.spark] if "pyspark" in text else [])
 
 
 def recipes() -> Iterator[tuple[str, str, str]]:
@@ -65,7 +72,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
 
 
 @pytest.mark.parametrize(
-    ("title", "language", "text"), list(recipes()), ids=lambda value: str(value)[:30].split("\n")[0]
+    ("title", "language", "text"), list(cases()), ids=lambda value: str(value)[:30].split("\n")[0]
 )
 def test_recipe(node: tuple[Path, str, dict[str, str]], title: str, language: str, text: str) -> None:
     directory, address, environment = node

@@ -1,0 +1,41 @@
+"""Each block of docs/testing.md is run, as it stands, by a pytest of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "testing.md").read_text("utf-8"), re.M | re.S)
+
+
+def run(text: str, directory: Path, timeout: float) -> None:
+    path = directory / "test_page.py"
+    path.write_text(text)
+    plugins = ["-p", "kbroker.pytest_plugin", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(directory), str(path)],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{text.count('def test_')} passed" in done.stdout
+
+
+def test_the_blocks_without_spark(tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    run("\n\n".join(block for block in BLOCKS if "pyspark" not in block), tmp_path, 120)
+
+
+@pytest.mark.spark
+def test_the_blocks_with_spark(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="the `spark` extra is not installed")
+    run("\n\n".join(block for block in BLOCKS if "pyspark" in block), tmp_path, 300)
