@@ -24,6 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--broker", choices=("kbroker", "apache"), default="kbroker", help="the broker that the tests start"
     )
+    group.addoption(
+        "--older-spark", action="store_true", help="also the smoke tests of older PySparks (they download 800 MB once)"
+    )
     group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
     group.addoption(
         "--bootstrap", default=os.environ.get("KBROKER_COMPAT_BOOTSTRAP"), help="a broker that runs already"

@@ -82,10 +82,10 @@ class SetupError(Exception):
 # --- jars
 
 
-def connector_jars(cache: Path | None = None) -> list[Path]:
+def connector_jars(cache: Path | None = None, jars: tuple[Jar, ...] = CONNECTOR) -> list[Path]:
     """Paths of the connector's jars, fetched on the first call. Raises SetupError."""
     cache = cache if cache is not None else ROOT / ".cache" / "spark-kafka"
-    missing = [jar for jar in CONNECTOR if not _is_intact(cache / jar.file_name, jar)]
+    missing = [jar for jar in jars if not _is_intact(cache / jar.file_name, jar)]
     if missing:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
@@ -100,7 +100,7 @@ def connector_jars(cache: Path | None = None) -> list[Path]:
                 if not _is_intact(fetched / jar.file_name, jar):
                     raise SetupError(f"{jar.file_name} was fetched, but its SHA-256 is not {jar.sha256}")
                 os.replace(fetched / jar.file_name, cache / jar.file_name)
-    return [cache / jar.file_name for jar in CONNECTOR]
+    return [cache / jar.file_name for jar in jars]
 
 
 def _is_intact(path: Path, jar: Jar) -> bool:
