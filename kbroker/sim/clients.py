@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -74,11 +75,19 @@ _RETRIABLE = frozenset(
 )
 
 
+Authority = Callable[[TopicPartition], tuple[int, int] | None]
+"""Who really leads a partition now, and knows it, and in which epoch: what no client can know. An answer of somebody
+else may be wrong, with Apache Kafka too: a leader that was paused or cut off does not know what it has missed."""
+
+
 class ClusterClient:
     """Finds leaders and asks them; one request at a time to each node."""
 
-    def __init__(self, name: str, network: NodeNetwork, node_ids: list[int], rng: random.Random) -> None:
+    def __init__(
+        self, name: str, network: NodeNetwork, node_ids: list[int], rng: random.Random, authority: Authority
+    ) -> None:
         self.name = name
+        self.authority = authority
         self.rng = rng
         self._network = network
         self._node_ids = node_ids
@@ -174,8 +183,6 @@ class Producer:
         self.interval = interval
         """Seconds between two batches, on average."""
         self.stopped = False
-        self.may_lose = False
-        """Whether the scenario takes acknowledged records away, so that sequences may break."""
         self._client = client
         self._history = history
         self._partitions = partitions
@@ -230,6 +237,7 @@ class Producer:
                 timeout_ms=3000,
                 topic_data=[TopicProduceData(name=tp.topic, partition_data=[_data(tp, batch)])],
             )
+            authority = client.authority(tp)
             response = await client.ask(node_id, request, version=12, timeout=6.0)
             if response is None:
                 retried = True
@@ -251,11 +259,11 @@ class Producer:
             history.refused(code.name)
             client.forget(tp)
             if code in _BROKEN_SEQUENCE:
-                if not self.may_lose:
-                    raise Violation(f"{tp}: a producer that sends batch after batch was told {code.name}")
-                self._producer_id = -1
-                return
-            if code not in _RETRIABLE:
+                if authority is not None and authority[0] == node_id and authority == client.authority(tp):
+                    raise Violation(
+                        f"{tp}: a producer that sends batch after batch was told {code.name} by its leader {node_id}"
+                    )
+            elif code not in _RETRIABLE:
                 raise Violation(f"{tp}: a producer was told {code.name}")
             await trio.sleep(0.1)
             if self.acks != -1:

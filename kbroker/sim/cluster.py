@@ -30,11 +30,12 @@ from kbroker.types import TopicPartition
 
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 LISTENER = "CONTROLLER"
+OFFSETS_PARTITIONS = 3
 PROPERTIES = {
     "log.dirs": DATA_DIR,
     "controller.listener.names": LISTENER,
     "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{LISTENER}:PLAINTEXT",
-    "offsets.topic.num.partitions": "3",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "transaction.state.log.num.partitions": "3",
     "auto.create.topics.enable": "false",
     "min.insync.replicas": "2",
@@ -122,7 +123,12 @@ class SimNode:
                         self.cluster.invariants.watch(self, broker)
         except* Exception as errors:
             # Of a process that is gone, this is only how its tasks end.
-            if not env.dead:
+            if env.dead:
+                pass
+            elif env.machine.failing is not None:
+                self.cluster.trace.note(f"{self.name} has ended with its disk: {describe_error(errors)}")
+                self._gone(power=False)
+            else:
                 self.cluster.fail(Violation(f"{self.name} has failed: {describe_error(errors)}"), errors)
         finally:
             ended.set()
@@ -265,6 +271,16 @@ class SimCluster:
         node = None if assigned is None else self.nodes.get(assigned.leader)
         return node if node is not None and node.broker is not None else None
 
+    def authority(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """The leader of a partition and its epoch, if that node serves and knows it too."""
+        assigned, node = self.partition(tp), self.leader_of(tp)
+        if assigned is None or node is None or node.broker is None:
+            return None
+        held = node.broker.replica_manager.partitions.get((tp.topic, tp.partition))
+        if held is None or held.state.leader_epoch != assigned.leader_epoch:
+            return None
+        return (node.id, assigned.leader_epoch)
+
     async def await_leader(self, tp: TopicPartition, *, other_than: int = -1, within: float = 60.0) -> SimNode:
         """Until a partition has a leader that serves."""
 
@@ -335,7 +351,7 @@ class SimCluster:
         self._clients += 1
         name = f"client{self._clients}"
         rng = random.Random(self.rng.getrandbits(64))
-        return ClusterClient(name, NodeNetwork(self.net, self.net.host(name)), self.ids, rng)
+        return ClusterClient(name, NodeNetwork(self.net, self.net.host(name)), self.ids, rng, self.authority)
 
     def produce(
         self, partitions: Sequence[TopicPartition], interval: float = 0.2, count: int = 1, *, acks: int = -1
@@ -361,7 +377,7 @@ class SimCluster:
     def commit_offsets(self, tp: TopicPartition, count: int = 1) -> None:
         """Have groups commit offsets."""
         for _ in range(count):
-            committer = OffsetCommitter(len(self.committers) + 1, self.client(), self.history, tp)
+            committer = OffsetCommitter(len(self.committers) + 1, self.client(), tp, OFFSETS_PARTITIONS)
             self.committers.append(committer)
             self.nursery.start_soon(self._guard, committer.run)
 
@@ -397,6 +413,9 @@ class SimCluster:
                 node.resume()
             node.machine.failing = None
             node.machine.disk_latency = min(node.machine.disk_latency, 0.002)
+        for node in self.nodes.values():
+            if node.env is not None and node.env.disk_failed:
+                node.kill()  # it will not use that disk again
         self.start_all()
         await self.await_serving()
 

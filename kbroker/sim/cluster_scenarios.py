@@ -403,6 +403,33 @@ async def _some_chaos(cluster: SimCluster, rounds: int) -> None:
 
 
 @scenario()
+async def disk_fails(cluster: SimCluster) -> None:
+    """A leader's disk refuses to flush or to write: it is not trusted again, and the other replicas serve on."""
+    partitions = await begin(cluster)
+    await cluster.await_full_isr(partitions)
+    leader = await cluster.await_leader(partitions[0])
+    leader.machine.failing = cluster.rng.choice(("sync", "write"))
+    cluster.trace.note(f"{leader.name}'s disk fails to {leader.machine.failing}")
+    await cluster.run_for(cluster.rng.uniform(0, 3))
+    await await_progress(cluster, 20)
+    await cluster.run_for(cluster.rng.uniform(0, 10))
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def clocks_jump(cluster: SimCluster) -> None:
+    """Wall clocks are set half an hour back and up to a day forward: nothing expires early, and nobody is fenced."""
+    partitions = await begin_transactions(cluster)
+    for _ in range(4):
+        node = cluster.rng.choice(list(cluster.nodes.values()))
+        node.machine.skew_ms = cluster.rng.choice((-1_800_000, 0, 3_600_000, 86_400_000))
+        cluster.trace.note(f"{node.name}'s clock is {node.machine.skew_ms} ms ahead")
+        await cluster.run_for(cluster.rng.uniform(1, 8))
+        await await_progress(cluster, 3)
+    await cluster.finish(partitions)
+
+
+@scenario()
 async def transactions(cluster: SimCluster) -> None:
     """Leaders and coordinators die, stop and stand still while transactions and offsets are committed."""
     partitions = await begin_transactions(cluster)

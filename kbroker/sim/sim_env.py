@@ -49,15 +49,18 @@ class Machine:
         """Seconds that blocking work takes on average."""
         self.failing: str | None = None
         """An operation of the disk (see :class:`FakeDisk`) that fails with EIO."""
+        self._env: SimEnv
 
     def start(self) -> SimEnv:
         """A process begins."""
         self.net.start_host(self.host)
         self.disk.on_operation = self._on_operation
-        return SimEnv(self)
+        self._env = SimEnv(self)
+        return self._env
 
     def _on_operation(self, operation: str, path: str) -> None:
         if operation == self.failing:
+            self._env.disk_failed = True
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def end(self, env: SimEnv, *, power: bool) -> None:
@@ -82,6 +85,8 @@ class SimEnv:
         self._network = network
         self.network: Network = network
         self.dead = False
+        self.disk_failed = False
+        """An operation of its disk has failed."""
 
     def die(self) -> None:
         """The process is gone."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from kbroker.coordinator.partitioner import partition_for
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import ClusterClient
 from kbroker.sim.history import History, Transaction, TransactionState, Violation, make_value
@@ -27,6 +28,8 @@ from kbroker.wire.messages.offset_fetch import (
 )
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
+
+OFFSETS_TOPIC = "__consumer_offsets"
 
 GROUP, TRANSACTION = 0, 1
 """Types of coordinator keys."""
@@ -72,27 +75,27 @@ class Coordinated:
         self.client = client
         self.key = key
         self._key_type = key_type
-        self._coordinator = -1
+        self.node_id = -1
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
         """The coordinator's response; None if there was none this time."""
         client = self.client
-        if self._coordinator < 0:
+        if self.node_id < 0:
             found = await client.ask(
                 client.any_node(), FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=[self.key])
             )
             if found is None or found.coordinators[0].error_code:
                 await trio.sleep(0.2)
                 return None
-            self._coordinator = found.coordinators[0].node_id
-        response = await client.ask(self._coordinator, request, version)
+            self.node_id = found.coordinators[0].node_id
+        response = await client.ask(self.node_id, request, version)
         if response is None:
             await self.lost()
         return response
 
     async def lost(self) -> None:
         """It is another, or cannot be reached: look again, after a while."""
-        self._coordinator = -1
+        self.node_id = -1
         await trio.sleep(0.1)
 
 
@@ -239,7 +242,10 @@ class TransactionalProducer:
 class OffsetCommitter:
     """Commits ever higher offsets for a group, and looks them up again: they never go back."""
 
-    def __init__(self, number: int, client: ClusterClient, history: History, tp: TopicPartition) -> None:
+    def __init__(
+        self, number: int, client: ClusterClient, tp: TopicPartition, offsets_partitions: int
+    ) -> None:
+        self._offsets_partitions = offsets_partitions
         self.group = f"group-{number}"
         self.stopped = False
         self.commits = 0
@@ -283,6 +289,8 @@ class OffsetCommitter:
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[topic])], require_stable=True
         )
+        where = TopicPartition(OFFSETS_TOPIC, partition_for(self.group, self._offsets_partitions))
+        authority, asked = self._client.authority(where), self._coordinator.node_id
         response = await self._coordinator.ask(request, 9)
         if response is None:
             return False
@@ -292,6 +300,9 @@ class OffsetCommitter:
         if code != ErrorCode.NONE or answer is None:
             if code not in _TRY_AGAIN and code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise Violation(f"{self.group}: OffsetFetch is answered {code.name}")
+            await self._coordinator.lost()
+            return False
+        if authority is None or authority[0] != asked or authority != self._client.authority(where):
             await self._coordinator.lost()
             return False
         if not self._committed <= answer.committed_offset <= self._tried:
