@@ -21,10 +21,10 @@ from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.quorum import ask_quorum
 from kbroker.handlers.registration import BOTH, Versions, handler
 from kbroker.replication.delayed import DelayedFetch
-from kbroker.replication.fetch_session import FetchPlan, PartitionKey, SessionPartition, key_of
+from kbroker.replication.fetch_session import FetchPlan, FetchSession, PartitionKey, SessionPartition, key_of
 from kbroker.replication.follower_state import OffsetOutOfRange, find_divergence
 from kbroker.replication.replica_selector import RACK_AWARE_SELECTOR
-from kbroker.types import ZERO_UUID, Uuid
+from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -82,6 +82,10 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
     )
     if plan.error:
         return FetchResponse(error_code=plan.error)
+    if plan.session is not None:
+        for key in forgotten:
+            if key in plan.session.watched:
+                services.replica_manager.purgatory.unwatch_session(plan.session, key)
 
     replica_id, replica_epoch = request.replica_id, -1
     if version >= 15:
@@ -99,10 +103,14 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
                 reader.watched, reader.min_bytes - reader.size, reader.read_committed, reader.by_follower
             )
             purgatory.watch_fetch(waiting)
+            if reader.tracked is not None:
+                reader.tracked.waiting = waiting
             try:
                 await ctx.connection.wait_for(waiting, min(remaining, reader.patience))
             finally:
                 purgatory.unwatch_fetch(waiting)
+                if reader.tracked is not None:
+                    reader.tracked.waiting = None
             reader.read(again=True)
             if reader.has_news and not waiting.done:
                 break
@@ -110,7 +118,8 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
 
 
 class _Reader:
-    """One request's reads. ``results`` runs parallel to the plan's partitions."""
+    """One request's reads. ``results`` runs parallel to ``partitions``: the plan's, or in a session that tracks changes
+    those that something has happened to."""
 
     def __init__(
         self, request: FetchRequest, ctx: RequestContext, plan: FetchPlan, replica_id: int, replica_epoch: int
@@ -136,6 +145,7 @@ class _Reader:
         self.urgent = False
         """It does not know where the log begins: somebody may wait for it to delete what comes before."""
         self.tells_all = plan.full
+        self.tracked = plan.session if plan.session is not None and plan.session.dirty is not None else None
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.storage_error = (
             ErrorCode.KAFKA_STORAGE_ERROR if ctx.header.api_version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -145,7 +155,10 @@ class _Reader:
         self.size = 0
         self.watched: list[tuple[str, int]] = []
         self.satisfied = False
-        if ctx.header.api_version >= 13:
+        self._find_names()
+
+    def _find_names(self) -> None:
+        if self.ctx.header.api_version >= 13:
             name_of = self.manager.topic_name
             self.names = [name_of(wanted.key.topic_id) for wanted in self.partitions]
         else:
@@ -156,6 +169,9 @@ class _Reader:
 
         ``again``: it is the same request still, so a follower's progress is not news.
         """
+        if self.tracked is not None and again:
+            self.partitions = self.tracked.to_look_at()
+            self._find_names()
         self.has_news = self.urgent = False
         self.patience = inf
         results = []
@@ -191,9 +207,13 @@ class _Reader:
                     failed = True
             results.append(data)
         self.results = results
-        self.watched = watched
         self.size = size
-        self.satisfied = failed or self.urgent or not watched or size >= self.min_bytes
+        if self.tracked is not None:
+            # It hears of what happens to its partitions by itself, and of one that cannot be read at once.
+            self.satisfied = failed or self.urgent or size >= self.min_bytes or len(watched) < len(results)
+        else:
+            self.watched = watched
+            self.satisfied = failed or self.urgent or not watched or size >= self.min_bytes
 
     def _read_partition(
         self, name: str, wanted: SessionPartition, limit: int, first: bool, again: bool
@@ -249,7 +269,7 @@ class _Reader:
             self.manager.storage_failed(partition, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if self.by_follower:
-            if not again:
+            if not again or state.progress[self.replica_id].log_end_offset != offset:
                 self.manager.follower_fetched(
                     partition, self.replica_id, offset, wanted.replica_log_start_offset, self.replica_epoch
                 )
@@ -260,6 +280,8 @@ class _Reader:
                 self.patience = NEWS_SECONDS
             elif state.high_watermark < bound:
                 self.patience = NEWS_SECONDS  # and this is going to be news
+            elif self.tracked is not None and offset == bound:
+                self._nothing_to_tell(self.tracked, wanted.key, partition.topic_partition)
         data.high_watermark = state.high_watermark
         data.log_start_offset = log.log_start_offset
         data.records = info.records
@@ -271,6 +293,13 @@ class _Reader:
         else:
             data.aborted_transactions = None
         return data
+
+
+    def _nothing_to_tell(self, session: FetchSession, key: PartitionKey, name: TopicPartition) -> None:
+        assert session.dirty is not None
+        session.dirty.pop(key, None)
+        if key not in session.watched:
+            self.manager.purgatory.watch_session(name, session, key)
 
 
 def _error(index: int, code: ErrorCode) -> PartitionData:
@@ -302,6 +331,8 @@ def _respond(reader: _Reader, plan: FetchPlan, ctx: RequestContext) -> FetchResp
             uses_topic_ids=version >= 13,
             now_ms=int(ctx.services.env.now() * 1000),
         )
+        if session is not None and session.privileged:
+            session.track_changes(ctx.services.replica_manager.purgatory.unwatch_session)
     for wanted, name, data in zip(reader.partitions, reader.names, reader.results, strict=True):
         if session is not None:
             has_records = len(data.records) > 0  # type: ignore[arg-type]
@@ -311,6 +342,9 @@ def _respond(reader: _Reader, plan: FetchPlan, ctx: RequestContext) -> FetchResp
                     continue
                 if has_records and wanted.key in session.partitions:
                     session.partitions.move_to_end(wanted.key)
+                    if session.dirty is not None:
+                        session.dirty.pop(wanted.key, None)
+                        session.mark(wanted.key)
         if version >= 16 and data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             leader = current_leader(ctx, name or "", data.partition_index)
             data.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)

@@ -91,6 +91,18 @@ class IsrManager:
             if isr is not None:
                 self._propose(partition, isr)
 
+    def reconsider(self, partition: Partition) -> None:
+        """Something has changed for followers outside of the ISR, which may not fetch again for a while."""
+        state = partition.state
+        end, now_ms = partition.log.log_end_offset, self._now_ms()
+        for replica, progress in state.progress.items():
+            if (
+                replica not in state.maximal_isr
+                and progress.log_end_offset >= 0
+                and progress.is_caught_up(end, now_ms, self._max_lag_ms)
+            ):
+                self.follower_fetched(partition, replica)
+
     def shrink(self) -> None:
         """Propose to leave out who lags for too long, in all partitions."""
         now_ms = self._now_ms()
@@ -113,6 +125,7 @@ class IsrManager:
                 )
                 self._propose(partition, isr)
             self._manager.advance_high_watermark(partition, log)
+            self.reconsider(partition)
 
     def brokers_changed(self) -> None:
         """Brokers were fenced, or started anew: the high watermark does not wait for those to join."""
@@ -125,6 +138,7 @@ class IsrManager:
                     state.set_joining(replica, False)
             if state.progress:
                 self._manager.advance_high_watermark(partition, partition.log)
+                self.reconsider(partition)
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         """``Partition.isReplicaIsrEligible``: neither fenced nor stopping, and fetching in its present life."""
@@ -226,6 +240,8 @@ class IsrManager:
             return False
         if partition.has_log and not partition.offline:
             self._manager.advance_high_watermark(partition, partition.log)
+            if not error:
+                self.reconsider(partition)
         return True
 
     def _epoch_of(self, partition: Partition, member: int) -> int:

@@ -100,6 +100,7 @@ class LogFlusher:
         try:
             if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
                 manager.mark_dirty()
+                manager.log_starts_moved()
             self._log_manager.delete_expired(now_ms)
         except OSError as error:
             logger.error("retention failed: %s", error)

@@ -107,8 +107,8 @@ class Peer:
         if self._asking is not None:
             self.close()
         asking = self._asking = object()
+        connection = self._connection
         try:
-            connection = self._connection
             if connection is None:
                 connection = await self._connect()
                 if self._asking is not asking:
@@ -120,7 +120,9 @@ class Peer:
             return await self._exchange(connection, key, chosen, make(chosen)), chosen
         except trio.ClosedResourceError as error:
             raise GivenUp("given up for another request") from error
-        except BaseException:
+        except BaseException as error:
+            if connection is not None and connection is not self._connection and isinstance(error, OSError):
+                raise GivenUp("given up on this side") from error
             if self._asking is asking:
                 self.close()
             raise

@@ -173,6 +173,9 @@ class ReplicaManager:
                     self.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elif log is not None:
                 self.advance_high_watermark(partition, log)  # the ISR may be smaller
+                self.purgatory.followers_news(partition.topic_partition)  # and a replica may begin anew
+                if self.isr is not None and state.progress:
+                    self.isr.reconsider(partition)
         else:
             was_leader = state.is_leader
             state.become_follower(
@@ -261,6 +264,7 @@ class ReplicaManager:
     def appended(self, partition: Partition, log: PartitionLog, added_bytes: int) -> None:
         """After an append: advance the high watermark, wake readers and producers of this partition."""
         if partition.state.progress:
+            partition.state.leader_appended(log.log_end_offset, self._now_ms())
             self.purgatory.appended(partition.topic_partition, added_bytes)
         self.advance_high_watermark(partition, log, added_bytes)
         if not self._is_dirty:
@@ -287,6 +291,8 @@ class ReplicaManager:
             stable = partition.last_stable_offset > min(before, unstable)
         key = partition.topic_partition
         purgatory = self.purgatory
+        if key in purgatory.sessions:
+            purgatory.followers_news(key)
         if key in purgatory.fetches:
             purgatory.advanced(key, added_bytes, stable)
         if key in purgatory.produces:
@@ -455,6 +461,11 @@ class ReplicaManager:
             self.storage_failed(partition, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"flushing {partition.topic_partition} failed") from error
         task.end()
+
+    def log_starts_moved(self) -> None:
+        """Retention has moved the starts of some logs: followers are to hear of it."""
+        for key in list(self.purgatory.sessions):
+            self.purgatory.followers_news(key)
 
     def describe_log_dirs(self) -> list[LogDirDescription]:
         """What DescribeLogDirs tells."""

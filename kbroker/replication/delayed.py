@@ -8,7 +8,10 @@ whoever waits on it (``node.connection``); nothing here knows the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbroker.replication.fetch_session import FetchSession, PartitionKey
 
 
 class DelayedFetch:
@@ -95,6 +98,8 @@ class Purgatory:
         #: Those of other replicas, which wait for appends and not for the high watermark.
         self.follower_fetches: dict[Hashable, dict[DelayedFetch, None]] = {}
         self.produces: dict[Hashable, dict[DelayedProduce, None]] = {}
+        #: Fetch sessions of other replicas that have nothing to be told of a partition, with its key there.
+        self.sessions: dict[Hashable, dict[FetchSession, PartitionKey]] = {}
         #: DeleteRecords that wait until all replicas have moved their log start offsets.
         self.deletes: dict[Hashable, dict[DelayedProduce, None]] = {}
 
@@ -116,6 +121,26 @@ class Purgatory:
     def unwatch_produce(self, operation: DelayedProduce) -> None:
         """Forget the operation, done or not."""
         _unwatch(self.produces, operation.keys, operation)
+
+    def watch_session(self, key: Hashable, session: FetchSession, session_key: PartitionKey) -> None:
+        """Have the session hear of whatever happens to a partition."""
+        session.watched[session_key] = key
+        self.sessions.setdefault(key, {})[session] = session_key
+
+    def unwatch_session(self, session: FetchSession, session_key: PartitionKey | None = None) -> None:
+        """Of one partition no more, or of none."""
+        for each in [session_key] if session_key is not None else list(session.watched):
+            key = session.watched.pop(each, None)
+            watchers = self.sessions.get(key) if key is not None else None
+            if watchers is not None:
+                watchers.pop(session, None)
+                if not watchers:
+                    del self.sessions[key]
+
+    def followers_news(self, key: Hashable) -> None:
+        """The followers are to be told something of a partition, but not before they are told something else."""
+        for session, session_key in self.sessions.get(key, {}).items():
+            session.mark(session_key)
 
     def watch_delete(self, operation: DelayedProduce) -> None:
         """Register a DeleteRecords whose required offsets are low watermarks; ``unwatch_delete`` must follow."""
@@ -141,6 +166,10 @@ class Purgatory:
 
     def appended(self, key: Hashable, added_bytes: int) -> None:
         """``added_bytes`` were appended: the followers may fetch them."""
+        sessions = self.sessions.get(key)
+        if sessions:
+            for session, session_key in list(sessions.items()):
+                session.mark(session_key, added_bytes)
         watchers = self.follower_fetches.get(key)
         if watchers:
             for operation in list(watchers):
@@ -160,6 +189,10 @@ class Purgatory:
         for table in (self.fetches, self.follower_fetches):
             for operation in list(table.get(key, ())):
                 operation.complete()
+        for session, session_key in list(self.sessions.get(key, {}).items()):
+            session.mark(session_key)
+            if session.waiting is not None:
+                session.waiting.complete()
         for delete in list(self.deletes.get(key, ())):
             delete.fail(key, error)
         for produce in list(self.produces.get(key, ())):

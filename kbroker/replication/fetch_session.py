@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.errors import ErrorCode
+from kbroker.replication.delayed import DelayedFetch
 from kbroker.types import ZERO_UUID
 
 NO_SESSION = 0
@@ -86,9 +87,25 @@ class SessionPartition:
 
 
 class FetchSession:
-    """One session. ``partitions`` is in serving order: what was just sent moves to the end, so none starves."""
+    """One session. ``partitions`` is in serving order: what was just sent moves to the end, so none starves.
 
-    __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "privileged", "session_id", "uses_topic_ids")
+    Invariant of one that tracks changes: a partition that is not in ``dirty`` has nothing to be told, and is watched
+    (`Purgatory.watch_session`) so that it gets there when that changes.
+    """
+
+    __slots__ = (
+        "created_ms",
+        "dirty",
+        "epoch",
+        "last_used_ms",
+        "on_closed",
+        "partitions",
+        "privileged",
+        "session_id",
+        "uses_topic_ids",
+        "waiting",
+        "watched",
+    )
 
     def __init__(self, session_id: int, *, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -98,6 +115,35 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.partitions: OrderedDict[PartitionKey, SessionPartition] = OrderedDict()
+        self.dirty: dict[PartitionKey, None] | None = None
+        #: The request that waits for something to tell.
+        self.waiting: DelayedFetch | None = None
+        #: Under which names partitions are watched.
+        self.watched: dict[PartitionKey, Hashable] = {}
+        self.on_closed: Callable[[FetchSession], None] | None = None
+
+    def track_changes(self, on_closed: Callable[[FetchSession], None]) -> None:
+        """From now on only partitions are looked at that something has happened to; at first, all."""
+        self.dirty = dict.fromkeys(self.partitions)
+        self.on_closed = on_closed
+
+    def mark(self, key: PartitionKey, added_bytes: int = 0) -> None:
+        """Something has happened to a partition; ``added_bytes`` may be fetched."""
+        assert self.dirty is not None
+        self.dirty[key] = None
+        if added_bytes and self.waiting is not None:
+            self.waiting.advanced(added_bytes)
+
+    def to_look_at(self) -> Sequence[SessionPartition]:
+        """The partitions that a request has to read."""
+        if self.dirty is None:
+            return tuple(self.partitions.values())
+        return [self.partitions[key] for key in self.dirty if key in self.partitions]
+
+    def close(self) -> None:
+        """The session is over."""
+        if self.on_closed is not None:
+            self.on_closed(self)
 
     @property
     def size(self) -> int:
@@ -107,6 +153,8 @@ class FetchSession:
     def update(self, requested: Iterable[SessionPartition], forgotten: Iterable[PartitionKey]) -> None:
         """Apply a request's changes."""
         for partition in requested:
+            if self.dirty is not None:
+                self.dirty[partition.key] = None
             known = self.partitions.get(partition.key)
             if known is None:
                 self.partitions[partition.key] = partition
@@ -118,6 +166,8 @@ class FetchSession:
                 known.replica_log_start_offset = partition.replica_log_start_offset
         for key in forgotten:
             self.partitions.pop(key, None)
+            if self.dirty is not None:
+                self.dirty.pop(key, None)
 
 
 def next_epoch(epoch: int) -> int:
@@ -177,7 +227,9 @@ class FetchSessionCache:
         """Find or close the session of a request, and say what it reads."""
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
-                self._sessions.pop(session_id, None)
+                closed = self._sessions.pop(session_id, None)
+                if closed is not None:
+                    closed.close()
             return FetchPlan(ErrorCode.NONE, requested, None, True, session_epoch == INITIAL_EPOCH)
         session = self._sessions.get(session_id)
         if session is None:
@@ -190,11 +242,12 @@ class FetchSessionCache:
         if not session.partitions:
             # Nothing left to read: the session ends, as in Kafka.
             del self._sessions[session_id]
+            session.close()
             return FetchPlan(ErrorCode.NONE, (), None, True, False)
         session.epoch = next_epoch(session.epoch)
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        return FetchPlan(ErrorCode.NONE, tuple(session.partitions.values()), session, False, False)
+        return FetchPlan(ErrorCode.NONE, session.to_look_at(), session, False, False)
 
     def maybe_create(
         self, partitions: Sequence[SessionPartition], *, privileged: bool, uses_topic_ids: bool, now_ms: int
@@ -233,6 +286,7 @@ class FetchSessionCache:
 
     def _evict(self, session: FetchSession) -> bool:
         del self._sessions[session.session_id]
+        session.close()
         self.evictions += 1
         return True
 

@@ -39,6 +39,7 @@ class PartitionState:
     __slots__ = (
         "_counted",
         "_joining",
+        "_log_end_offset",
         "high_watermark",
         "isr",
         "leader",
@@ -74,6 +75,8 @@ class PartitionState:
         self._joining: frozenset[int] = frozenset()
         #: The progress of those without whom nothing is committed.
         self._counted: tuple[ReplicaProgress, ...] = ()
+        #: Of this leader, when it last appended.
+        self._log_end_offset = 0
 
     @property
     def is_leader(self) -> bool:
@@ -99,7 +102,7 @@ class PartitionState:
         if not new_epoch and partition_epoch <= self.partition_epoch:
             return False
         if new_epoch:
-            self.leader_epoch_start_offset = log_end_offset
+            self.leader_epoch_start_offset = self._log_end_offset = log_end_offset
             self.progress = {}
         members = frozenset(isr)
         self.progress = {
@@ -222,6 +225,14 @@ class PartitionState:
         progress.last_fetch_leader_log_end_offset = leader_log_end_offset
         progress.last_fetch_ms = now_ms
         progress.broker_epoch = broker_epoch
+
+    def leader_appended(self, log_end_offset: int, now_ms: int) -> None:
+        """The leader's log has grown to ``log_end_offset``. Whoever had all until now lags from now on, if at all, and
+        not since its last fetch, which may be long ago where nobody wrote."""
+        for progress in self.progress.values():
+            if progress.log_end_offset == self._log_end_offset:
+                progress.last_caught_up_ms = max(progress.last_caught_up_ms, now_ms)
+        self._log_end_offset = log_end_offset
 
     def maybe_expand_isr(self, replica: int) -> frozenset[int] | None:
         """The ISR to propose to the controller once a follower has caught up, or ``None``."""

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.replication.delayed import DelayedFetch, Purgatory
 from kbroker.replication.fetch_session import (
     EVICTION_MS,
     FetchPlan,
@@ -151,3 +152,41 @@ def test_only_news_is_told() -> None:
 
 def test_epochs_wrap_to_one() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, 2**31 - 1, -1)] == [1, 2, 1, -1]
+
+
+def test_a_session_that_tracks_changes_reads_what_something_happened_to() -> None:
+    sessions = cache()
+    purgatory = Purgatory()
+    session = opened(sessions, 3, privileged=True)
+    session.track_changes(purgatory.unwatch_session)
+    keys = list(session.partitions)
+
+    def read(*requested: SessionPartition, forgotten: list[PartitionKey] | None = None) -> list[int]:
+        found = plan(sessions, session.session_id, session.epoch, list(requested), forgotten)
+        return [each.key.partition for each in found.partitions]
+
+    assert read() == [0, 1, 2]  # all once
+    assert session.dirty is not None
+    for key in keys:
+        session.dirty.pop(key)
+        purgatory.watch_session(("t", key.partition), session, key)
+    assert read() == []
+    waiting = session.waiting = DelayedFetch((), 10)
+    purgatory.appended(("t", 1), 4)
+    assert not waiting.done
+    purgatory.followers_news(("t", 2))  # does not wake
+    assert not waiting.done
+    purgatory.appended(("t", 1), 6)
+    assert waiting.done
+    assert read() == [1, 2]
+    session.dirty.clear()
+    assert read(wanted(0, 7)) == [0]
+    session.dirty.clear()
+    waiting = session.waiting = DelayedFetch((), 10)
+    purgatory.partition_changed(("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert waiting.done
+    assert read(forgotten=[keys[0]]) == []
+    purgatory.unwatch_session(session, keys[0])
+    assert ("t", 0) not in purgatory.sessions
+    assert plan(sessions, session.session_id, -1).error == ErrorCode.NONE  # closed
+    assert not purgatory.sessions and not session.watched

@@ -86,3 +86,56 @@ def test_a_new_epoch_begins_at_the_log_end() -> None:
     assert state.leader_epoch_start_offset == 42
     assert state.become_follower(leader=2, leader_epoch=4, partition_epoch=7, replicas=[1, 2], isr=[2])
     assert not state.is_leader
+
+
+def test_who_had_all_lags_from_the_next_append_on() -> None:
+    """It may not have fetched for long, where there was nothing to fetch."""
+    state = leader([1, 2, 3], log_end_offset=4)
+    fetch(state, 2, 4, 4, 1_000)
+    fetch(state, 3, 3, 4, 1_000)
+    state.leader_appended(5, 100_000)
+    assert state.maybe_shrink_isr(log_end_offset=5, now_ms=100_001, max_lag_ms=30_000) == {1, 2}
+    state.leader_appended(6, 120_000)
+    assert state.maybe_shrink_isr(log_end_offset=6, now_ms=130_001, max_lag_ms=30_000) == {1}
+
+
+def test_nothing_is_committed_below_the_least_isr() -> None:
+    """KIP-966: an ISR that is too small may be the last to know."""
+    state = leader([1, 2])
+    state.set_min_insync_replicas(2)
+    fetch(state, 2, 5, 5, 1_000)
+    assert state.maybe_advance_high_watermark(5)
+    assert state.commit_isr([1], 6)
+    assert not state.maybe_advance_high_watermark(9)
+    assert state.commit_isr([1, 2], 7)
+    fetch(state, 2, 8, 9, 1_001)
+    assert state.maybe_advance_high_watermark(9) and state.high_watermark == 8
+
+
+def test_one_who_is_about_to_join_is_waited_for() -> None:
+    state = leader([1])
+    fetch(state, 2, 3, 5, 1_000)
+    state.set_joining(2, True)
+    assert state.maybe_advance_high_watermark(5) and state.high_watermark == 3
+    state.set_joining(2, False)
+    assert state.maybe_advance_high_watermark(5) and state.high_watermark == 5
+
+
+def test_one_proposal_at_a_time() -> None:
+    state = leader([1])
+    state.propose_isr(frozenset({1, 2}))
+    fetch(state, 3, 5, 5, 1_000)
+    assert state.maybe_expand_isr(3) is None
+    assert state.maybe_shrink_isr(log_end_offset=9, now_ms=99_999, max_lag_ms=1) is None
+    state.withdraw_proposal()
+    assert state.maybe_expand_isr(3) == {1, 3}
+
+
+def test_metadata_of_the_past_are_passed_over() -> None:
+    state = leader([1, 2])
+    assert state.commit_isr([1, 2, 3], 6)
+    state.become_leader(
+        leader_epoch=3, partition_epoch=5, replicas=[1, 2, 3], isr=[1, 2], log_end_offset=0, now_ms=0
+    )
+    assert state.isr == {1, 2, 3} and state.partition_epoch == 6
+    assert not state.commit_isr([1], 6)
