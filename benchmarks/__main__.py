@@ -33,11 +33,12 @@ from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.servers import KINDS, ROOT, Server, ServerError
+from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
 from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
 from compat_tests.apache_kafka import KAFKA_VERSION, ApacheKafkaError, kafka_home
 
-ALL_WORKLOADS = (*WORKLOADS, *GROUP_WORKLOADS, *TRANSACTION_WORKLOADS, *LOG_WORKLOADS)
+ALL_WORKLOADS = (*WORKLOADS, *GROUP_WORKLOADS, *TRANSACTION_WORKLOADS, *LOG_WORKLOADS, *SPARK_WORKLOADS)
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
 
@@ -197,14 +198,16 @@ def main() -> None:
         return
     if arguments.list:
         for workload in ALL_WORKLOADS:
-            print(f"{workload.name:<36} {workload.title}{'' if workload.in_quick else '  (not in --quick)'}")
+            note = "" if workload.in_quick else "  (not in --quick)"
+            note += "" if can_run(workload) else "  (needs the extra `spark`)"
+            print(f"{workload.name:<36} {workload.title}{note}")
         return
     if arguments.only:
         chosen = [w for w in ALL_WORKLOADS if any(fnmatch.fnmatch(w.name, pattern) for pattern in arguments.only)]
         if not chosen:
             sys.exit(f"error: no workload is named {', '.join(arguments.only)}; --list names them")
     else:
-        chosen = [w for w in ALL_WORKLOADS if w.in_quick or not arguments.quick]
+        chosen = [w for w in ALL_WORKLOADS if (w.in_quick or not arguments.quick) and can_run(w)]
     rounds = arguments.rounds or (1 if arguments.quick else 2)
     kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]
     try:

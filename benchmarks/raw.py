@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import crc32c
 
-PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
+PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 2, 3, 18
 RETRIABLE = frozenset({3, 5, 6, 9, 29})
 """Unknown topic, leader or broker not available, not the leader: what a starting broker answers for a moment."""
 
@@ -63,6 +63,20 @@ def produce_error_offset(topic: str) -> int:
 def metadata_frame(topic: str) -> bytes:
     """Metadata v4 for one topic, which may be created by it."""
     return frame(METADATA, 4, struct.pack(">i", 1) + _string(topic) + b"\1")
+
+
+def list_offsets_frame(topic: str, partition: int) -> bytes:
+    """ListOffsets v2: the latest offset of one partition."""
+    body = struct.pack(">ibi", -1, 0, 1) + _string(topic) + struct.pack(">iiq", 1, partition, -1)
+    return frame(LIST_OFFSETS, 2, body)
+
+
+def listed_offset(response: bytes, topic: str) -> int:
+    """The offset in an answer to `list_offsets_frame`. Raises RuntimeError for an error code."""
+    error, _, offset = struct.unpack_from(">hqq", response, 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4)
+    if error:
+        raise RuntimeError(f"error code {error} for ListOffsets")
+    return int(offset)
 
 
 def api_versions_frame() -> bytes:

@@ -26,6 +26,7 @@ UNITS = {
     "created_s": "created and led, s",
     "first_writes_s": "first writes to all, s",
     "first_record_s": "s",
+    "first_result_s": "s",
     "format_s": "formatting, s",
     "mean_ms": "mean, ms",
     "connections_MB": "memory of the connections, MB",
@@ -88,6 +89,11 @@ def _targets() -> Iterator[Target]:
     yield Target("committed-reading", "committed_share", 0.9, None, is_ratio=False)
     yield Target("transactional-ids", "MB", 60, None, is_ratio=False)
     yield Target("transactional-ids", "ids_restart_s", 2.0, None, is_ratio=False)
+    yield Target("list-offsets", "p50_ms", 1.0, None)
+    yield Target("list-offsets", "cpu_us_per_request", 150, None, is_ratio=False)
+    yield Target("spark-batch-read", "records_per_s", 1.0, 1.3)
+    yield Target("spark-latency", "p50_ms", 1.0, None)
+    yield Target("spark-first-batch", "first_result_s", 2.0, None, is_ratio=False)
     yield Target("restart-large", "killed_s", 2.0, None, is_ratio=False)
     yield Target("restart-many", "killed_s", 10.0, None, is_ratio=False)
     yield Target("restart-many", "partition_KB", 10, None, is_ratio=False)

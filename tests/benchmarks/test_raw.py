@@ -11,6 +11,12 @@ pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installe
 from benchmarks import raw
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.headers import decode_request_header
+from kbroker.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.produce import (
     PartitionProduceResponse,
@@ -56,3 +62,25 @@ def test_metadata_asks_for_one_topic_that_may_be_created() -> None:
     assert request.topics is not None
     assert [topic.name for topic in request.topics] == ["topic"]
     assert request.allow_auto_topic_creation
+
+
+def test_list_offsets_asks_for_the_latest_offset_of_one_partition() -> None:
+    data = raw.list_offsets_frame("topic", 3)
+    header, offset = decode_request_header(data[4:])
+    assert (header.api_key, header.api_version) == (2, 2)
+    request, end = decode(ListOffsetsRequest, 2, data[4:], offset)
+    assert end == len(data) - 4
+    (topic,) = request.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index, partition.timestamp, request.replica_id) == ("topic", 3, -1, -1)
+
+
+def test_the_listed_offset_is_found_in_the_response() -> None:
+    def response(**fields: int) -> bytes:
+        answer = ListOffsetsPartitionResponse(partition_index=3, **fields)
+        topics = [ListOffsetsTopicResponse(name="topic", partitions=[answer])]
+        return bytes(4) + encode(ListOffsetsResponse(topics=topics), 2)
+
+    assert raw.listed_offset(response(offset=1 << 40), "topic") == 1 << 40
+    with pytest.raises(RuntimeError, match="error code 3"):
+        raw.listed_offset(response(error_code=3), "topic")

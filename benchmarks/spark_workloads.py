@@ -1,0 +1,175 @@
+"""What is measured of Spark: a batch read, the way of a record through a query, the start of a test, ListOffsets.
+
+One Spark session of this process, two cores, for both brokers. The ListOffsets requests are raw and need no Spark:
+an executor sends two of them for every 500 rows, so their latency is in the rate of its reading.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks import raw
+from benchmarks.clients import LoadError
+from benchmarks.group_workloads import summed_up
+from benchmarks.servers import Server
+from benchmarks.workloads import Bench, Figures, Workload
+
+ROWS, SIZE, PARTITIONS = 1_000_000, 100, 4
+
+
+@functools.cache
+def session() -> Any:
+    """The session, started when first asked for, which takes some seconds that nobody measures."""
+    from spark_examples.connector import spark_session
+
+    return spark_session("benchmark")
+
+
+def list_offsets(bench: Bench, server: Server) -> Figures:
+    """The latest offset of one partition, one request after another on one connection."""
+    topic = bench.new_topic(server, 1)
+    raw.await_record(server.host, server.port, topic)
+    request = raw.list_offsets_frame(topic, 0)
+    connection = raw.Connection.open(server.host, server.port)
+    try:
+        for _ in range(2_000):
+            connection.request(request)
+        count = bench.amount(20_000, 8_000)
+        took = []
+        before = server.cpu_seconds()
+        for _ in range(count):
+            start = time.perf_counter()
+            connection.request(request)
+            took.append(time.perf_counter() - start)
+        cpu = server.cpu_seconds() - before
+        latest = raw.listed_offset(connection.request(request), topic)
+    finally:
+        connection.close()
+    bench.delete_topic(server, topic)
+    if latest != 1:
+        raise LoadError(f"the latest offset is 1, and was said to be {latest}")
+    return {**summed_up(took), "cpu_us_per_request": cpu / count * 1e6}
+
+
+def batch_read(bench: Bench, server: Server) -> Figures:
+    """All rows of a topic, every column decoded and thrown away."""
+    spark = session()
+    topic = bench.new_topic(server, PARTITIONS)
+    bench.load.run("produce", server.bootstrap, topic, ROWS, SIZE, "acks=all")
+
+    def read() -> float:
+        start = time.monotonic()
+        rows = spark.read.format("kafka").option("kafka.bootstrap.servers", server.bootstrap)
+        rows.option("subscribe", topic).load().write.format("noop").mode("overwrite").save()
+        return time.monotonic() - start
+
+    rows = spark.read.format("kafka").option("kafka.bootstrap.servers", server.bootstrap)
+    if (found := rows.option("subscribe", topic).load().count()) != ROWS:
+        raise LoadError(f"{ROWS:,} rows were produced, Spark read {found:,}")
+    for _ in range(2):
+        read()  # a JVM's first seconds are not what is compared
+    before = server.cpu_seconds()
+    took = [read() for _ in range(bench.amount(5, 3))]
+    cpu = server.cpu_seconds() - before
+    bench.delete_topic(server, topic)
+    return {
+        "records_per_s": ROWS / statistics.median(took),
+        "cpu_s_per_GB": cpu / (len(took) * ROWS * SIZE / 1e9),
+    }
+
+
+@contextmanager
+def copying(server: Server, source: str, target: str) -> Iterator[Any]:
+    """A query from topic to topic, as fast as it can."""
+    directory = tempfile.mkdtemp(prefix="bench-spark-")
+    options = {"kafka.bootstrap.servers": server.bootstrap}
+    stream = session().readStream.format("kafka").options(**options, subscribe=source, startingOffsets="earliest")
+    writer = stream.load().select("value").writeStream.format("kafka").options(**options, topic=target)
+    query = writer.option("checkpointLocation", directory).trigger(processingTime="0 seconds").start()
+    try:
+        yield query
+    finally:
+        query.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Probe:
+    """Sends a record, and waits until it comes out."""
+
+    def __init__(self, server: Server, source: str, target: str) -> None:
+        self._source = source
+        self._producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 0, "log_level": 3})
+        self._consumer = Consumer(
+            {"bootstrap.servers": server.bootstrap, "group.id": "probe", "fetch.wait.max.ms": 100, "log_level": 3}
+        )
+        self._consumer.assign([TopicPartition(target, 0, 0)])
+
+    def __call__(self) -> float:
+        """Seconds from the call of produce to the record's arrival at a consumer of the other topic."""
+        start = time.perf_counter()
+        self._producer.produce(self._source, b"x", partition=0)
+        self._producer.flush(30)
+        message = self._consumer.poll(60)
+        if message is None or message.error() is not None:
+            raise LoadError(f"no record came out: {message and message.error()}")
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def streaming_latency(bench: Bench, server: Server) -> Figures:
+    """One record after another through a query, from the producer to a consumer behind the sink."""
+    session()
+    source, target = bench.new_topic(server, 1), bench.new_topic(server, 1)
+    with copying(server, source, target):
+        probe = Probe(server, source, target)
+        for _ in range(30):
+            probe()
+        took = [probe() for _ in range(bench.amount(150, 60))]
+        probe.close()
+    for topic in (source, target):
+        bench.delete_topic(server, topic)
+    return summed_up(took)
+
+
+def first_batch(bench: Bench, server: Server) -> Figures:
+    """What a test pays with a warm session: from the launch of a broker to the first result of a query."""
+    session()
+    start = time.monotonic()
+    server.start()
+    server.await_port()
+    accepted = raw.await_record(server.host, server.port, "source")
+    raw.await_record(server.host, server.port, "target")
+    with copying(server, "source", "target"):
+        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "first", "log_level": 3})
+        consumer.assign([TopicPartition("target", 0, 1)])
+        message = consumer.poll(60)
+        if message is None or message.error() is not None:
+            raise LoadError(f"no record came out: {message and message.error()}")
+        done = time.monotonic()
+        consumer.close()
+    return {"first_result_s": done - start, "first_record_s": accepted - server.launched_at}
+
+
+SPARK_WORKLOADS: tuple[Workload, ...] = (
+    Workload("list-offsets", "ListOffsets of one partition", list_offsets, in_quick=True),
+    Workload("spark-first-batch", "Spark, launch of the broker to a first result", first_batch, "fresh"),
+    Workload("spark-batch-read", "Spark, batch read of 1,000,000 rows of 100 B", batch_read),
+    Workload("spark-latency", "Spark, one record through a query", streaming_latency),
+)
+
+
+def can_run(workload: Workload) -> bool:
+    """Whether what it needs is installed: PySpark is in the extra `spark`, not in `bench`."""
+    return not workload.name.startswith("spark-") or importlib.util.find_spec("pyspark") is not None
