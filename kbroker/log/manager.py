@@ -45,6 +45,8 @@ class LogManager:
     ) -> None:
         self.disk = disk
         self.log_dirs = log_dirs
+        self.on_offline: Callable[[], None] | None = None
+        """Called when a log dir has failed. Must not wait."""
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As the checkpoints had them on opening."""
         self.failed: dict[TopicPartition, str] = {}
@@ -458,6 +460,8 @@ class LogManager:
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
         """A log dir failed: nothing is written there any more, and its next start verifies all."""
         log_dir.mark_offline(error)
+        if self.on_offline is not None:
+            self.on_offline()
 
     def flush_tasks(self, now_ms: int) -> list[FlushTask]:
         """What has to be flushed now: sealed segments, and logs with ``flush.messages`` or ``flush.ms``.

@@ -22,6 +22,7 @@ from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Broke
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
+    from kbroker.log.log_dir import LogDir
     from kbroker.node.raft_driver import RaftDriver
 
 logger = logging.getLogger(__name__)
@@ -151,13 +152,20 @@ class BrokerLifecycle:
         return self.broker_epoch
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Heartbeats until the node leaves; started when the controller has unfenced this broker."""
+        """Heartbeats until the node leaves; started when the controller has unfenced this broker.
+
+        :class:`FatalError` when every log dir has failed: another broker can do better.
+        """
         self._runs = True
+        self._services.log_manager.on_offline = lambda: self._wanted.set()
         self._driver.subscribe(self._on_image)
         interval = self._driver.config.broker_heartbeat_interval_ms / 1000
         started = False
         while not self._stops:
             self._wanted = trio.Event()
+            failed = self._failed_log_dirs()
+            if len(failed) == len(self._services.log_manager.log_dirs):
+                raise FatalError("no log dir works any more: " + "; ".join(str(log_dir.offline) for log_dir in failed))
             response = await self._heartbeat()
             if response is None or response.error_code:
                 await trio.sleep(RETRY_SECONDS)
@@ -171,6 +179,9 @@ class BrokerLifecycle:
                 task_status.started()
             with trio.move_on_after(interval):
                 await self._wanted.wait()
+
+    def _failed_log_dirs(self) -> list[LogDir]:
+        return [log_dir for log_dir in self._services.log_manager.log_dirs if log_dir.offline is not None]
 
     def _on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Another broker stops, and waits until the controller knows that all know it; or this one was fenced; or
@@ -198,6 +209,11 @@ class BrokerLifecycle:
                     broker_epoch=self.broker_epoch,
                     current_metadata_offset=self._driver.image.offset,
                     want_shut_down=want_shut_down,
+                    offline_log_dirs=[
+                        log_dir.directory_id
+                        for log_dir in self._failed_log_dirs()
+                        if log_dir.directory_id is not None
+                    ],
                 )
             )
         if response is not None and response.error_code in _FORGOTTEN and not want_shut_down:
