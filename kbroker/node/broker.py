@@ -289,6 +289,14 @@ class Broker:
         )
         nursery.start_soon(manager.fetchers.run)
         nursery.start_soon(manager.isr.run)
+        if len(self.log_manager.log_dirs) > 1:
+            from kbroker.node.directory_assignments import DirectoryAssignments
+
+            assignments = DirectoryAssignments(
+                manager, lambda: self.driver.image, broker_epoch, lifecycle.ask_controller
+            )
+            self.driver.subscribe(assignments.on_image)
+            nursery.start_soon(assignments.run)
 
     def _log_dir_ids(self) -> list[Any]:
         return [log_dir.directory_id for log_dir in self.log_manager.log_dirs if log_dir.directory_id is not None]

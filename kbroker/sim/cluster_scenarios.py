@@ -15,6 +15,7 @@ from typing import TextIO
 from kbroker.sim.clock import Trace, run_deterministically
 from kbroker.sim.cluster import SimCluster, SimNode, simulated_cluster
 from kbroker.sim.history import Violation
+from kbroker.sim.sim_env import DATA_DIR, SECOND_DIR
 from kbroker.sim.streams import LinkFaults
 from kbroker.types import TopicPartition
 
@@ -413,6 +414,22 @@ async def disk_fails(cluster: SimCluster) -> None:
     await cluster.run_for(cluster.rng.uniform(0, 3))
     await await_progress(cluster, 20)
     await cluster.run_for(cluster.rng.uniform(0, 10))
+    await cluster.finish(partitions)
+
+
+@scenario(log_dirs=f"{DATA_DIR},{SECOND_DIR}")
+async def one_of_two_disks_fails(cluster: SimCluster) -> None:
+    """One of a node's two log directories fails: what it holds is led elsewhere, what the other holds goes on."""
+    partitions = await begin(cluster, partitions=4)
+    await cluster.await_full_isr(partitions)
+    node = await cluster.await_leader(partitions[0])
+    node.machine.failing = cluster.rng.choice(("sync", "write"))
+    node.machine.failing_below = SECOND_DIR
+    cluster.trace.note(f"{node.name}'s second disk fails to {node.machine.failing}")
+    await await_progress(cluster, 40)
+    await cluster.run_for(cluster.rng.uniform(0, 10))
+    if node.broker is None:
+        raise Violation(f"{node.name} is gone, with a disk that works: {cluster.describe()}")
     await cluster.finish(partitions)
 
 

@@ -25,8 +25,8 @@ T = TypeVar("T")
 current_env: ContextVar[SimEnv | None] = ContextVar("current_env", default=None)
 """The life whose task is running; None for the simulation itself and its clients."""
 
-DATA_DIR = "/data"
-"""Where a node's files are on its machine; the directory is made with the machine."""
+DATA_DIR, SECOND_DIR = "/data", "/more"
+"""Where a node's files are on its machine; the directories are made with the machine. The second is seldom used."""
 
 EPOCH_MS = 1_700_000_000_000
 """What the wall clock shows when a simulation begins."""
@@ -41,7 +41,8 @@ class Machine:
         self.rng = rng
         self.host: Host = net.host(f"node{node_id}")
         self.disk = FakeDisk(seed=rng.getrandbits(32))
-        self.disk.make_dirs(DATA_DIR)
+        for directory in (DATA_DIR, SECOND_DIR):
+            self.disk.make_dirs(directory)
         self.disk.sync_dir("/")
         self.skew_ms = 0
         """How far the wall clock is ahead of the true time."""
@@ -49,6 +50,8 @@ class Machine:
         """Seconds that blocking work takes on average."""
         self.failing: str | None = None
         """An operation of the disk (see :class:`FakeDisk`) that fails with EIO."""
+        self.failing_below = "/"
+        """Where it fails."""
         self._env: SimEnv
 
     def start(self) -> SimEnv:
@@ -59,7 +62,7 @@ class Machine:
         return self._env
 
     def _on_operation(self, operation: str, path: str) -> None:
-        if operation == self.failing:
+        if operation == self.failing and path.startswith(self.failing_below):
             self._env.disk_failed = True
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
