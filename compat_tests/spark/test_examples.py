@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +258,8 @@ def kill_with_java(process: subprocess.Popen[bytes]) -> None:
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     assert len(family) > 1, "there is no JVM"
     for member in family:
-        member.send_signal(signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):  # a short-lived helper of the JVM
+            member.send_signal(signal.SIGKILL)
     process.wait()
     psutil.wait_procs(family, 10)
 
