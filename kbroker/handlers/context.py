@@ -71,6 +71,11 @@ class MetadataDriver(Protocol):
         ...
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this node is the whole metadata quorum."""
+        ...
+
+    @property
     def is_leader(self) -> bool:
         """Whether this node is the active controller."""
         ...

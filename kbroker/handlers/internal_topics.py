@@ -43,11 +43,14 @@ _INTERNAL_TOPICS = {"__consumer_offsets": _consumer_offsets, "__transaction_stat
 
 
 def _affordable(services: Services, replication_factor: int) -> int:
-    """The configured factor, or as many nodes as there are: a node alone must serve groups too.
+    """The configured factor; but a node that is alone in its quorum must serve groups too.
 
-    Kafka refuses here and asks for a changed ``offsets.topic.replication.factor``; its own examples and images
-    all change it for a single node.
+    Kafka refuses there and asks for a changed ``offsets.topic.replication.factor``; its own examples and images
+    all change it for a single node. In a cluster it is right to: the topic would stay with too few replicas for
+    good, only because some nodes were not there yet.
     """
+    if not services.metadata.is_alone:
+        return replication_factor
     return max(1, min(replication_factor, len(services.metadata.image.alive_brokers())))
 
 

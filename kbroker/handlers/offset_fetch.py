@@ -69,6 +69,7 @@ async def _fetch(
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard = await ctx.services.groups.loaded_shard(group.group_id)
         fetched: OffsetFetchResponseGroup = shard.fetch_offsets(group, ids, require_stable)
+        await ctx.services.groups.until_committed(group.group_id)
     except ApiError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     if by_id:

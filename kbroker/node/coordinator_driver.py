@@ -151,6 +151,25 @@ class CoordinatorDriver(Generic[C]):
         self._append_gathered(shard)
         return shard.core
 
+    async def until_committed(self, key: str) -> None:
+        """Wait until what a shard holds now is committed, so that what was read from it cannot be taken back.
+
+        `ApiError` if that does not come about. On a node without followers it has always been.
+        """
+        shard = self.shard_now(key)
+        partition = shard.partition
+        end = partition.log.log_end_offset if partition.has_log else 0
+        if partition.state.high_watermark >= end:
+            return
+        reached = trio.Event()
+        name = partition.topic_partition
+        operation = DelayedProduce({name: end}, lambda results: reached.set())
+        self._manager.watch_produce(operation, _REPLICATION_TIMEOUT_MS)
+        await reached.wait()
+        error = operation.results[name]
+        if error is not None:
+            raise ApiError(append_error_for_client(error))
+
     async def _shard(self, key: str) -> Shard[C]:
         try:
             return self.shard_now(key)

@@ -14,7 +14,18 @@ from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -361,5 +372,93 @@ def test_records_are_deleted_on_all_replicas_before_it_is_said(tmp_path: Path) -
                 nursery.start_soon(cluster.kill, other)
                 answer = await delete(5, 10_000)
                 assert (answer.error_code, answer.low_watermark) == (0, 5)
+
+    run(main)
+
+
+def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
+    """A group must not go back because its coordinator died."""
+
+    async def main() -> None:
+        async with quorum(
+            tmp_path, offsets_topic_num_partitions="1", transaction_state_log_num_partitions="1"
+        ) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            await create(cluster)
+            client = await cluster.node(1).connect()
+            with trio.fail_after(10):
+                while (await client.ask(FindCoordinatorRequest(key="g"), 3)).error_code:
+                    await trio.sleep(0.05)
+            offsets = "__consumer_offsets"
+            await cluster.topics_everywhere([offsets])
+            coordinator = leader_of(cluster, offsets)
+            assert len(replica(cluster, coordinator, offsets).state.isr) == 3
+            group = await cluster.node(coordinator).connect()
+
+            async def commit(offset: int) -> int:
+                wanted = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+                request = OffsetCommitRequest(
+                    group_id="g",
+                    generation_id_or_member_epoch=-1,
+                    topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[wanted])],
+                )
+                return int((await group.ask(request, 8)).topics[0].partitions[0].error_code)
+
+            with trio.fail_after(10):
+                while await commit(1):
+                    await trio.sleep(0.02)
+            followers = [node_id for node_id in cluster.nodes if node_id != coordinator]
+            for node_id in followers:
+                fetchers = cluster.nodes[node_id].replica_manager.fetchers
+                assert fetchers is not None
+                fetchers.unfollow(replica(cluster, node_id, offsets))
+            found: list[int] = []
+            async with trio.open_nursery() as nursery:
+
+                async def fetch() -> None:
+                    reader = await cluster.node(coordinator).connect()
+                    asked = OffsetFetchRequestGroup(
+                        group_id="g", topics=[OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
+                    )
+                    response = await reader.ask(OffsetFetchRequest(groups=[asked]), 9)
+                    found.append(response.groups[0].topics[0].partitions[0].committed_offset)
+
+                nursery.start_soon(commit, 2)
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                nursery.start_soon(fetch)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert found == []
+                for node_id in followers:
+                    fetchers = cluster.nodes[node_id].replica_manager.fetchers
+                    assert fetchers is not None
+                    fetchers.follow(replica(cluster, node_id, offsets))
+            assert found == [2]
+
+    run(main)
+
+
+def test_a_follower_without_what_the_leader_has_deleted_begins_anew(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+            topic_id = await create(cluster, min_insync_replicas="2")
+            leader = leader_of(cluster)
+            assert (await produce(cluster, leader, b"old", topic_id=topic_id)).error_code == 0
+            other = next(node_id for node_id in cluster.nodes if node_id not in (leader, controller))
+            await cluster.stop(other)
+            await cluster.until(lambda: other not in replica(cluster, leader).state.isr)
+            for _ in range(4):
+                assert (await produce(cluster, leader, b"new", topic_id=topic_id)).error_code == 0
+            client = await cluster.node(leader).connect()
+            topic = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=3)])
+            response = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=5000))
+            assert response.topics[0].partitions[0].low_watermark == 3
+            await cluster.start(other)
+            await cluster.until(lambda: replica(cluster, other).log.log_end_offset == 5)
+            assert replica(cluster, other).log.log_start_offset == 3
+            assert [offset for offset, _ in values(log_of(replica(cluster, other)))] == [3, 4]
+            await cluster.until(lambda: other in replica(cluster, leader).state.isr)
 
     run(main)
