@@ -40,7 +40,7 @@ _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 
 
 @handler(ListOffsetsRequest, versions=VERSIONS)
-async def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
+def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
     """Look each partition up; a partition named twice is refused, as in Kafka."""
     counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
     topics = []
