@@ -250,7 +250,8 @@ class RaftDriver:
     async def wait_for_image(self, condition: Callable[[MetadataImage], bool]) -> None:
         """Until the latest image is as wished."""
         while not condition(self._image):
-            self._published = trio.Event()
+            if self._published.is_set():
+                self._published = trio.Event()  # one for all who wait
             await self._published.wait()
 
     async def forward(self, request: Any, version: int | None) -> Any:

@@ -244,3 +244,23 @@ def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
         allow_unwrapped=False,
     ):
         run(second_again, tmp_path)
+
+
+def test_all_who_wait_for_an_image_see_it(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+
+    async def main() -> None:
+        async with running(tmp_path) as driver:
+
+            async def wait(name: str) -> None:
+                await driver.wait_for_image(lambda image: name in image.topics.by_name)
+
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    for name in ("a", "b", "a"):
+                        nursery.start_soon(wait, name)
+                    await trio.testing.wait_all_tasks_blocked()
+                    await create(driver, NewTopic("a", 1, 1))
+                    await create(driver, NewTopic("b", 1, 1))
+
+    run(main)
