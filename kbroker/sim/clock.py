@@ -7,6 +7,7 @@ what the network is about to deliver; and a node is paused by keeping its tasks 
 
 from __future__ import annotations
 
+import gc
 import heapq
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -33,6 +34,8 @@ class SimClock:
     def __init__(self) -> None:
         self.mock = MockClock(autojump_threshold=0)
         self.mock._autojump = self._autojump  # type: ignore[method-assign]
+        mock = self.mock
+        mock.current_time = lambda: mock._virtual_base  # type: ignore[method-assign]  # no real time is mixed in
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._made = 0
         self.events_run = 0
@@ -147,15 +150,22 @@ class Pauser:
 
 
 def run_deterministically(seed: int, main: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """``trio.run`` on a :class:`SimClock`, with the same order of tasks for the same seed."""
+    """``trio.run`` on a :class:`SimClock`, with the same order of tasks for the same seed.
+
+    The garbage collector, which comes when it likes, waits until the end.
+    """
     saved, state = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate()
     trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     trio_run._r.seed(seed)
     clock = SimClock()
     token = _clock.set(clock)
+    collects = gc.isenabled()
+    gc.disable()
     try:
         return trio.run(main, *args, clock=clock.mock)
     finally:
         _clock.reset(token)
+        if collects:
+            gc.enable()
         trio_run._ALLOW_DETERMINISTIC_SCHEDULING = saved  # type: ignore[misc]
         trio_run._r.setstate(state)

@@ -86,7 +86,7 @@ def _random_properties(rng: random.Random) -> dict[str, str]:
         "broker.session.timeout.ms": rng.choice(("2000", "3000", "9000")),
         "broker.heartbeat.interval.ms": rng.choice(("200", "500")),
         "replica.lag.time.max.ms": rng.choice(("2000", "5000", "10000")),
-        "replica.fetch.wait.max.ms": rng.choice(("100", "500")),
+        "replica.fetch.wait.max.ms": rng.choice(("200", "500", "500")),
     }
 
 

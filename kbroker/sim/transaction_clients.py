@@ -290,7 +290,7 @@ class OffsetCommitter:
             groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[topic])], require_stable=True
         )
         where = TopicPartition(OFFSETS_TOPIC, partition_for(self.group, self._offsets_partitions))
-        authority, asked = self._client.authority(where), self._coordinator.node_id
+        authority = self._client.authority(where)
         response = await self._coordinator.ask(request, 9)
         if response is None:
             return False
@@ -302,7 +302,7 @@ class OffsetCommitter:
                 raise Violation(f"{self.group}: OffsetFetch is answered {code.name}")
             await self._coordinator.lost()
             return False
-        if authority is None or authority[0] != asked or authority != self._client.authority(where):
+        if authority is None or authority[0] != self._coordinator.node_id or authority != self._client.authority(where):
             await self._coordinator.lost()
             return False
         if not self._committed <= answer.committed_offset <= self._tried:
