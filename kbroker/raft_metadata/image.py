@@ -92,6 +92,11 @@ class BrokerImage:
         """May lead and be in an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    @property
+    def has_uncordoned_dirs(self) -> bool:
+        """Whether a log directory takes new replicas (KIP-1066), as far as is known."""
+        return not self.log_dirs or not set(self.log_dirs) <= set(self.cordoned_log_dirs or ())
+
     def has_online_dir(self, directory: Uuid) -> bool:
         """Whether a replica placed in ``directory`` is on a disk that works. Ids whose first 15 bytes are zero are
         reserved: unassigned and migrating count as online, lost does not."""

@@ -201,3 +201,19 @@ def test_a_broker_that_has_always_been_alone_leads_on_after_a_kill() -> None:
     before = h.partition()
     h.broker(1)
     assert h.partition() == before
+
+
+def test_brokers_whose_disks_are_all_cordoned_get_no_new_replicas() -> None:
+    h = Harness()
+    for broker in (1, 2, 3):
+        h.broker(broker)
+    disks = list(h.controller.image.brokers[2].log_dirs)
+    record = BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=h.epochs[2], cordoned_log_dirs=disks)
+    h.apply(ControllerResult(None, [record]))
+    h.create("t", 12, 2)
+    partitions = h.controller.image.topics.by_name["t"].partitions.values()
+    assert all(set(partition.replicas) == {1, 3} for partition in partitions)
+    for ask in (lambda: h.create("u", 1, 3), lambda: h.assign("u", 1, 2)):
+        with pytest.raises(ApiError) as refused:
+            ask()
+        assert "log directories" in str(refused.value.message)

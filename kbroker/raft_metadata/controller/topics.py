@@ -187,6 +187,12 @@ class TopicControl:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"The manual partition assignment includes broker {broker}, but no such broker is registered.",
                 )
+            if not self._controller.image.brokers[broker].has_uncordoned_dirs:
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment includes broker {broker}, but all its log directories are "
+                    "cordoned.",
+                )
             if broker == previous:
                 raise ApiError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -236,7 +242,7 @@ class TopicControl:
         return [
             UsableBroker(broker.id, broker.rack, broker.fenced)
             for broker in self._controller.image.brokers.values()
-            if not broker.in_controlled_shutdown
+            if not broker.in_controlled_shutdown and broker.has_uncordoned_dirs
         ]
 
     def _partition(self, replicas: Sequence[int], isr: Sequence[int]) -> PartitionImage:
