@@ -170,7 +170,7 @@ class IsrManager:
 
     async def _send(self) -> bool:
         """One request with all proposals; false to try (some of) them again after a moment."""
-        sent: dict[tuple[Uuid, int], tuple[Partition, int, frozenset[int]]] = {}
+        sent: dict[tuple[Uuid, int], tuple[Partition, int, int, frozenset[int]]] = {}
         topics: dict[Uuid, TopicData] = {}
         for key, partition in list(self._proposed.items()):
             state = partition.state
@@ -178,7 +178,7 @@ class IsrManager:
                 del self._proposed[key]
                 continue
             topic_id, index = partition.topic_id, partition.topic_partition.partition
-            sent[topic_id, index] = partition, state.leader_epoch, state.proposed_isr
+            sent[topic_id, index] = partition, state.leader_epoch, state.partition_epoch, state.proposed_isr
             topics.setdefault(topic_id, TopicData(topic_id=topic_id, partitions=[])).partitions.append(
                 PartitionData(
                     partition_index=index,
@@ -208,10 +208,11 @@ class IsrManager:
             for answer in topic.partitions
         }
         all_done = True
-        for where, (partition, leader_epoch, isr) in sent.items():
+        for where, (partition, leader_epoch, partition_epoch, isr) in sent.items():
             state = partition.state
-            if state.leader_epoch != leader_epoch or not state.is_leader or state.proposed_isr != isr:
-                continue  # the metadata were faster
+            asked_for = (leader_epoch, partition_epoch, isr)
+            if not state.is_leader or (state.leader_epoch, state.partition_epoch, state.proposed_isr) != asked_for:
+                continue  # the metadata were faster; the same ISR may be proposed anew by now, for a later epoch
             found = answered.get(where)
             if found is None or not self._take(partition, found):
                 all_done = False

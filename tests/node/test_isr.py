@@ -247,3 +247,32 @@ def test_metadata_older_than_an_answer_change_nothing() -> None:
         assert manager.state.isr == {1, 2, 3}
 
     run(manager, Controller(commit), test)
+
+
+def test_an_answer_counts_for_the_partition_epoch_that_was_asked_about() -> None:
+    manager = FakeManager(frozenset({1, 2}))
+
+    def overtaken(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        # The metadata are faster: another member has gone, and the same follower is proposed again.
+        manager.state.become_leader(
+            leader_epoch=4, partition_epoch=8, replicas=(1, 2, 3), isr=frozenset({1, 2}), log_end_offset=10, now_ms=0
+        )
+        manager_isr.append(manager.state.proposed_isr)
+        isr_manager[0].follower_fetched(manager.partition, 3)
+        return answer(error_code=ErrorCode.INVALID_UPDATE_VERSION)
+
+    manager_isr: list[Any] = []
+    isr_manager: list[IsrManager] = []
+    controller = Controller(overtaken, commit)
+
+    async def test(isr: IsrManager) -> None:
+        isr_manager.append(isr)
+        manager.fetched(2, 10)
+        manager.fetched(3, 10)
+        isr.follower_fetched(manager.partition, 3)
+        await settle()
+        assert manager_isr == [None]
+        assert manager.state.isr == {1, 2, 3} and manager.state.partition_epoch == 9
+
+    run(manager, controller, test)
+    assert [request.topics[0].partitions[0].partition_epoch for request in controller.asked] == [7, 8]
