@@ -73,7 +73,12 @@ async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:
         raise ApiError(ErrorCode.INVALID_REQUEST, "this broker coordinates groups and transactions only")
     services = ctx.services
     coordinator = services.groups if key_type == _GROUP else services.transactions
-    topic = await ensure_internal_topic(services, coordinator.TOPIC)
+    await ensure_internal_topic(services, coordinator.TOPIC)
+    if services.replica_manager.fetchers is not None:
+        await services.replica_manager.fetchers.until_clear()
+    topic = services.metadata.image.topics.by_name.get(coordinator.TOPIC)
+    if topic is None:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = coordinator.partition_for(key)
     assigned = None if index is None else topic.partitions.get(index)
     if assigned is None or assigned.leader < 0:

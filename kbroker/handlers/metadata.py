@@ -46,6 +46,8 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     """Describe the cluster and some or all of its topics."""
     version = ctx.api_version
     services = ctx.services
+    if services.replica_manager.fetchers is not None:
+        await services.replica_manager.fetchers.until_clear()
     image: MetadataImage = services.metadata.image
     listener = ctx.connection.listener_name
     entries = request.topics

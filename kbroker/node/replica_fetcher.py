@@ -59,6 +59,9 @@ FIRST_BACKOFF = 0.01
 """Seconds before a partition's first retry. Mostly its leader has not heard yet that it leads; every further one
 doubles it, up to ``replica.fetch.backoff.ms``."""
 
+SUSPICION_SECONDS = 0.3
+"""How long clients that ask for metadata wait for a leader to be replaced whose connections have just been closed."""
+
 _LATEST, _EARLIEST = -1, -2
 _NEVER = float("inf")
 _PATIENCE = 10
@@ -198,6 +201,8 @@ class LeaderFetcher:
             return None
         except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
             self._reset_session()
+            if isinstance(error, OSError) and not self._failures:
+                self._owner.suspect(self.leader)
             await self._failed("does not answer in time" if isinstance(error, trio.TooSlowError) else str(error))
             return None
         finally:
@@ -226,6 +231,7 @@ class LeaderFetcher:
             return
         self._failures = 0
         self._complaint = ""
+        self._owner.clear(self.leader)
         self._session_id = response.session_id
         self._session_epoch = next_epoch(self._session_epoch)
         for topic in response.responses:
@@ -506,6 +512,9 @@ class ReplicaFetchers:
         self._epochs: dict[Key, tuple[Partition, int]] = {}
         self._homeless: dict[Key, Partition] = {}
         """Whose leader has no address that is known."""
+        self._suspects: dict[int, float] = {}
+        """Leaders that seem to have died a moment ago, and until when that is to be believed."""
+        self._cleared = trio.Event()
         self._to_start: list[LeaderFetcher] = []
         self._wake = trio.Event()
 
@@ -542,6 +551,10 @@ class ReplicaFetchers:
 
     def brokers_changed(self) -> None:
         """Addresses may have become known, or others."""
+        for leader in list(self._suspects):
+            broker = self.manager.image.brokers.get(leader)
+            if broker is None or broker.fenced:
+                self.clear(leader)
         moved = list(self._homeless.values())
         for leader, fetcher in list(self._fetchers.items()):
             address = self._address(leader)
@@ -558,6 +571,34 @@ class ReplicaFetchers:
         """The fetcher has nothing left to follow, or the node stops."""
         if self._fetchers.get(fetcher.leader) is fetcher:
             del self._fetchers[fetcher.leader]
+            self.clear(fetcher.leader)
+
+    # --- leaders that may be dead -----------------------------------------------------------------------------
+
+    def suspect(self, leader: int) -> None:
+        """A leader has closed the connection, or refuses one."""
+        self._suspects[leader] = self.env.now() + SUSPICION_SECONDS
+
+    def clear(self, leader: int) -> None:
+        """A leader answers, or leads no more."""
+        if self._suspects.pop(leader, None) is not None:
+            self._cleared.set()
+
+    async def until_clear(self) -> None:
+        """Wait a moment if the metadata name leaders that seem to be dead.
+
+        Clients lose their connections when this node does and ask at once who leads now. Told what was true before,
+        they believe it for a second or so, long after there is a new leader.
+        """
+        await trio.lowlevel.checkpoint()  # what has just happened to connections is noticed first
+        while self._suspects:
+            left = max(self._suspects.values()) - self.env.now()
+            if left <= 0:
+                self._suspects.clear()
+                return
+            self._cleared = trio.Event()
+            with trio.move_on_after(left):
+                await self._cleared.wait()
 
     async def run(self) -> None:
         """Run the fetchers, for as long as the node runs."""
