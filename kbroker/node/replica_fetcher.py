@@ -205,6 +205,11 @@ class LeaderFetcher:
                 self._owner.suspect(self.leader)
             await self._failed("does not answer in time" if isinstance(error, trio.TooSlowError) else str(error))
             return None
+        except Exception as error:
+            logger.exception("following broker %d failed", self.leader)
+            self._reset_session()
+            await self._failed(str(error))
+            return None
         finally:
             self._held = False
         return response

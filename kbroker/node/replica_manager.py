@@ -155,6 +155,12 @@ class ReplicaManager:
 
     def _apply_leadership(self, partition: Partition, assigned: Any, now_ms: int) -> None:
         state = partition.state
+        if (assigned.leader, assigned.leader_epoch, assigned.partition_epoch) == (
+            state.leader,
+            state.leader_epoch,
+            state.partition_epoch,
+        ):
+            return  # another partition of the topic has changed
         if assigned.leader == self.node_id:
             log = partition.log if partition.has_log and not partition.offline else None
             new = state.become_leader(
@@ -199,6 +205,8 @@ class ReplicaManager:
             partition = self.partitions.get((name, index))
             if partition is not None:
                 partition.set_config(config)
+                if partition.state.is_leader and partition.has_log and not partition.offline:
+                    self.advance_high_watermark(partition, partition.log)  # min.insync.replicas may be less
 
     def _drop_topic(self, topic: Any) -> None:
         for index in topic.partitions:
@@ -266,7 +274,10 @@ class ReplicaManager:
         if partition.state.progress:
             partition.state.leader_appended(log.log_end_offset, self._now_ms())
             self.purgatory.appended(partition.topic_partition, added_bytes)
-        self.advance_high_watermark(partition, log, added_bytes)
+        state = partition.state
+        before = state.high_watermark
+        if state.maybe_advance_high_watermark(log.log_end_offset):
+            self.high_watermark_moved(partition, log, before, added_bytes)
         if not self._is_dirty:
             self.mark_dirty()
 
@@ -291,7 +302,7 @@ class ReplicaManager:
             stable = partition.last_stable_offset > min(before, unstable)
         key = partition.topic_partition
         purgatory = self.purgatory
-        if key in purgatory.sessions:
+        if partition.state.progress:
             purgatory.followers_news(key)
         if key in purgatory.fetches:
             purgatory.advanced(key, added_bytes, stable)

@@ -1,4 +1,4 @@
-"""Leaders that seem to be dead, as those are told who ask who leads. (How partitions are followed: test_replication.)"""
+"""Leaders that seem to be dead: who asks who leads is made to wait. (How partitions are followed: test_replication.)"""
 
 from __future__ import annotations
 

@@ -12,6 +12,11 @@ from quorum_harness import Quorum, quorum
 
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
+from kbroker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -460,5 +465,41 @@ def test_a_follower_without_what_the_leader_has_deleted_begins_anew(tmp_path: Pa
             assert replica(cluster, other).log.log_start_offset == 3
             assert [offset for offset, _ in values(log_of(replica(cluster, other)))] == [3, 4]
             await cluster.until(lambda: other in replica(cluster, leader).state.isr)
+
+    run(main)
+
+
+def test_a_partition_moves_to_other_nodes_with_all_it_has(tmp_path: Path) -> None:
+    """A reassignment: the new replicas follow, come into the ISR, and one of them leads when the old one has gone."""
+
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+            topic_id = await create(cluster, factor=1)
+            old = leader_of(cluster)
+            for number in range(5):
+                assert (await produce(cluster, old, b"%d" % number, topic_id=topic_id)).error_code == 0
+            before = log_of(replica(cluster, old))
+            others = [node_id for node_id in cluster.nodes if node_id != old]
+            client = await cluster.node(controller).connect()
+            moved = ReassignablePartition(partition_index=0, replicas=others)
+            response = await client.ask(
+                AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=TOPIC, partitions=[moved])])
+            )
+            assert response.responses[0].partitions[0].error_code == 0
+            await cluster.until(
+                lambda: all(
+                    set(node.driver.image.topics.partition(TOPIC, 0).replicas) == set(others)  # type: ignore[union-attr]
+                    for node in cluster.nodes.values()
+                )
+            )
+            await cluster.until(lambda: (TOPIC, 0) not in cluster.nodes[old].replica_manager.partitions)
+            new = leader_of(cluster)
+            assert new in others
+            await cluster.until(lambda: replica(cluster, new).state.isr == set(others))
+            assert log_of(replica(cluster, new)) == before
+            answer = await produce(cluster, new, b"more", topic_id=topic_id)
+            assert (answer.error_code, answer.base_offset) == (0, 5)
 
     run(main)
