@@ -117,7 +117,11 @@ def test_the_plugins_fixtures(tmp_path: Path) -> None:
         "    assert kafka_broker.config.num_partitions == 2\n"
         "    socket.create_connection((kafka_broker.host, kafka_broker.port)).close()\n"
         "    seen.append((kafka_broker, kafka_topic))\n"
+        "def test_faults(kafka_faults):\n"
+        "    kafka_faults.drop('Metadata')\n"
+        "    assert kafka_faults.active\n"
         "def test_two(kafka_broker, kafka_topic):\n"
+        "    assert kafka_broker.faults.active == []\n"
         "    assert seen[0][0] is kafka_broker and seen[0][1] != kafka_topic\n"
     )
     done = subprocess.run(
@@ -138,4 +142,4 @@ def test_the_plugins_fixtures(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout

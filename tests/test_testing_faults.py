@@ -355,13 +355,16 @@ def test_a_topic_made_anew_is_another_with_the_same_configs(broker: RunningBroke
 def test_a_restart_keeps_address_and_data() -> None:
     with running_broker() as broker:
         produce(broker, "kept", ["a"])
-        broker.faults.error("Fetch", 1)
+        faults = broker.faults
+        faults.error("Fetch", 1)
         address, directory = broker.bootstrap_servers, broker.data_dir
         broker.restart()
         assert (broker.bootstrap_servers, broker.data_dir) == (address, directory)
-        assert read(broker, "kept") == [(0, "a")]
-        faults = broker.faults
+        assert faults.active == [] and read(broker, "kept") == [(0, "a")]
+        with faults.stale_latest("kept"):  # the same object, at work on the new node
+            assert latest(broker, "kept", 0) == [(0, 0)]
         fault = faults.delay("Fetch", 1)
+        assert broker.faults.active == [fault]
     assert not directory.exists()
     fault.undo()
     assert not broker.is_running

@@ -95,7 +95,8 @@ class RunningBroker:
             for listener, port in listeners
         )
         self.config = self.config.with_properties({"listeners": text})
-        self._faults = None
+        if self._faults is not None:
+            self._faults.forget()
         self._prepare()
         self.start()
 
@@ -137,14 +138,20 @@ class RunningBroker:
         import trio
 
         node, token = self._serving()
-        return trio.from_thread.run_sync(function, node, trio_token=token)
+        try:
+            return trio.from_thread.run_sync(function, node, trio_token=token)
+        except trio.RunFinishedError:
+            raise RuntimeError("the broker is not running") from None
 
     def in_broker_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
         """As :meth:`in_broker`, for a coroutine function (of Trio)."""
         import trio
 
         node, token = self._serving()
-        return trio.from_thread.run(function, node, trio_token=token)
+        try:
+            return trio.from_thread.run(function, node, trio_token=token)
+        except trio.RunFinishedError:
+            raise RuntimeError("the broker is not running") from None
 
     def _serving(self) -> tuple[Broker, trio.lowlevel.TrioToken]:
         if self._node is None or self._token is None or not self._thread.is_alive():

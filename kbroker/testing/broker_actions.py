@@ -117,6 +117,8 @@ async def compact(node: Broker, topic: str, partition: int | None) -> dict[int, 
                 await cleaner.clean(dirty)
         finally:
             log.update_config(one.config)
+        if log.topic_partition in cleaner.uncleanable:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{log.topic_partition} was not compacted: see the log")
     return {index: one.log.size for index, one in found.items()}
 
 

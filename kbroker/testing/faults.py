@@ -13,7 +13,7 @@
 
 What acts on requests ends with the ``with`` block (of all faults, or of one: each call returns a :class:`Fault`). What
 acts on records and topics cannot be undone. Chance is drawn from the seed, in the order of the requests. All of it may
-be called from any thread that is not the broker's.
+be called from any thread but the broker's, and one that runs Trio itself.
 """
 
 from __future__ import annotations
@@ -180,8 +180,19 @@ class Faults:
         self._broker = broker
         self._interceptor: Interceptor | None = None
         self._faults: list[Fault] = []
+        self._lock = threading.Lock()
         self.record: list[Injection] = []
         """All that was done, oldest first."""
+
+    @property
+    def active(self) -> list[Fault]:
+        """The faults of requests that are not undone, oldest first."""
+        return list(self._faults)
+
+    def forget(self) -> None:
+        """The node is gone, and its faults with it; another takes its place."""
+        self._faults.clear()
+        self._interceptor = None
 
     def __enter__(self) -> Faults:
         return self
@@ -335,17 +346,18 @@ class Faults:
     def _note(
         self, action: str, api: str | None, header: Any, partitions: tuple[tuple[str, int | None], ...], detail: str
     ) -> Injection:
-        injection = Injection(
-            len(self.record),
-            action,
-            api or "",
-            header.api_version if header is not None else -1,
-            header.client_id if header is not None else None,
-            header.correlation_id if header is not None else -1,
-            partitions,
-            detail,
-        )
-        self.record.append(injection)
+        with self._lock:
+            injection = Injection(
+                len(self.record),
+                action,
+                api or "",
+                header.api_version if header is not None else -1,
+                header.client_id if header is not None else None,
+                header.correlation_id if header is not None else -1,
+                partitions,
+                detail,
+            )
+            self.record.append(injection)
         return injection
 
 
