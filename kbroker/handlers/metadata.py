@@ -46,8 +46,11 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     """Describe the cluster and some or all of its topics."""
     version = ctx.api_version
     services = ctx.services
+    # Of a broker that dies, librdkafka must hear in one answer who leads instead and in a later one that it is gone:
+    # otherwise it may leave its partitions with nobody until its next round, a second later.
+    replaced: frozenset[int] = frozenset()
     if services.replica_manager.fetchers is not None:
-        await services.replica_manager.fetchers.until_clear()
+        replaced = await services.replica_manager.fetchers.until_clear()
     image: MetadataImage = services.metadata.image
     listener = ctx.connection.listener_name
     entries = request.topics
@@ -95,7 +98,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
             MetadataResponseBroker(
                 node_id=found.broker.id, host=found.endpoint.host, port=found.endpoint.port, rack=found.broker.rack
             )
-            for found in reachable_brokers(image, listener)
+            for found in reachable_brokers(image, listener, replaced)
         ],
         cluster_id=services.cluster_id,
         controller_id=some_broker_id(image, services.node_id),

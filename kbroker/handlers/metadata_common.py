@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
@@ -41,13 +41,15 @@ class Located(NamedTuple):
     endpoint: Endpoint
 
 
-def reachable_brokers(image: MetadataImage, listener: str, *, with_fenced: bool = False) -> list[Located]:
-    """Brokers that have the listener, in id order; unfenced ones unless asked for all."""
+def reachable_brokers(
+    image: MetadataImage, listener: str, too: Collection[int] = (), *, with_fenced: bool = False
+) -> list[Located]:
+    """Brokers that have the listener, in id order; unfenced ones, and those in ``too``, unless asked for all."""
     found = []
     for broker_id in sorted(image.brokers):
         broker = image.brokers[broker_id]
         endpoint = broker.endpoints.get(listener)
-        if endpoint is not None and (with_fenced or not broker.fenced):
+        if endpoint is not None and (with_fenced or not broker.fenced or broker_id in too):
             found.append(Located(broker, endpoint))
     return found
 

@@ -588,22 +588,25 @@ class ReplicaFetchers:
         """A leader answers, or leads no more."""
         if self._suspects.pop(leader, None) is not None:
             self._cleared.set()
+            self._cleared = trio.Event()
 
-    async def until_clear(self) -> None:
-        """Wait a moment if the metadata name leaders that seem to be dead.
+    async def until_clear(self) -> frozenset[int]:
+        """Wait a moment if the metadata name leaders that seem to be dead; whom there was reason to wait for.
 
         Clients lose their connections when this node does and ask at once who leads now. Told what was true before,
         they believe it for a second or so, long after there is a new leader.
         """
         await trio.lowlevel.checkpoint()  # what has just happened to connections is noticed first
+        waited_for: frozenset[int] = frozenset()
         while self._suspects:
             left = max(self._suspects.values()) - self.env.now()
             if left <= 0:
                 self._suspects.clear()
-                return
-            self._cleared = trio.Event()
+                break
+            waited_for |= self._suspects.keys()
             with trio.move_on_after(left):
                 await self._cleared.wait()
+        return waited_for
 
     async def run(self) -> None:
         """Run the fetchers, for as long as the node runs."""

@@ -43,14 +43,22 @@ def test_who_asks_waits_until_the_suspect_is_fenced() -> None:
     async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
         began = trio.current_time()
         fetchers.suspect(2)
+        waited_for = []
+
+        async def ask() -> None:
+            waited_for.append(await fetchers.until_clear())
+
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(fetchers.until_clear)
+            nursery.start_soon(ask)
+            nursery.start_soon(ask)
             await trio.sleep(0.1)
             fetchers.brokers_changed()  # another one's registration
             await trio.sleep(0.1)
             brokers[2].fenced = True
             fetchers.brokers_changed()
         assert abs(trio.current_time() - began - 0.2) < 1e-6
+        assert waited_for == [{2}, {2}]
+        assert await fetchers.until_clear() == frozenset()
 
     run(test)
 
