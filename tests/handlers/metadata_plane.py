@@ -99,7 +99,15 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
     directory_id: Uuid = uuid_from_str(dict(line.split("=", 1) for line in lines if "=" in line)["directory.id"])
     config = BrokerConfig.from_properties(properties(path, **more))
     driver = RaftDriver(config, env, cluster_id=CLUSTER_ID, directory_id=directory_id, store=MemoryStore())
-    services = SimpleNamespace(env=env, config=config, node_id=1, cluster_id=CLUSTER_ID, metadata=driver, extra={})
+    services = SimpleNamespace(
+        env=env,
+        config=config,
+        node_id=1,
+        cluster_id=CLUSTER_ID,
+        metadata=driver,
+        replica_manager=SimpleNamespace(fetchers=None),
+        extra={},
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(driver.run)
         await driver.register_controller([Endpoint("CONTROLLER", "127.0.0.1", 9093)])
