@@ -279,6 +279,44 @@ def test_without_faults_the_handlers_are_the_brokers_own(broker: RunningBroker, 
     assert broker.in_broker(handlers) == before
 
 
+def test_a_group_reads_and_commits_all_the_same(broker: RunningBroker, topic: str) -> None:
+    """Handlers that answer later (OffsetCommit, JoinGroup) and at once (Heartbeat), errors at the top and below."""
+    group = f"group-{topic}"
+    with broker.faults as faults:
+        faults.error("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=1)
+        faults.drop("JoinGroup", when="after", times=1)
+        faults.error("SyncGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=1)
+        commits = faults.error("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", topic=topic, partition=0, times=1)
+        lost = faults.drop("OffsetCommit", when="after", topic=topic, nth=1)  # of those that get so far
+        faults.delay("Heartbeat", 0)
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
+        consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False, **CONFIG})
+        consumer.subscribe([topic])
+        values = [consumer.poll(30).value().decode() for _ in range(5)]
+        assert values == ["r0", "r1", "r2", "r3", "r4"]
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                consumer.commit(asynchronous=False)
+                break
+            except confluent_kafka.KafkaException:
+                assert time.monotonic() < deadline
+        (committed,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=30)
+        consumer.close()
+        assert committed.offset == 5
+        assert commits.hits == 1 and lost.hits == 1
+
+
+def test_administration_that_is_refused(broker: RunningBroker) -> None:
+    name = f"refused-{uuid.uuid4().hex[:8]}"
+    with (
+        broker.faults.error("CreateTopics", "POLICY_VIOLATION", topic=name),
+        pytest.raises(confluent_kafka.KafkaException, match="POLICY_VIOLATION"),
+    ):
+        create(broker, name, 1)
+    create(broker, name, 1)
+
+
 # --- records and topics
 
 

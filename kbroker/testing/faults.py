@@ -172,7 +172,7 @@ class Faults:
     - ``api``: Kafka's name ("Fetch"), or its key.
     - ``topic``, ``partition``: only requests that name it. A Fetch names what is in its session too.
     - ``client_id``: a regular expression that is searched in the request's client id.
-    - ``nth``: only the nth of these requests (from 1). ``times``: at most so many.
+    - ``nth``: only the nth of these requests that gets so far (from 1). ``times``: at most so many.
     - ``probability``, ``seed``: each of them by chance.
     """
 
