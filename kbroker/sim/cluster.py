@@ -22,6 +22,7 @@ from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.sim.clients import BROKER_PORT, CONTROLLER_PORT, ClusterClient, Consumer, Producer
 from kbroker.sim.clock import Pauser, Trace, current_node, sim_clock
 from kbroker.sim.cluster_invariants import ClusterInvariants
+from kbroker.sim.group_clients import GroupHistory, GroupMember
 from kbroker.sim.history import History, Violation
 from kbroker.sim.sim_env import DATA_DIR, EPOCH_MS, Machine, SimEnv, current_env
 from kbroker.sim.streams import LinkFaults, NodeNetwork, SimNet
@@ -207,6 +208,7 @@ class SimCluster:
         self.nodes = {node_id: SimNode(self, node_id) for node_id in sorted({*self.controller_ids, *self.ids})}
         self.producers: list[Producer | TransactionalProducer] = []
         self.committers: list[OffsetCommitter] = []
+        self.groups: dict[str, GroupHistory] = {}
         self.consumers: list[Consumer] = []
         self.failure: BaseException | None = None
         self._clients = 0
@@ -381,6 +383,13 @@ class SimCluster:
             self.committers.append(committer)
             self.nursery.start_soon(self._guard, committer.run)
 
+    def join_group(self, group: str, topic: str, partitions: int) -> GroupMember:
+        """Have a member of a consumer group at work, in a group that is made with its first."""
+        history = self.groups.setdefault(group, GroupHistory(topic, partitions, OFFSETS_PARTITIONS))
+        member = GroupMember(self.client(), group, history)
+        self.nursery.start_soon(self._guard, member.run)
+        return member
+
     def consume(self, partitions: Sequence[TopicPartition], *, read_committed: bool = False) -> None:
         """Have one consumer for each partition at work."""
         for tp in partitions:
@@ -438,7 +447,10 @@ class SimCluster:
         await self._read_again(partitions)
         self.history.check_transactions()
         await self._look_up_offsets()
-        self.trace.note(f"done, {self.history.describe()}, {sum(c.commits for c in self.committers)} offsets committed")
+        await self._settle_groups()
+        commits = sum(client.commits for client in self.committers)
+        commits += sum(group.commits for group in self.groups.values())
+        self.trace.note(f"done, {self.history.describe()}, {commits} offsets committed")
 
     async def _look_up_offsets(self) -> None:
         for committer in self.committers:
@@ -450,6 +462,17 @@ class SimCluster:
                     pass
             if limit.cancelled_caught:
                 raise Violation(f"{committer.group}: nobody tells what is committed: {self.describe()}")
+
+    async def _settle_groups(self) -> None:
+        """With every member alive, each partition comes to have one owner, and commits get through."""
+        for name, group in self.groups.items():
+            before = group.commits
+            await self.until(
+                lambda group=group, before=before: group.is_settled and group.commits > before,  # type: ignore[misc]
+                100,
+                f"{name} does not settle: {[member.owned for member in group.members]}",
+            )
+            group.stopped = True
 
     async def _read_again(self, partitions: Sequence[TopicPartition]) -> None:
         """From the first offset on: what is there now is what was read before, all of it."""

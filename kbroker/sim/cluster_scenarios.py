@@ -455,6 +455,25 @@ async def transactions(cluster: SimCluster) -> None:
 
 
 @scenario()
+async def consumer_groups(cluster: SimCluster) -> None:
+    """Members of a group join, leave and die while brokers do: one owner for each partition, and commits that stay."""
+    partitions = await begin(cluster, partitions=6, producers=1, interval=1.0)
+    rng = cluster.rng
+    members = [cluster.join_group("group", TOPIC, 6) for _ in range(2)]
+    for _ in range(3):
+        await _some_chaos(cluster, 2)
+        if rng.random() < 0.5:
+            members.append(cluster.join_group("group", TOPIC, 6))
+        if len(members) > 1 and rng.random() < 0.7:
+            member = members.pop(rng.randrange(len(members)))
+            if rng.random() < 0.5:
+                member.crash()
+            else:
+                await member.leave()
+    await cluster.finish(partitions)
+
+
+@scenario()
 async def chaos(cluster: SimCluster) -> None:
     """Nodes are killed, stopped, paused, cut off, slow and without power, in any order."""
     partitions = await begin(cluster)

@@ -34,7 +34,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 GROUP, TRANSACTION = 0, 1
 """Types of coordinator keys."""
 
-_TRY_AGAIN = frozenset(
+TRY_AGAIN = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -50,6 +50,7 @@ _TRY_AGAIN = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
+"""The coordinator is another, or not ready, or cannot store anything now."""
 
 _GIVE_UP = frozenset(
     {
@@ -152,7 +153,7 @@ class TransactionalProducer:
         if response is None:
             return False
         if response.error_code:
-            if ErrorCode(response.error_code) not in _TRY_AGAIN:
+            if ErrorCode(response.error_code) not in TRY_AGAIN:
                 raise Violation(f"{self.name}: InitProducerId is answered {ErrorCode(response.error_code).name}")
             await self._coordinator.lost()
             return False
@@ -197,7 +198,7 @@ class TransactionalProducer:
                 self._history.refused(code.name)
                 if code in _GIVE_UP:
                     return _Sent.REFUSED
-                if code not in _TRY_AGAIN:
+                if code not in TRY_AGAIN:
                     raise Violation(f"{tp}: a transactional producer was told {code.name}")
             client.forget(tp)
             await trio.sleep(0.1)
@@ -229,7 +230,7 @@ class TransactionalProducer:
                 if commit and not unanswered:
                     transaction.end(TransactionState.ABORTED)
                 return
-            if code not in _TRY_AGAIN:
+            if code not in TRY_AGAIN:
                 raise Violation(f"{self.name}: EndTxn is answered {code.name}")
             # A coordinator that times out may have stored the decision all the same.
             unanswered = True
@@ -278,7 +279,7 @@ class OffsetCommitter:
         if code == ErrorCode.NONE:
             self.commits += 1
             self._committed = self._tried
-        elif code in _TRY_AGAIN:
+        elif code in TRY_AGAIN:
             await self._coordinator.lost()
         else:
             raise Violation(f"{self.group}: OffsetCommit is answered {code.name}")
@@ -298,7 +299,7 @@ class OffsetCommitter:
         answer = group.topics[0].partitions[0] if group.topics else None
         code = ErrorCode(group.error_code or (answer.error_code if answer is not None else 0))
         if code != ErrorCode.NONE or answer is None:
-            if code not in _TRY_AGAIN and code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            if code not in TRY_AGAIN and code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise Violation(f"{self.group}: OffsetFetch is answered {code.name}")
             await self._coordinator.lost()
             return False

@@ -1,0 +1,210 @@
+"""Members of a consumer group (KIP-848) in a simulated cluster: who owns what, and what they commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from kbroker.coordinator.partitioner import partition_for
+from kbroker.errors import ErrorCode
+from kbroker.sim.clients import ClusterClient
+from kbroker.sim.history import Violation
+from kbroker.sim.transaction_clients import GROUP, OFFSETS_TOPIC, TRY_AGAIN, Coordinated
+from kbroker.types import TopicPartition, Uuid, random_uuid, uuid_to_str
+from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+
+SESSION_SECONDS = 45.0
+"""``group.consumer.session.timeout.ms``."""
+
+_REJOIN = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+
+_NOT_NOW = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNSTABLE_OFFSET_COMMIT, *_REJOIN})
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """What all members of one group know together."""
+
+    topic: str
+    partitions: int
+    offsets_partitions: int
+    members: list[GroupMember] = field(default_factory=list)
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    """The highest offset whose commit was acknowledged, by partition."""
+    tried: dict[int, int] = field(default_factory=dict)
+    commits: int = 0
+    assignments: int = 0
+    stopped: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every partition has exactly one owner."""
+        owned = sorted(index for member in self.members if not member.gone for index in member.owned)
+        return owned == list(range(self.partitions))
+
+
+class GroupMember:
+    """Joins, owns what it is assigned, commits ever higher offsets, gives up what it is to give up at once."""
+
+    def __init__(self, client: ClusterClient, group: str, history: GroupHistory) -> None:
+        self.owned: dict[int, int] = {}
+        """Partitions, and the offset that is committed there as far as it knows; -1 before it has asked."""
+        self.gone = False
+        self.heard_at = -SESSION_SECONDS
+        """When the coordinator answered last."""
+        self.id = uuid_to_str(random_uuid(client.rng))
+        self._epoch = 0
+        self._topic_id = Uuid(bytes(16))
+        self._client = client
+        self._group = group
+        self._history = history
+        self._coordinator = Coordinated(client, group, GROUP)
+        history.members.append(self)
+
+    async def run(self) -> None:
+        """Until the history is ``stopped``, or this member has left."""
+        rng = self._client.rng
+        while not self._history.stopped and not self.gone:
+            await self._heartbeat()
+            for index in sorted(self.owned):
+                if index in self.owned:
+                    await (self._look_up(index) if self.owned[index] < 0 else self._commit(index))
+            await trio.sleep(rng.uniform(0.2, 1.0))
+
+    def crash(self) -> None:
+        """It is gone and tells nobody."""
+        self.gone = True
+        self.owned.clear()
+
+    async def leave(self) -> None:
+        """It goes, and says so as far as anybody hears it."""
+        self.crash()
+        await self._coordinator.ask(
+            ConsumerGroupHeartbeatRequest(group_id=self._group, member_id=self.id, member_epoch=-1)
+        )
+
+    @property
+    def _where(self) -> TopicPartition:
+        return TopicPartition(OFFSETS_TOPIC, partition_for(self._group, self._history.offsets_partitions))
+
+    async def _ask(self, request: Any, version: int | None = None) -> tuple[Any, bool]:
+        """The response, if any, and whether it comes from who may say so."""
+        before = self._client.authority(self._where)
+        response = await self._coordinator.ask(request, version)
+        real = before is not None and before == self._client.authority(self._where)
+        return response, real and before is not None and before[0] == self._coordinator.node_id
+
+    async def _heartbeat(self) -> None:
+        history = self._history
+        joining = self._epoch == 0
+        owned = TopicPartitions(topic_id=self._topic_id, partitions=sorted(self.owned))
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group,
+            member_id=self.id,
+            member_epoch=self._epoch,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[history.topic] if joining else None,
+            topic_partitions=[owned] if self.owned and not joining else [],
+        )
+        response, real = await self._ask(request)
+        if response is None or self.gone:
+            return
+        code = ErrorCode(response.error_code)
+        if code in _REJOIN:
+            self._epoch = 0
+            self.owned.clear()
+        elif code in TRY_AGAIN:
+            await self._coordinator.lost()
+        elif code != ErrorCode.NONE:
+            raise Violation(f"{self._group}: ConsumerGroupHeartbeat is answered {code.name}: {response.error_message}")
+        else:
+            self.heard_at = trio.current_time()
+            self._epoch = response.member_epoch
+            if response.assignment is not None:
+                self._take(response.assignment, real)
+
+    def _take(self, assignment: Any, real: bool) -> None:
+        assigned: set[int] = set()
+        for topic in assignment.topic_partitions:
+            self._topic_id = topic.topic_id
+            assigned.update(topic.partitions)
+        self._history.assignments += 1
+        for index in sorted(assigned - self.owned.keys()):
+            if real:
+                self._check_alone(index)
+            self.owned[index] = -1
+        for index in self.owned.keys() - assigned:
+            del self.owned[index]
+
+    def _check_alone(self, index: int) -> None:
+        for other in self._history.members:
+            lives = trio.current_time() - other.heard_at < SESSION_SECONDS - 5
+            if other is not self and not other.gone and lives and index in other.owned:
+                raise Violation(f"{self._group}: {self.id} is given {index}, which {other.id} has not given up")
+
+    async def _look_up(self, index: int) -> None:
+        history = self._history
+        acknowledged = history.acknowledged.get(index, -1)
+        topic = OffsetFetchRequestTopics(name=history.topic, partition_indexes=[index])
+        group = OffsetFetchRequestGroup(
+            group_id=self._group, member_id=self.id, member_epoch=self._epoch, topics=[topic]
+        )
+        response, real = await self._ask(OffsetFetchRequest(groups=[group], require_stable=True), 9)
+        if response is None or index not in self.owned:
+            return
+        found = response.groups[0]
+        answer = found.topics[0].partitions[0] if found.topics else None
+        code = ErrorCode(found.error_code or (answer.error_code if answer is not None else 0))
+        if code in TRY_AGAIN:
+            await self._coordinator.lost()
+        elif code != ErrorCode.NONE:
+            if code not in _NOT_NOW:
+                raise Violation(f"{self._group}: OffsetFetch is answered {code.name}")
+        elif real and answer is not None:
+            if not acknowledged <= answer.committed_offset <= history.tried.get(index, -1):
+                raise Violation(
+                    f"{self._group}: committed for {index} is {answer.committed_offset}, after {acknowledged} was"
+                    f" acknowledged and {history.tried.get(index, -1)} tried"
+                )
+            self.owned[index] = max(0, answer.committed_offset)
+
+    async def _commit(self, index: int) -> None:
+        history = self._history
+        offset = self.owned[index] + 1
+        history.tried[index] = max(offset, history.tried.get(index, -1))
+        partition = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=self._epoch,
+            member_id=self.id,
+            topics=[OffsetCommitRequestTopic(name=history.topic, partitions=[partition])],
+        )
+        response, _ = await self._ask(request, 9)
+        if response is None:
+            if index in self.owned:
+                self.owned[index] = -1  # stored or not: ask again what counts
+            return
+        code = ErrorCode(response.topics[0].partitions[0].error_code)
+        if code == ErrorCode.NONE:
+            history.commits += 1
+            history.acknowledged[index] = max(offset, history.acknowledged.get(index, -1))
+            if index in self.owned:
+                self.owned[index] = offset
+        elif code in TRY_AGAIN:
+            if index in self.owned:
+                self.owned[index] = -1
+            await self._coordinator.lost()
+        elif code not in _NOT_NOW:
+            raise Violation(f"{self._group}: OffsetCommit is answered {code.name}")
