@@ -139,8 +139,11 @@ def _drawing(show: bool) -> Iterator[Callable[[Board], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    with Live(console=Console(file=sys.stdout), auto_refresh=False) as drawn:
+    console = Console(file=sys.stdout)
+    with Live(console=console, auto_refresh=False) as drawn:
         yield lambda board: drawn.update(board.render(), refresh=True)
+    if not console.is_terminal:  # there the table is written once, at the end, without a line end
+        console.print()
 
 
 def save_plot(result: LiveResult, path: Path) -> None:
