@@ -3,6 +3,7 @@
     python -m benchmarks --quick             a few minutes, the figures that have a target
     python -m benchmarks                     everything, two rounds: about a quarter of an hour
     python -m benchmarks --only 'produce-*'  some of it (--list names them)
+    python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
 
 Needs Java 17 and Maven for Apache Kafka and the Java clients, and a C compiler for figures that the client does
 not bound. Give it a quiet machine: both brokers and the load share its processors.
@@ -29,6 +30,8 @@ import psutil
 
 from benchmarks import report
 from benchmarks.clients import JavaConsumer, Load, LoadError
+from benchmarks.cluster_servers import CLUSTERS
+from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
 from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
@@ -38,7 +41,9 @@ from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
 from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
 from compat_tests.apache_kafka import KAFKA_VERSION, ApacheKafkaError, kafka_home
 
-ALL_WORKLOADS = (*WORKLOADS, *GROUP_WORKLOADS, *TRANSACTION_WORKLOADS, *LOG_WORKLOADS, *SPARK_WORKLOADS)
+ALL_WORKLOADS = (
+    *WORKLOADS, *GROUP_WORKLOADS, *TRANSACTION_WORKLOADS, *LOG_WORKLOADS, *SPARK_WORKLOADS, *CLUSTER_WORKLOADS
+)
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
 
@@ -93,12 +98,37 @@ class Run:
                 peak.close()
             for server in self._servers.values():
                 server.stop()
+        self._run_clusters([workload for workload in workloads if workload.phase == "cluster"])
 
-    def _measure(self, workload: Workload, kind: str, number: str) -> None:
+    def _run_clusters(self, chosen: list[Workload]) -> None:
+        """One cluster of each broker for each round, when no other server runs any more."""
+        if not chosen:
+            return
+        starts = chosen[0] is CLUSTER_WORKLOADS[0]
+        if any(workload.name not in ("cluster-startup", "cluster-idle") for workload in chosen):
+            chosen = [w for w in CLUSTER_WORKLOADS if w in chosen or w is CLUSTER_WARM_UP]
+        for number in range(self.rounds):
+            for kind in self.kinds:
+                cluster = CLUSTERS[kind]()
+                try:
+                    if not starts:
+                        cluster.start()
+                        cluster.await_port()
+                    for workload in chosen:
+                        self._measure(workload, kind, f"{number + 1}/{self.rounds}", cluster)
+                        if not cluster.is_alive():
+                            self.failures.append(f"a node of {kind} is gone:\n{cluster.log_tail()}")
+                            break
+                finally:
+                    cluster.stop()
+
+    def _measure(self, workload: Workload, kind: str, number: str, server: Server | None = None) -> None:
         print(f"  {workload.name:<36} {kind:<8} {number}  ", end="", file=sys.stderr, flush=True)
         started = time.monotonic()
         try:
-            if workload.phase == "fresh":
+            if server is not None:
+                figures = workload.run(self.bench, server)
+            elif workload.phase == "fresh":
                 server = KINDS[kind]()
                 try:
                     figures = workload.run(self.bench, server)
@@ -112,7 +142,7 @@ class Run:
             print(f"FAILED: {error}", file=sys.stderr, flush=True)
             self._drop_if_dead(kind)
             return
-        if workload is not WARM_UP:
+        if workload not in (WARM_UP, CLUSTER_WARM_UP):
             self.results.setdefault(workload.name, {}).setdefault(kind, []).append(figures)
         said = ", ".join(f"{report.UNITS[name]} {report.shown(value)}" for name, value in figures.items())
         print(f"{time.monotonic() - started:5.1f} s  {said}", file=sys.stderr, flush=True)
@@ -208,6 +238,7 @@ def main() -> None:
             sys.exit(f"error: no workload is named {', '.join(arguments.only)}; --list names them")
     else:
         chosen = [w for w in ALL_WORKLOADS if (w.in_quick or not arguments.quick) and can_run(w)]
+        chosen = [w for w in chosen if w.phase != "cluster"]
     rounds = arguments.rounds or (1 if arguments.quick else 2)
     kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]
     try:

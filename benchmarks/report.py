@@ -36,6 +36,7 @@ UNITS = {
     "ids_restart_s": "launch to all transactions known, s",
     "committed_share": "share of the rate of read_uncommitted",
     "killed_s": "s",
+    "silence_s": "without acknowledgements, s",
     "partition_KB": "memory of a partition, KB",
     "p99_idle_ms": "p99 without it, ms",
     "p99_growth": "growth of the p99",
@@ -99,6 +100,15 @@ def _targets() -> Iterator[Target]:
     yield Target("restart-many", "partition_KB", 10, None, is_ratio=False)
     yield Target("compaction", "p99_growth", 2.0, None, is_ratio=False)
     yield Target("cold-reading", "p99_growth", 2.0, None, is_ratio=False)
+    yield Target("cluster-produce", "MB_per_s", 1.5, 3.0)
+    yield Target("cluster-produce", "cpu_s_per_GB", 0.5, 0.2)
+    yield Target("cluster-latency", "p50_ms", 1.2, 0.8)
+    yield Target("cluster-latency", "p99_ms", 1.0, 0.5)
+    yield Target("cluster-leader-killed", "silence_s", 3.0, 1.0, is_ratio=False)
+    yield Target("cluster-controller-killed", "silence_s", 4.0, 1.5, is_ratio=False)
+    yield Target("cluster-leader-stopped", "silence_s", 0.8, 0.2, is_ratio=False)
+    yield Target("cluster-startup", "first_record_s", 3.0, 1.0, is_ratio=False)
+    yield Target("cluster-idle", "MB", 200, 120, is_ratio=False)
 
 
 TARGETS = tuple(_targets())
