@@ -1,0 +1,167 @@
+"""Transactions whose coordinator and partitions are on different nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from node_harness import Client, batch, fetch_request, produce_request, run, values
+from quorum_harness import Quorum, quorum
+
+from kbroker.errors import ErrorCode
+from kbroker.node.broker_requests import MARKERS, BrokerRequests, MarkerQuestion
+from kbroker.transactions.marker import TransactionMarker
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.end_txn import EndTxnRequest
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+
+ID = "transactional-id"
+TOPIC = "t"
+
+
+async def create_topic(cluster: Quorum) -> None:
+    """A topic with a partition led by each node."""
+    client = await cluster.node(1).connect()
+    topic = CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=3)
+    response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+    assert response.topics[0].error_code == 0
+    await cluster.topics_everywhere([TOPIC])
+
+
+def leaders(cluster: Quorum, topic: str = TOPIC) -> dict[int, int]:
+    """Leader by partition."""
+    image = max((node.driver.image for node in cluster.nodes.values()), key=lambda image: image.offset)
+    return {index: each.leader for index, each in image.topics.by_name[topic].partitions.items()}
+
+
+async def coordinator(cluster: Quorum, but_for: int = 0) -> Client:
+    """A connection to the transaction's coordinator."""
+    with trio.fail_after(10):
+        while True:
+            some = await cluster.node(next(each for each in cluster.nodes if each != but_for)).connect()
+            found = (await some.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4)).coordinators[0]
+            if not found.error_code and found.node_id in cluster.nodes:
+                return await cluster.node(found.node_id).connect()
+            await trio.sleep(0.02)
+
+
+async def ask_until(ask: Callable[[], Any], accepted: Callable[[Any], bool]) -> Any:
+    """Ask until the answer is one to go on with."""
+    with trio.fail_after(10):
+        while not accepted(answer := await ask()):
+            await trio.sleep(0.02)
+    return answer
+
+
+@pytest.mark.parametrize("killed", ["nobody", "coordinator", "leader"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_over_partitions_of_all_nodes(tmp_path: Path, killed: str, commit: bool) -> None:
+    """Version 2: each leader has its partition added by the coordinator, which sends each its marker. Whoever dies
+    before the markers are written, they are written in the end, by the next coordinator or to the next leader."""
+
+    async def main() -> None:
+        async with quorum(
+            tmp_path, transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1"
+        ) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            await create_topic(cluster)
+            assert sorted(leaders(cluster).values()) == [1, 2, 3]
+            client = await coordinator(cluster)
+            producer = await ask_until(
+                lambda: client.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4),
+                lambda answer: answer.error_code == 0,
+            )
+            for index, leader in leaders(cluster).items():
+                connection = await cluster.node(leader).connect()
+                records = batch(
+                    b"in transaction",
+                    timestamp=int(time.time() * 1000),
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    base_sequence=0,
+                    is_transactional=True,
+                )
+                request = produce_request(TOPIC, records, partition=index, timeout_ms=5000)
+                request.transactional_id = ID
+                answer = (await connection.ask(request, 12)).responses[0].partition_responses[0]
+                assert answer.error_code == 0
+
+            by_coordinator = leaders(cluster, "__transaction_state")[0]
+            victim = by_coordinator
+            if killed == "leader":
+                victim = next(each for each in leaders(cluster).values() if each != by_coordinator)
+            if killed != "nobody":
+                await cluster.kill(victim)
+            end = EndTxnRequest(
+                transactional_id=ID,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                committed=commit,
+            )
+
+            async def ask_to_end() -> Any:
+                return await (await coordinator(cluster, victim if killed != "nobody" else 0)).ask(end, 5)
+
+            await ask_until(ask_to_end, lambda answer: answer.error_code == 0)
+            await cluster.until(lambda: set(leaders(cluster).values()) <= cluster.nodes.keys())
+            for index in leaders(cluster):
+
+                async def read(index: int = index) -> Any:
+                    connection = await cluster.node(leaders(cluster)[index]).connect()
+                    request = fetch_request(TOPIC, [(index, 0)], isolation_level=1)
+                    return (await connection.ask(request, 11)).responses[0].partitions[0]
+
+                found = await ask_until(read, lambda found: found.last_stable_offset == 2)
+                aborted = [each.producer_id for each in found.aborted_transactions]
+                assert aborted == ([] if commit else [producer.producer_id])
+                assert values(found.records)[0] == (0, b"in transaction")
+
+    run(main)
+
+
+class FakePeers:
+    """Addresses of brokers of which none can be reached."""
+
+    def __init__(self) -> None:
+        self.tried: list[tuple[str, int]] = []
+
+    async def connect(self, host: str, port: int) -> Any:
+        self.tried.append((host, port))
+        await trio.lowlevel.checkpoint()
+        raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize("address", [("there", 1), None])
+def test_who_cannot_be_asked_is_answered_for(address: tuple[str, int] | None) -> None:
+    """With an error after which the coordinator tries again."""
+    peers = FakePeers()
+    answers: list[dict[TopicPartition, ErrorCode]] = []
+    marker = TransactionMarker(7, 0, True, 0, 2)
+    partitions: Sequence[TopicPartition] = [TopicPartition("t", 0), TopicPartition("t", 1)]
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            requests = BrokerRequests(
+                MARKERS,
+                SimpleNamespace(network=peers),  # type: ignore[arg-type]
+                SimpleNamespace(node_id=1, request_timeout_ms=1000),  # type: ignore[arg-type]
+                nursery.start_soon,
+                lambda broker_id: address,
+            )
+            # Two for the same producer: they cannot be in one request, whose answers could not be told apart.
+            requests.ask(2, MarkerQuestion(marker, partitions, answers.append))
+            requests.ask(2, MarkerQuestion(marker, partitions[:1], answers.append))
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    wrong = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answers == [dict.fromkeys(partitions, wrong), dict.fromkeys(partitions[:1], wrong)]
+    assert len(peers.tried) == (0 if address is None else 2)
