@@ -27,7 +27,10 @@ from kbroker.types import TopicPartition
 SEEDS = int(os.environ.get("KBROKER_SIM_CLUSTER_SEEDS", "2"))
 
 
-LONG = {"cluster-steady", "cluster-clocks-jump", "cluster-consumer-groups", "cluster-leader-paused"}
+LONG = {
+    f"cluster-{name}"
+    for name in ("steady", "clocks-jump", "consumer-groups", "leader-paused", "transactions", "chaos", "reassignments")
+}
 """Of these half as many seeds are enough in the ordinary run."""
 
 
