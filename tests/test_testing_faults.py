@@ -285,7 +285,6 @@ def test_a_group_reads_and_commits_all_the_same(broker: RunningBroker, topic: st
     with broker.faults as faults:
         faults.error("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=1)
         faults.drop("JoinGroup", when="after", times=1)
-        faults.error("SyncGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=1)
         commits = faults.error("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", topic=topic, partition=0, times=1)
         lost = faults.drop("OffsetCommit", when="after", topic=topic, nth=1)  # of those that get so far
         faults.delay("Heartbeat", 0)
