@@ -240,8 +240,9 @@ class ApacheKafka:
     """One combined node (broker and controller) of Apache Kafka on loopback; a context manager.
 
     `directory` holds its properties, log and data and is removed on exit if it was made here. `properties` are added
-    to (or replace) those of the stock server.properties, of which what equals its default is left out. `heap` is
-    the JVM's heap option, the stock script's by default.
+    to (or replace) those of the stock server.properties, of which what equals its default is left out; "" leaves one
+    out. `heap` is the JVM's heap option, the stock script's by default. `cluster_id` is a new one by default;
+    `format_options` are kafka-storage's.
     """
 
     directory: Path | None = None
@@ -251,6 +252,8 @@ class ApacheKafka:
     heap: Sequence[str] = ("-Xmx1G", "-Xms1G")
     start_timeout: float = 90
     node_id: int = 1
+    cluster_id: str = ""
+    format_options: Sequence[str] = ("--standalone",)
     format_seconds: float = 0
     ready_seconds: float = 0
     process: subprocess.Popen[bytes] | None = None
@@ -308,10 +311,11 @@ class ApacheKafka:
             **self.properties,
         }
         path = self.directory / "server.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items() if value))
         if not (self.data_dir / "meta.properties").exists():
             begin = time.monotonic()
-            tool("kafka-storage", "format", "-t", random_uuid(), "-c", str(path), "--standalone", check=True)
+            self.cluster_id = self.cluster_id or random_uuid()
+            tool("kafka-storage", "format", "-t", self.cluster_id, "-c", str(path), *self.format_options, check=True)
             self.format_seconds = time.monotonic() - begin
 
     def start(self, *, detached: bool = False) -> None:

@@ -30,7 +30,7 @@ from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.node.raft_driver import RaftDriver
 from kbroker.node.replica_manager import ReplicaManager
 from kbroker.raft_metadata.controller.schema import group_config
-from kbroker.raft_metadata.image import Endpoint
+from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage
 from kbroker.replication.fetch_session import FetchSessionCache
 
 if TYPE_CHECKING:
@@ -207,11 +207,16 @@ class Broker:
         nursery.start_soon(self.replica_manager.run)
         if config.is_controller:
             nursery.start_soon(LeaderBalancer(self.driver, config).run)
-        if self.driver.is_alone:
+        alone = self.driver.is_alone
+        if alone:
             await self._register_alone()
+            if config.is_broker:
+                self._expect_others(nursery)
         else:
             await self._join_cluster()
-            self._replicate(nursery)
+            if config.is_broker:
+                assert self.lifecycle is not None
+                self._replicate(nursery, self.lifecycle)
         self.driver.subscribe(self.replica_manager.on_image)
         groups = self._group_coordinator()
         if groups is not None:
@@ -224,7 +229,7 @@ class Broker:
         if config.log_cleaner_enable:
             nursery.start_soon(self._run_cleaner)
         self._open_listeners(bound, nursery, [name for name in bound if name not in self._opened])
-        if self.lifecycle is not None and config.is_broker:
+        if self.lifecycle is not None and config.is_broker and not alone:
             # Last: once it is unfenced, clients come.
             await nursery.start(self.lifecycle.run)
         logger.info(
@@ -259,20 +264,44 @@ class Broker:
                 previous_broker_epoch=self._previous_epoch(),
             )
 
+    def _expect_others(self, nursery: trio.Nursery) -> None:
+        """A quorum of one may have many brokers: once there is another, this one replicates as they do."""
+
+        def on_image(delta: MetadataDelta, image: MetadataImage) -> None:
+            if self.lifecycle is not None or len(image.brokers) < 2:
+                return
+            from kbroker.node.broker_lifecycle import BrokerLifecycle
+
+            self.lifecycle = lifecycle = BrokerLifecycle(self.driver, self.services)
+            lifecycle.broker_epoch = self.broker_epoch
+            # Now, as the replica manager is about to hear of whom it is to follow.
+            self._replicate(nursery, lifecycle)
+            nursery.start_soon(self._live_with_others, lifecycle)
+
+        self.driver.subscribe(on_image)
+
+    async def _live_with_others(self, lifecycle: BrokerLifecycle) -> None:
+        """The same life of this broker goes on with heartbeats, like that of any other."""
+        config = self.config
+        await lifecycle.register_broker(
+            self._endpoints(config.advertised_listeners),
+            self._log_dir_ids(),
+            config.broker_rack,
+            previous_broker_epoch=self.broker_epoch,
+        )
+        await lifecycle.run()
+
     def _previous_epoch(self) -> int:
         """This broker's epoch before a clean stop; -1 if any log directory was not left in order (KIP-966)."""
         epochs = {log_dir.broker_epoch if log_dir.was_clean else -1 for log_dir in self.log_manager.log_dirs}
         return epochs.pop() if len(epochs) == 1 else -1
 
-    def _replicate(self, nursery: trio.Nursery) -> None:
+    def _replicate(self, nursery: trio.Nursery, lifecycle: BrokerLifecycle) -> None:
         """Follow what other brokers lead, and tell the controller how the followers do."""
-        if not self.config.is_broker:
-            return
         from kbroker.node.isr import IsrManager
         from kbroker.node.replica_fetcher import ReplicaFetchers
 
-        lifecycle, manager = self.lifecycle, self.replica_manager
-        assert lifecycle is not None
+        manager = self.replica_manager
 
         def broker_epoch() -> int:
             return lifecycle.broker_epoch

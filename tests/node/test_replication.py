@@ -117,6 +117,45 @@ def test_what_is_acknowledged_is_on_all_in_sync_replicas(tmp_path: Path) -> None
     run(main)
 
 
+def test_a_quorum_of_one_has_brokers_that_replicate(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path, 2, initial=1, roles_of={2: "broker"}) as cluster:
+            await cluster.start(1)
+            assert cluster.nodes[1].driver.is_alone and cluster.nodes[1].lifecycle is None
+            epoch = cluster.nodes[1].broker_epoch
+            await cluster.start(2)
+            topic_id = await create(cluster, partitions=2, factor=2)
+            assert {leader_of(cluster, index=index) for index in (0, 1)} == {1, 2}
+
+            def in_sync() -> bool:
+                topic = cluster.nodes[1].driver.image.topics.by_name[TOPIC]
+                return all(set(partition.isr) == {1, 2} for partition in topic.partitions.values())
+
+            async def produce_to_both() -> None:
+                for index in (0, 1):
+                    leader = leader_of(cluster, index=index)
+                    client = await cluster.node(leader).connect()
+                    request = produce_request(
+                        "", batch(b"a"), topic_id=topic_id, partition=index, acks=-1, timeout_ms=5000
+                    )
+                    response = await client.ask(request)
+                    await client.stream.aclose()
+                    assert response.responses[0].partition_responses[0].error_code == 0
+                    assert len({log_of(replica(cluster, node_id, index=index)) for node_id in (1, 2)}) == 1
+
+            await produce_to_both()
+            assert cluster.nodes[1].driver.image.brokers[1].epoch == epoch
+            # Each of the two comes back and catches up, whoever of them decides.
+            for node_id in (2, 1):
+                await cluster.stop(node_id)
+                await cluster.start(node_id)
+                await cluster.until(in_sync)
+                await cluster.until(lambda: leader_of(cluster) > 0 and leader_of(cluster, index=1) > 0)
+                await produce_to_both()
+
+    run(main)
+
+
 async def produce_until_acknowledged(cluster: Quorum, *records: bytes, topic_id: bytes) -> int:
     """Produce to whoever leads, as often as it takes; the offset. A record may be there twice."""
     with trio.fail_after(15):

@@ -1,0 +1,204 @@
+"""A node of a cluster, of either kind: the same properties, the same ways to start, stop and look."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from compat_tests.apache_kafka import ApacheKafka, free_port
+
+COMBINED = "broker,controller"
+BROKER = "broker"
+
+PROPERTIES: Mapping[str, str] = {
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "offsets.topic.replication.factor": "2",
+    "transaction.state.log.replication.factor": "2",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # A snapshot after the first few changes.
+    "metadata.log.max.record.bytes.between.snapshots": "1024",
+}
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> Any:
+    """Poll another process's state until it is true, and return it; AssertionError after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.1)
+
+
+class Node(Protocol):
+    """One node of a cluster."""
+
+    node_id: int
+    port: int
+    controller_port: int
+    directory: Path
+    cluster_id: str
+
+    def start(self) -> None:
+        """Format if needed, start, and wait until it serves."""
+
+    def stop(self) -> None:
+        """Stop cleanly."""
+
+    def kill(self) -> None:
+        """SIGKILL, if it runs."""
+
+    def log(self) -> str:
+        """What it has logged since its start."""
+
+
+def bootstrap(node: Node) -> str:
+    """host:port of a node's client listener."""
+    return f"127.0.0.1:{node.port}"
+
+
+def metadata_files(node: Node, suffix: str) -> list[Path]:
+    """Files of the node's metadata log, by name: ``.log``, ``.checkpoint``."""
+    return sorted((node.directory / "data" / "__cluster_metadata-0").glob(f"*{suffix}"))
+
+
+def _properties(node: Node, roles: str, quorum_port: int) -> dict[str, str]:
+    client, controller = f"PLAINTEXT://127.0.0.1:{node.port}", f"CONTROLLER://127.0.0.1:{node.controller_port}"
+    listeners = f"{client},{controller}" if "controller" in roles else client
+    return {
+        **PROPERTIES,
+        "process.roles": roles,
+        "node.id": str(node.node_id),
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{quorum_port}",
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(node.directory / "data"),
+    }
+
+
+class JvmNode:
+    """Apache Kafka 4.3.1; with `join`, a broker that follows the quorum of that node."""
+
+    def __init__(self, node_id: int, directory: Path, join: Node | None = None) -> None:
+        self.node_id, self.directory = node_id, directory
+        self.port, self.controller_port = free_port(), free_port()
+        roles = BROKER if join else COMBINED
+        self._node = ApacheKafka(
+            directory=directory,
+            port=self.port,
+            controller_port=self.controller_port,
+            node_id=node_id,
+            cluster_id=join.cluster_id if join else "",
+            format_options=() if join else ("--standalone",),
+            properties=_properties(self, roles, join.controller_port if join else self.controller_port),
+            heap=("-Xmx512M",),
+        )
+
+    @property
+    def cluster_id(self) -> str:
+        """Known after its start."""
+        return self._node.cluster_id
+
+    def start(self) -> None:
+        self._node.start()
+
+    def stop(self) -> None:
+        self._node.stop(timeout=60)
+
+    def kill(self) -> None:
+        self._node.kill()
+
+    def log(self) -> str:
+        return (self.directory / "server.log").read_text(errors="replace")
+
+
+class KbrokerNode:
+    """kbroker, by its command; with `join`, a broker that follows the quorum of that node."""
+
+    def __init__(self, node_id: int, directory: Path, join: Node | None = None) -> None:
+        self.node_id, self.directory = node_id, directory
+        self.port, self.controller_port = free_port(), free_port()
+        self.cluster_id = join.cluster_id if join else ""
+        self._joins = join
+        self._log = directory / "kbroker.log"
+        self._config = directory / "server.properties"
+        self._process: subprocess.Popen[str] | None = None
+
+    def _command(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
+        root = str(Path(__file__).resolve().parent.parent.parent)
+        return [sys.executable, "-m", "kbroker", *arguments], {**os.environ, "PYTHONPATH": root}
+
+    def _run(self, *arguments: str) -> str:
+        command, environment = self._command(*arguments)
+        return subprocess.run(
+            command, env=environment, check=True, timeout=60, stdout=subprocess.PIPE, text=True
+        ).stdout.strip()
+
+    def _format(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        join = self._joins
+        properties = _properties(
+            self, BROKER if join else COMBINED, join.controller_port if join else self.controller_port
+        )
+        self._config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        self.cluster_id = self.cluster_id or self._run("random-uuid")
+        options = () if join else ("--standalone",)
+        self._run("format", "-t", self.cluster_id, "-c", str(self._config), *options)
+
+    def start(self) -> None:
+        if not self._config.exists():
+            self._format()
+        command, environment = self._command("start", "-c", str(self._config))
+        with open(self._log, "wb") as errors:
+            self._process = process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+            )
+        assert process.stdout is not None
+        watchdog = threading.Timer(60, process.kill)
+        watchdog.start()
+        try:
+            for line in process.stdout:
+                if line.startswith("kbroker ready:"):
+                    return
+        finally:
+            watchdog.cancel()
+        raise AssertionError(f"kbroker did not start:\n{self.log()[-3000:]}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            code = self._process.wait(30)
+            self._forget()
+            assert code == 0, self.log()[-3000:]
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._forget()
+
+    def _forget(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        self._process.stdout.close()
+        self._process = None
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
+def remove(node: Node) -> None:
+    """End the node and remove its data."""
+    node.kill()
+    shutil.rmtree(node.directory, ignore_errors=True)
