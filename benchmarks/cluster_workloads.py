@@ -122,6 +122,7 @@ def lost(how: str, *, controller: bool) -> Callable[[Bench, Server], Figures]:
     def run(bench: Bench, server: Server) -> Figures:
         cluster = _cluster(server)
         silences = []
+        cluster.await_in_sync()  # the node that was lost before may just have been started
         with _topic(server, NODES) as topic:
             for _ in range(bench.amount(5, 2)):
                 cluster.await_in_sync()
