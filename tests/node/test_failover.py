@@ -208,3 +208,23 @@ def test_a_topic_that_comes_to_allow_it_is_led_by_whoever_lives(tmp_path: Path) 
             assert partitions(cluster, controller)[0].leader_recovery_state == 0
 
     run(test)
+
+
+def test_the_only_controller_is_a_broker_among_others(tmp_path: Path) -> None:
+    async def test() -> None:
+        roles = {2: "broker", 3: "broker"}
+        async with quorum(tmp_path, 3, initial=1, roles_of=roles, **DEFAULTS) as cluster:
+            await cluster.start(1)
+            await cluster.start(2, 3)
+            await create(cluster, "t")
+            await cluster.kill(3)
+            await cluster.until(
+                lambda: all(p.leader in (1, 2) and sorted(p.isr) == [1, 2] for p in partitions(cluster, 2))
+            )
+            await cluster.start(3)
+            await cluster.until(lambda: all(sorted(p.isr) == [1, 2, 3] for p in partitions(cluster, 2)))
+            await cluster.stop(1)
+            await cluster.start(1)
+            await cluster.until(lambda: all(sorted(p.isr) == [1, 2, 3] for p in partitions(cluster, 2)))
+
+    run(test)
