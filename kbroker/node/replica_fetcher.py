@@ -128,6 +128,7 @@ class LeaderFetcher:
         self._aside: dict[Key, _Followed] = {}
         """Those that are not asked for now: they back off, or wait for the bounds of the leader's log."""
         self._out_of_range: dict[Key, _Followed] = {}
+        self._unflushed: dict[Key, Partition] = {}
         self._session: dict[Key, _Position] = {}
         self._session_id = 0
         self._session_epoch = 0
@@ -245,8 +246,19 @@ class LeaderFetcher:
                 for data in topic.partitions:
                     self._take((name, data.partition_index), data)
             await trio.lowlevel.checkpoint()
+        await self._flush()
         if not self._session_id:
             self._reset_session()
+
+    async def _flush(self) -> None:
+        """Where ``flush.messages`` asks for it: the next fetch says that the records are here, and here to stay."""
+        while self._unflushed:
+            _, partition = self._unflushed.popitem()
+            try:
+                await self._manager.flush(partition)
+            except ApiError as error:
+                logger.error("%s", error)
+                self._owner.unfollow(partition)
 
     # --- the session ------------------------------------------------------------------------------------------
 
@@ -375,6 +387,8 @@ class LeaderFetcher:
                 self._set_aside(followed)
                 return
             manager.mark_dirty()
+            if partition.must_flush:
+                self._unflushed[followed.key] = partition
         followed.attempts = 0
         state = partition.state
         before = state.high_watermark

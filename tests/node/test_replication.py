@@ -256,6 +256,19 @@ def test_too_few_replicas(tmp_path: Path) -> None:
     run(main)
 
 
+def test_all_replicas_flush_before_it_is_acknowledged_where_the_topic_wants_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            topic_id = await create(cluster, flush_messages="1")
+            for number in range(3):
+                assert (await produce(cluster, leader_of(cluster), b"x", topic_id=topic_id)).error_code == 0
+                assert [replica(cluster, each).log.recovery_point for each in cluster.nodes] == [number + 1] * 3
+
+    run(main)
+
+
 def test_who_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
     """By AlterPartition, both ways; what is acknowledged meanwhile is on the others."""
 
