@@ -1,0 +1,42 @@
+"""Connections to the active controller that are kept: used again, and never when they are dead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from node_harness import run, running_node
+
+from kbroker.env import RealEnv
+from kbroker.node.controller_channel import MAX_IDLE, ControllerChannel
+from kbroker.node.peer import Peer, PeerRefused
+from kbroker.raft_metadata.voters import VoterEndpoint
+from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
+
+
+def test_a_connection_is_used_again_until_the_other_end_closes_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        network = RealEnv(seed=1).network
+        channel = ControllerChannel(network, "test")
+        async with running_node(tmp_path) as node:
+            address = VoterEndpoint(*node.broker.ports["PLAINTEXT"])
+
+            async def ask() -> int:
+                answer = await channel.ask(address, DescribeClusterRequest(), None, 5)
+                return len(answer.brokers)
+
+            assert [await ask() for _ in range(3)] == [1, 1, 1]
+            assert len(channel._idle) == 1
+            kept = channel._idle[0]
+            assert kept.is_open
+            async with trio.open_nursery() as nursery:
+                for _ in range(MAX_IDLE + 3):
+                    nursery.start_soon(ask)
+            assert len(channel._idle) == MAX_IDLE
+        assert not kept.is_open and not Peer(network, "127.0.0.1", 1, client_id="x").is_open
+        with pytest.raises(PeerRefused):
+            await ask()
+        assert channel._idle == []
+
+    run(test)
