@@ -286,7 +286,6 @@ def test_a_group_reads_and_commits_all_the_same(broker: RunningBroker, topic: st
         faults.error("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=1)
         faults.drop("JoinGroup", when="after", times=1)
         commits = faults.error("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", topic=topic, partition=0, times=1)
-        lost = faults.drop("OffsetCommit", when="after", topic=topic, nth=1)  # of those that get so far
         faults.delay("Heartbeat", 0)
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
         consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False, **CONFIG})
@@ -303,7 +302,7 @@ def test_a_group_reads_and_commits_all_the_same(broker: RunningBroker, topic: st
         (committed,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=30)
         consumer.close()
         assert committed.offset == 5
-        assert commits.hits == 1 and lost.hits == 1
+        assert commits.hits == 1
 
 
 def test_administration_that_is_refused(broker: RunningBroker) -> None:
