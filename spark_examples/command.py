@@ -104,12 +104,19 @@ def kbroker_process(data: Path | None = None) -> Iterator[str]:
         folder = data if data is not None else Path(scratch) / "data"
         folder.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--data-dir", str(folder)]
+        command.append("--until-eof")  # so that it ends with this process, even if that is killed
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         log = Path(scratch) / "broker.log"
         with log.open("wb") as errors:
             # In a session of its own, so that Ctrl-C ends the script first, and the script ends the broker.
             process = subprocess.Popen(
-                command, cwd=scratch, stdout=subprocess.PIPE, stderr=errors, env=environment, start_new_session=True
+                command,
+                cwd=scratch,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,
             )
         try:
             yield _await_ready(process, log)
@@ -120,7 +127,8 @@ def kbroker_process(data: Path | None = None) -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            assert process.stdout is not None
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.close()
             process.stdout.close()
 
 

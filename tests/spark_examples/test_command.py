@@ -1,0 +1,58 @@
+"""A script's own broker lives no longer than the script."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="the `spark` extra is not installed")
+
+from spark_examples.command import kbroker_process
+from spark_examples.connector import ROOT
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from spark_examples.command import kbroker_process
+with kbroker_process(Path(sys.argv[1])) as bootstrap:
+    print(bootstrap, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_broker_serves_within_the_block_and_is_gone_after_it(tmp_path: Path) -> None:
+    with kbroker_process(tmp_path / "data") as bootstrap:
+        host, _, port = bootstrap.rpartition(":")
+        socket.create_connection((host, int(port)), 5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), 5)
+    assert (tmp_path / "data").is_dir()
+
+
+def test_a_killed_script_leaves_no_broker_behind(tmp_path: Path) -> None:
+    script = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert script.stdout is not None
+        assert script.stdout.readline().strip()
+        [broker] = psutil.Process(script.pid).children()
+        script.send_signal(signal.SIGKILL)
+        _, alive = psutil.wait_procs([broker], timeout=20)
+        assert alive == []
+    finally:
+        script.kill()
+        script.wait()
+        if script.stdout is not None:
+            script.stdout.close()
+    with kbroker_process(tmp_path / "data"):  # the directory is free again
+        pass
