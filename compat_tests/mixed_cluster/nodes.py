@@ -24,6 +24,9 @@ PROPERTIES: Mapping[str, str] = {
     "transaction.state.log.replication.factor": "2",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # Who is killed is missed soon.
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
     # A snapshot after the first few changes.
     "metadata.log.max.record.bytes.between.snapshots": "1024",
 }
@@ -47,10 +50,13 @@ class Node(Protocol):
     port: int
     controller_port: int
     directory: Path
-    cluster_id: str
+
+    @property
+    def cluster_id(self) -> str:
+        """Known after its start."""
 
     def start(self) -> None:
-        """Format if needed, start, and wait until it serves."""
+        """Format if needed, start unless it runs, and wait until it serves."""
 
     def stop(self) -> None:
         """Stop cleanly."""
@@ -108,11 +114,11 @@ class JvmNode:
 
     @property
     def cluster_id(self) -> str:
-        """Known after its start."""
         return self._node.cluster_id
 
     def start(self) -> None:
-        self._node.start()
+        if self._node.process is None:
+            self._node.start()
 
     def stop(self) -> None:
         self._node.stop(timeout=60)
@@ -158,6 +164,8 @@ class KbrokerNode:
         self._run("format", "-t", self.cluster_id, "-c", str(self._config), *options)
 
     def start(self) -> None:
+        if self._process is not None:
+            return
         if not self._config.exists():
             self._format()
         command, environment = self._command("start", "-c", str(self._config))

@@ -1,0 +1,88 @@
+"""Two clusters: Apache Kafka's quorum followed by kbroker, and kbroker's followed by Apache Kafka."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from compat_tests.mixed_cluster import view
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, metadata_files, remove, wait_for
+
+EARLY = [f"early-{number}" for number in range(8)]
+
+
+@dataclass
+class Cluster:
+    """Node 1 is broker and the only voter, node 2 a broker of the other kind that follows its metadata."""
+
+    nodes: tuple[Node, Node]
+    bootstrap: str
+    snapshots: dict[str, bytes]
+    """Those of node 1 when node 2 had not been started yet, by file name."""
+
+    @property
+    def voter(self) -> Node:
+        """Node 1."""
+        return self.nodes[0]
+
+    @property
+    def follower(self) -> Node:
+        """Node 2."""
+        return self.nodes[1]
+
+    def await_whole(self) -> None:
+        """Wait until both nodes say that both live."""
+        wait_for(lambda: all(view.brokers(node) == [1, 2] for node in self.nodes), "both brokers to be unfenced")
+
+
+@pytest.fixture(scope="session", params=["jvm-quorum", "kbroker-quorum"])
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster for all tests of this folder."""
+    if request.config.getoption("--bootstrap") or request.config.getoption("--broker") == "apache":
+        pytest.skip("these tests start nodes of both kinds themselves")
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    path: Path = tmp_path_factory.mktemp(str(request.param))
+    voter: Node
+    follower: Node
+    if request.param == "jvm-quorum":
+        voter = JvmNode(1, path / "jvm")
+        follower = KbrokerNode(2, path / "kbroker", voter)
+    else:
+        voter = KbrokerNode(1, path / "kbroker")
+        follower = JvmNode(2, path / "jvm", voter)
+    try:
+        voter.start()
+        for number, name in enumerate(EARLY):
+            view.create(voter, name, [[1]] * (number + 1), retention_ms=str(1_000_000 + number))
+
+        def written() -> list[Path]:
+            # The one with the number 0 comes from formatting.
+            return [file for file in metadata_files(voter, ".checkpoint") if int(file.name[:20])]
+
+        snapshots = wait_for(written, "a snapshot")
+        contents = {file.name: file.read_bytes() for file in snapshots}
+        follower.start()
+        yield Cluster((voter, follower), f"127.0.0.1:{voter.port},127.0.0.1:{follower.port}", contents)
+    finally:
+        remove(follower)
+        remove(voter)
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Iterator[Cluster]:
+    """Both nodes are there; what they logged meanwhile is shown with a test that fails."""
+    for node in running.nodes:
+        node.start()  # if a test that failed has left it stopped
+    running.await_whole()
+    before = {node: len(node.log()) for node in running.nodes}
+    yield running
+    for node, length in before.items():
+        text = node.log()
+        lines = (text[length:] if len(text) >= length else text).splitlines()
+        print(f"--- node {node.node_id} ({type(node).__name__})", *lines[-40:], sep="\n")

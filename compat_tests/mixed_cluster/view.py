@@ -1,0 +1,281 @@
+"""What one node, and no other, says; and what stock clients do with the two."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from compat_tests.mixed_cluster.nodes import Node, wait_for
+from kbroker.client.connection import Connection
+from kbroker.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+SECONDS = 30.0
+TOPIC_RESOURCE = 2
+TOPIC_SOURCE = 1
+"""``config_source`` of what was set for the topic itself."""
+ALREADY_LED = 84
+"""ELECTION_NOT_NEEDED"""
+
+CLIENT: Mapping[str, Any] = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "log_level": 0,
+}
+PRODUCER: Mapping[str, Any] = {
+    **CLIENT,
+    "acks": "all",
+    "enable.idempotence": True,
+    "message.timeout.ms": 60_000,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 200,
+}
+
+
+class PartitionView(NamedTuple):
+    """A partition as a node describes it."""
+
+    leader: int
+    replicas: list[int]
+    isr: list[int]
+    leader_epoch: int
+
+
+def ask(node: Node, request: Any) -> Any:
+    """The answer of this very node."""
+    deadline = time.monotonic() + SECONDS
+    connection = Connection("127.0.0.1", node.port, client_id="mixed-cluster", deadline=deadline)
+    try:
+        return connection.request(request, deadline)
+    finally:
+        connection.close()
+
+
+def topics(node: Node) -> dict[str, dict[int, PartitionView]]:
+    """All topics that the node knows."""
+    found = ask(node, MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    return {
+        str(topic.name): {
+            each.partition_index: PartitionView(
+                each.leader_id, list(each.replica_nodes), sorted(each.isr_nodes), each.leader_epoch
+            )
+            for each in topic.partitions
+        }
+        for topic in found.topics
+    }
+
+
+def brokers(node: Node) -> list[int]:
+    """Unfenced brokers, as the node knows them."""
+    found = ask(node, MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    return sorted(broker.node_id for broker in found.brokers)
+
+
+def partitions(node: Node, topic: str) -> dict[int, PartitionView]:
+    """A topic as the node knows it; nothing if it does not."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    return {
+        each.partition_index: PartitionView(
+            each.leader_id, list(each.replica_nodes), sorted(each.isr_nodes), each.leader_epoch
+        )
+        for found in ask(node, request).topics
+        for each in found.partitions
+    }
+
+
+def topic_configs(node: Node, topic: str) -> dict[str, str | None]:
+    """What is set for the topic itself, as the node knows it."""
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)]
+    )
+    [result] = ask(node, request).results
+    return {each.name: each.value for each in result.configs if each.config_source == TOPIC_SOURCE}
+
+
+def create(node: Node, name: str, placed: list[list[int]], **configs: str) -> None:
+    """Create a topic by way of this node."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
+                    for index, replicas in enumerate(placed)
+                ],
+                configs=[
+                    CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+                ],
+            )
+        ],
+        timeout_ms=int(SECONDS * 1000),
+    )
+    [result] = ask(node, request).topics
+    assert result.error_code == 0, result
+
+
+def delete(node: Node, name: str) -> None:
+    """Delete a topic by way of this node."""
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=int(SECONDS * 1000))
+    [result] = ask(node, request).responses
+    assert result.error_code == 0, result
+
+
+def set_config(node: Node, topic: str, name: str, value: str) -> None:
+    """Set a property of a topic by way of this node."""
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=TOPIC_RESOURCE,
+                resource_name=topic,
+                configs=[AlterableConfig(name=name, config_operation=0, value=value)],
+            )
+        ]
+    )
+    [result] = ask(node, request).responses
+    assert result.error_code == 0, result
+
+
+def elect_preferred(node: Node, topic: str, index: int) -> None:
+    """Let the first replica lead."""
+    request = ElectLeadersRequest(
+        election_type=0, topic_partitions=[TopicPartitions(topic=topic, partitions=[index])], timeout_ms=10_000
+    )
+    response = ask(node, request)
+    codes = {each.error_code for result in response.replica_election_results for each in result.partition_result}
+    assert response.error_code == 0 and codes <= {0, ALREADY_LED}, response
+
+
+def coordinator(node: Node, key: str, key_type: int = 0) -> int:
+    """Which broker coordinates a group (or, 1, a transactional id), as the node says; -1 if none yet."""
+    [found] = ask(node, FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])).coordinators
+    return -1 if found.error_code else int(found.node_id)
+
+
+def await_in_sync(nodes: tuple[Node, Node], topic: str) -> dict[int, PartitionView]:
+    """Wait until each node says that all replicas of the topic are in sync and led, and says the same."""
+
+    def agreed() -> dict[int, PartitionView] | None:
+        one, other = (partitions(node, topic) for node in nodes)
+        whole = one and all(each.leader > 0 and each.isr == sorted(each.replicas) for each in one.values())
+        return one if whole and one == other else None
+
+    found: dict[int, PartitionView] = wait_for(agreed, f"all replicas of {topic} to be in sync")
+    return found
+
+
+def produce(servers: str, topic: str, values: Mapping[int, list[bytes]], **properties: Any) -> None:
+    """Write values to partitions with acks=all; AssertionError if one is not acknowledged."""
+    producer = Producer({**PRODUCER, "bootstrap.servers": servers, **properties})
+    finish = send(producer, topic, values)
+    finish()
+
+
+def send(producer: Producer, topic: str, values: Mapping[int, list[bytes]]) -> Callable[[], None]:
+    """Send values to partitions; what is returned waits for their acknowledgements."""
+    failures: list[KafkaError] = []
+    acknowledged = 0
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        nonlocal acknowledged
+        if error is None:
+            acknowledged += 1
+        else:
+            failures.append(error)
+
+    for index, each in values.items():
+        for value in each:
+            producer.produce(topic, value, partition=index, on_delivery=delivered)
+
+    def finish() -> None:
+        producer.flush(90)
+        assert not failures and acknowledged == sum(map(len, values.values())), (acknowledged, failures[:3])
+
+    return finish
+
+
+def transact(servers: str, name: str, topic: str, values: Mapping[int, list[bytes]]) -> None:
+    """Abort one transaction with other values, and commit one with these."""
+    producer = Producer({**PRODUCER, "bootstrap.servers": servers, "transactional.id": name})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    send(producer, topic, {index: [b"aborted"] for index in values})()
+    producer.abort_transaction(SECONDS)
+    producer.begin_transaction()
+    send(producer, topic, values)()
+    producer.commit_transaction(SECONDS)
+
+
+def read(
+    servers: str, topic: str, counts: Mapping[int, int], group: str = "", protocol: str = "classic"
+) -> dict[int, list[bytes]]:
+    """So many records of each partition, from their beginning. As a `group`, from where it stood; committed after."""
+    consumer = Consumer(
+        {
+            **CLIENT,
+            "bootstrap.servers": servers,
+            "group.protocol": protocol,
+            "group.id": group or "nobody",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    found: dict[int, list[bytes]] = {index: [] for index in counts}
+    try:
+        if group:
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([TopicPartition(topic, index, 0) for index in counts])
+        wanted = sum(counts.values())
+
+        def done() -> bool:
+            message = consumer.poll(0.2)
+            if message is not None and not message.error():
+                index = message.partition()
+                assert index is not None
+                found[index].append(message.value() or b"")
+            return sum(map(len, found.values())) >= wanted
+
+        deadline = time.monotonic() + SECONDS
+        while not done():
+            assert time.monotonic() < deadline, {index: len(values) for index, values in found.items()}
+        if group:
+            consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return found
+
+
+def log_bytes(node: Node, topic: str, index: int) -> bytes:
+    """The replica's log as it is on the node's disk."""
+    directory = node.directory / "data" / f"{topic}-{index}"
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
+
+def await_same_logs(nodes: tuple[Node, Node], topic: str, indexes: range) -> None:
+    """Wait until both nodes' files of these partitions are the same, byte for byte, and not empty."""
+
+    def same() -> bool:
+        pairs = [tuple(log_bytes(node, topic, index) for node in nodes) for index in indexes]
+        return all(one and one == other for one, other in pairs)
+
+    wait_for(same, f"the logs of {topic} to be the same", 20)
