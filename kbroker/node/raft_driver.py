@@ -126,6 +126,7 @@ class RaftDriver:
         self._bytes_at_snapshot = 0
         self._peers: RaftPeers | None = None
         self._channel: ControllerChannel | None = None
+        self._forward_complaint = ""
         self._broken = False
         self._stopped: list[Callable[[], None]] = []
         self._sessions = SessionKeeper(self, env, config.broker_session_timeout_ms)
@@ -269,10 +270,15 @@ class RaftDriver:
             self._channel = ControllerChannel(self.env.network, f"to-controller-{self.node_id}")
         timeout = self.config.request_timeout_ms / 1000
         try:
-            return await self._channel.ask(leader.address, request, version, timeout)
+            response = await self._channel.ask(leader.address, request, version, timeout)
         except Exception as error:
-            logger.info("a request could not be forwarded to the active controller %d: %s", leader.id, error)
+            complaint = f"the active controller {leader.id} cannot be asked: {error}"
+            if complaint != self._forward_complaint:
+                self._forward_complaint = complaint  # once, however often it is tried
+                logger.info("%s", complaint)
             return None
+        self._forward_complaint = ""
+        return response
 
     def _append(self, records: Sequence[object], now_ms: int) -> None:
         assert self._log is not None and self._core is not None and self._runner is not None
