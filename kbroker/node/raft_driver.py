@@ -38,7 +38,6 @@ from kbroker.raft_metadata.quorum_config import (
     static_voters,
 )
 from kbroker.raft_metadata.quorum_description import NO_QUORUM, QuorumDescription, describe_quorum
-from kbroker.raft_metadata.quorum_state import QuorumRole
 from kbroker.raft_metadata.raft import RaftCore
 from kbroker.raft_metadata.raft_messages import OutboundRequest, RaftRequest, RaftResponse, Reply
 from kbroker.raft_metadata.replicated_log import PartitionStore, RecordStore, ReplicatedLog
@@ -465,8 +464,6 @@ class RaftDriver:
         """The core leads or does not: a controller that lost its epoch forgets what was not committed."""
         core = self._core
         assert core is not None
-        if not self.is_alone and core.quorum.has_leader and core.role is not QuorumRole.RESIGNED:
-            logger.info("node %d leads the metadata quorum in epoch %d", core.leader_id, core.epoch)
         if self._leading and not core.is_leader:
             self._leading = False
             self._pending.clear()
@@ -532,6 +529,8 @@ class RaftDriver:
             self._append(whole, self.env.wall_clock_ms())
 
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if (image.controller_id, image.epoch) != (self._image.controller_id, self._image.epoch) and not self.is_alone:
+            logger.info("node %d leads the metadata quorum in epoch %d", image.controller_id, image.epoch)
         self._image = image
         self._published.set()
         for subscriber in self._subscribers:
