@@ -9,6 +9,8 @@ both tables are written in one transaction of the database:
 - `carrier_day` is added to, which must not happen twice. So the transaction also writes down the number of the batch,
   and a batch that has been applied is left out (the numbers are those of one checkpoint, which `--job` names).
 - `plane` is set to the newest of what is known, by key and time. That may happen as often as it likes.
+
+A record that is no flight stops the job, as the tables refuse it: `dead_letters` is what goes before.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS applied (
     job TEXT, batch INTEGER, flights INTEGER NOT NULL, PRIMARY KEY (job, batch));
 CREATE TABLE IF NOT EXISTS carrier_day (
-    carrier TEXT, day TEXT, flights INTEGER NOT NULL, departed INTEGER NOT NULL, delay_minutes INTEGER NOT NULL,
+    carrier TEXT NOT NULL, day TEXT NOT NULL, flights INTEGER NOT NULL, departed INTEGER NOT NULL, delay_minutes INTEGER NOT NULL,
     PRIMARY KEY (carrier, day));
 CREATE TABLE IF NOT EXISTS plane (
     tailnum TEXT PRIMARY KEY, departure_ms INTEGER NOT NULL, flight TEXT NOT NULL, origin TEXT NOT NULL,
