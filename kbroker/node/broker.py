@@ -263,6 +263,8 @@ class Broker:
                 config.broker_rack,
                 previous_broker_epoch=self._previous_epoch(),
             )
+            # Only then may it act on its metadata: those of its last life may call it the leader of what it has lost.
+            await self.driver.wait_for_image(lambda image: image.offset >= self.broker_epoch)
 
     def _expect_others(self, nursery: trio.Nursery) -> None:
         """A quorum of one may have many brokers: once there is another, this one replicates as they do."""
