@@ -77,6 +77,8 @@ class ReplicaManager:
         self._high_watermarks: Mapping[TopicPartition, int] = {}
         self._image: Any = None
         self._nursery: trio.Nursery | None = None
+        self._wake_timer = trio.Event()
+        self._timer_until = 0.0
         self.fetchers: ReplicaFetchers | None = None
         """Where there are other brokers: what copies the partitions that they lead."""
         self.isr: IsrManager | None = None
@@ -359,12 +361,19 @@ class ReplicaManager:
     def watch_produce(self, operation: DelayedProduce, timeout_ms: int) -> None:
         """Have a DelayedProduce end with REQUEST_TIMED_OUT once its time is out."""
         self.purgatory.watch_produce(operation)
-        self.start_soon(self._expire, operation, timeout_ms / 1000)
+        if self.purgatory.expirations.add(operation, timeout_ms, self.env.now()) < self._timer_until:
+            self._wake_timer.set()
 
-    async def _expire(self, operation: DelayedProduce, seconds: float) -> None:
-        await trio.sleep(max(seconds, 0))
-        operation.expire(ErrorCode.REQUEST_TIMED_OUT)
-        self.purgatory.unwatch_produce(operation)
+    async def _expire(self) -> None:
+        purgatory = self.purgatory
+        while True:
+            self._wake_timer = trio.Event()
+            self._timer_until = purgatory.expirations.next_deadline()
+            with trio.move_on_at(self._timer_until):
+                await self._wake_timer.wait()
+            for operation in purgatory.expirations.take_expired(self.env.now()):
+                operation.expire(ErrorCode.REQUEST_TIMED_OUT)
+                purgatory.unwatch_produce(operation)
 
     def exists(self, topic: str, partition: int) -> bool:
         """Whether the metadata knows the partition."""
@@ -540,6 +549,7 @@ class ReplicaManager:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._resume_moves)
+            nursery.start_soon(self._expire)
             nursery.start_soon(trio.sleep_forever)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:

@@ -8,6 +8,7 @@ whoever waits on it (``node.connection``); nothing here knows the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class DelayedProduce:
     ``on_complete(results)`` is called once; a result per key, the error given by ``fail`` or ``None``.
     """
 
-    __slots__ = ("_on_complete", "_waiting", "done", "keys", "results")
+    __slots__ = ("_on_complete", "_waiting", "done", "keys", "results", "timeout_ms")
 
     def __init__(
         self, required_offsets: dict[Hashable, int], on_complete: Callable[[dict[Hashable, Any]], None]
@@ -64,6 +65,7 @@ class DelayedProduce:
         self.keys: Sequence[Hashable] = tuple(required_offsets)
         self.results: dict[Hashable, Any] = {}
         self.done = False
+        self.timeout_ms = -1
 
     def high_watermark_reached(self, key: Hashable, high_watermark: int) -> None:
         """``key``'s high watermark (an exclusive offset) has moved."""
@@ -89,6 +91,48 @@ class DelayedProduce:
             self._on_complete(self.results)
 
 
+class Expirations:
+    """Until when operations may wait, in seconds.
+
+    Most have the same timeout, so they come in order of their deadlines, and one that is done goes without a trace:
+    there are as many as wait, and not as many as there were in the last half minute.
+    """
+
+    def __init__(self) -> None:
+        self._by_timeout: dict[int, dict[DelayedProduce, float]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_timeout.values()))
+
+    def add(self, operation: DelayedProduce, timeout_ms: int, now: float) -> float:
+        """Have it expire ``timeout_ms`` from now; the deadline."""
+        operation.timeout_ms = timeout_ms
+        deadline = self._by_timeout.setdefault(timeout_ms, {})[operation] = now + max(timeout_ms, 0) / 1000
+        return deadline
+
+    def discard(self, operation: DelayedProduce) -> None:
+        """It is done."""
+        waiting = self._by_timeout.get(operation.timeout_ms)
+        if waiting is not None and waiting.pop(operation, None) is not None and not waiting:
+            del self._by_timeout[operation.timeout_ms]
+
+    def next_deadline(self) -> float:
+        """Of all; infinity if there is none."""
+        return min((next(iter(waiting.values())) for waiting in self._by_timeout.values()), default=inf)
+
+    def take_expired(self, now: float) -> list[DelayedProduce]:
+        """Those whose time is out; they are forgotten."""
+        expired = []
+        for waiting in self._by_timeout.values():
+            for operation, deadline in waiting.items():
+                if deadline > now:
+                    break
+                expired.append(operation)
+        for operation in expired:
+            self.discard(operation)
+        return expired
+
+
 class Purgatory:
     """Who watches which partition. ``key`` is whatever names a partition to the caller."""
 
@@ -98,6 +142,7 @@ class Purgatory:
         #: Those of other replicas, which wait for appends and not for the high watermark.
         self.follower_fetches: dict[Hashable, dict[DelayedFetch, None]] = {}
         self.produces: dict[Hashable, dict[DelayedProduce, None]] = {}
+        self.expirations = Expirations()
         #: Fetch sessions of other replicas that have nothing to be told of a partition, with its key there.
         self.sessions: dict[Hashable, dict[FetchSession, PartitionKey]] = {}
         #: DeleteRecords that wait until all replicas have moved their log start offsets.
@@ -121,6 +166,7 @@ class Purgatory:
     def unwatch_produce(self, operation: DelayedProduce) -> None:
         """Forget the operation, done or not."""
         _unwatch(self.produces, operation.keys, operation)
+        self.expirations.discard(operation)
 
     def watch_session(self, key: Hashable, session: FetchSession, session_key: PartitionKey) -> None:
         """Have the session hear of whatever happens to a partition."""

@@ -78,3 +78,21 @@ def test_a_reader_of_what_is_committed_is_not_woken_by_what_it_cannot_see() -> N
     assert anything.done and not committed.done
     purgatory.advanced(("a", 0), 10)
     assert committed.done
+
+
+def test_operations_expire_in_the_order_of_their_deadlines() -> None:
+    purgatory = Purgatory()
+    expirations = purgatory.expirations
+    operations = [DelayedProduce({"p": 5}, lambda results: None) for _ in range(4)]
+    for operation in operations:
+        purgatory.watch_produce(operation)
+    assert expirations.add(operations[0], 30_000, 100.0) == 130.0
+    assert expirations.add(operations[1], 1_000, 101.0) == 102.0
+    assert expirations.add(operations[2], 30_000, 102.0) == 132.0
+    assert expirations.add(operations[3], 30_000, 103.0) == 133.0
+    assert expirations.next_deadline() == 102.0
+    assert expirations.take_expired(101.9) == []
+    assert expirations.take_expired(131.0) == [operations[0], operations[1]]
+    assert expirations.next_deadline() == 132.0
+    purgatory.high_watermark_moved("p", 5)
+    assert len(expirations) == 0 and expirations.next_deadline() == float("inf")
