@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
 from kbroker.raft_metadata.image import NO_LEADER
-from kbroker.types import TopicPartition
+from kbroker.types import TopicPartition, Uuid
 from tests.raft_metadata.controller_harness import Harness
 
 T0 = TopicPartition("t", 0)
@@ -125,3 +126,20 @@ def test_leaders_go_back_to_the_preferred_replicas() -> None:
     h.apply(h.controller.leadership.balance())
     assert h.partition("t", first).leader == 1
     assert all(h.partition("t", index).leader != 1 for index in displaced[1:])
+
+
+def test_a_replica_in_a_failed_directory_is_not_in_sync() -> None:
+    h = brokers()
+    h.assign("t", 1, 2, min_insync_replicas="2")
+    topic_id = h.controller.image.topics.by_name["t"].id
+    good = h.controller.image.brokers[1].log_dirs[0]
+    before = h.partition()
+    for directory, known in ((good, True), (Uuid(b"gone" * 4), False)):
+        entry = ReplicaDirectory(topic_id, 0, directory)
+        errors = h.apply(assign_replicas(h.controller, 1, h.epochs[1], [entry]))
+        assert errors == {entry: ErrorCode.NONE}
+        p = h.partition()
+        if known:
+            assert p == before
+    assert (p.directories, p.leader, p.isr, p.elr) == ((directory, before.directories[1]), 2, (2,), (1,))
+    assert p.partition_epoch == before.partition_epoch + 1

@@ -9,7 +9,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.partition_changes import DIRECTORIES
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.types import Uuid
-from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord
 
 if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
@@ -72,7 +72,6 @@ def assign_replicas(
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     errors: dict[ReplicaDirectory, ErrorCode] = {}
     records: list[Any] = []
-    offline: set[tuple[Uuid, int]] = set()
     for entry in wanted:
         topic = controller.image.topics.by_id.get(entry.topic_id)
         partition = None if topic is None else topic.partitions.get(entry.partition)
@@ -84,21 +83,10 @@ def assign_replicas(
             errors[entry] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
             errors[entry] = ErrorCode.NONE
-            if not broker.has_online_dir(entry.directory):
-                offline.add((entry.topic_id, entry.partition))
-            if partition.directory(broker_id) != entry.directory:
-                records.append(
-                    PartitionChangeRecord(
-                        topic_id=entry.topic_id,
-                        partition_id=entry.partition,
-                        directories=[
-                            entry.directory if replica == broker_id else partition.directory(replica)
-                            for replica in partition.replicas
-                        ],
-                    )
-                )
-    if offline:
-        records += controller.leadership.records_without(
-            broker_id, lambda topic, partition_id, partition: (topic.id, partition_id) in offline
-        )
+            is_online = broker.has_online_dir(entry.directory)
+            record = controller.leadership.record_for_directory(
+                topic, entry.partition, partition, broker_id, entry.directory, is_online=is_online
+            )
+            if record is not None:
+                records.append(record)
     return ControllerResult(errors, records)

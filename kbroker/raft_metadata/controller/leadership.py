@@ -12,7 +12,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.partition_changes import ChangeRules, Election, partition_change
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.image import NO_LEADER, PartitionImage, TopicImage
-from kbroker.types import TopicPartition
+from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.records.metadata import PartitionChangeRecord
 
 if TYPE_CHECKING:
@@ -96,6 +96,28 @@ class LeadershipControl:
             lambda broker: broker != broker_id and is_active(broker),
             without=broker_id,
             unclean_shutdown=(broker_id,),
+        )
+
+    def record_for_directory(
+        self,
+        topic: TopicImage,
+        partition_id: int,
+        partition: PartitionImage,
+        broker_id: int,
+        directory: Uuid,
+        *,
+        is_online: bool,
+    ) -> PartitionChangeRecord | None:
+        """Write down where a broker has its replica; in a directory that has failed it is not in sync."""
+        is_active = self._controller.brokers.is_active
+        return partition_change(
+            topic.id,
+            partition_id,
+            partition,
+            self.rules(topic, lambda broker: is_active(broker) and (is_online or broker != broker_id)),
+            isr=partition.isr if is_online else [broker for broker in partition.isr if broker != broker_id],
+            directories={broker_id: directory},
+            election=self.election(topic.name),
         )
 
     def records_for_unregistered(self, broker_id: int) -> list[PartitionChangeRecord]:
