@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.apache_kafka import ApacheKafka, free_port
+from kbroker.testing import RunningCluster
 
 
 class BrokerError(Exception):
@@ -147,7 +148,42 @@ class KbrokerBroker:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-Broker = ApacheBroker | ExternalBroker | KbrokerBroker
+class KbrokerNodes:
+    """Several nodes of kbroker, each a process; topics have three replicas where a client does not say otherwise."""
+
+    name = "kbroker"
+    can_restart = True
+    data_dir: Path | None = None
+
+    def __init__(self, count: int, *options: str) -> None:
+        properties = dict(option.split("=", 1) for option in options)
+        self.cluster = RunningCluster(count, properties)
+        try:
+            self.cluster.start()
+        except BaseException:
+            self.cluster.kill()
+            raise
+        self.bootstrap = self.cluster.bootstrap_servers
+
+    def restart(self) -> None:
+        """Every node, one after the other, in good order."""
+        for node in self.cluster.nodes:
+            code = node.stop()
+            if code:
+                raise BrokerError(f"node {node.id} ended with code {code} on SIGTERM:\n{node.log[-3000:]}")
+            node.start()
+            self.cluster.await_in_sync()
+
+    def crash(self) -> None:
+        """SIGKILL of all nodes at once, and start again."""
+        self.cluster.kill()
+        self.cluster.start()
+
+    def stop(self) -> None:
+        self.cluster.stop()
+
+
+Broker = ApacheBroker | ExternalBroker | KbrokerBroker | KbrokerNodes
 
 
 def broker_under_test(config: pytest.Config, *options: str) -> Iterator[Broker]:
@@ -159,7 +195,14 @@ def broker_under_test(config: pytest.Config, *options: str) -> Iterator[Broker]:
     if bootstrap:
         yield ExternalBroker(bootstrap)
         return
-    node = ApacheBroker(*options) if config.getoption("--broker") == "apache" else KbrokerBroker(*options)
+    nodes = config.getoption("--nodes")
+    node: Broker
+    if config.getoption("--broker") == "apache":
+        if nodes > 1:
+            raise pytest.UsageError("--nodes is for kbroker")
+        node = ApacheBroker(*options)
+    else:
+        node = KbrokerNodes(nodes, *options) if nodes > 1 else KbrokerBroker(*options)
     try:
         yield node
     finally:

@@ -1,6 +1,7 @@
 """Which broker the cases run against, the clients, and the recording of results for the table in the docs.
 
 pytest compat_tests                            kbroker, started by the tests
+pytest compat_tests --nodes 3                  three nodes of kbroker, wherever a folder does not need just one
 pytest compat_tests --broker apache            Apache Kafka 4.3.1, started by the tests
 pytest compat_tests --bootstrap HOST:PORT      one that runs already (or environment KBROKER_COMPAT_BOOTSTRAP)
 """
@@ -27,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--older-spark", action="store_true", help="also the smoke tests of older PySparks (they download 800 MB once)"
     )
+    group.addoption("--nodes", type=int, default=1, metavar="N", help="a cluster of so many nodes of kbroker")
     group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
     group.addoption(
         "--bootstrap", default=os.environ.get("KBROKER_COMPAT_BOOTSTRAP"), help="a broker that runs already"
@@ -90,6 +92,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     name = session.config.getoption("--broker")
     if session.config.getoption("--bootstrap"):
         name = "external"
+    elif session.config.getoption("--nodes") > 1:
+        name = f"{name}-{session.config.getoption('--nodes')}-nodes"
     directory = cache_dir() / "compat"
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"results-{name}.json"
