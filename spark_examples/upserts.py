@@ -36,8 +36,8 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS applied (
     job TEXT, batch INTEGER, flights INTEGER NOT NULL, PRIMARY KEY (job, batch));
 CREATE TABLE IF NOT EXISTS carrier_day (
-    carrier TEXT NOT NULL, day TEXT NOT NULL, flights INTEGER NOT NULL, departed INTEGER NOT NULL, delay_minutes INTEGER NOT NULL,
-    PRIMARY KEY (carrier, day));
+    carrier TEXT NOT NULL, day TEXT NOT NULL, flights INTEGER NOT NULL, departed INTEGER NOT NULL,
+    delay_minutes INTEGER NOT NULL, PRIMARY KEY (carrier, day));
 CREATE TABLE IF NOT EXISTS plane (
     tailnum TEXT PRIMARY KEY, departure_ms INTEGER NOT NULL, flight TEXT NOT NULL, origin TEXT NOT NULL,
     dest TEXT NOT NULL);

@@ -25,7 +25,6 @@ def test_intact_jars_are_not_fetched_again_and_a_wrong_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jar = Jar("group", "artifact", "1.0", hashlib.sha256(b"right").hexdigest())
-    monkeypatch.setattr(connector, "CONNECTOR", (jar,))
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     fetched: list[bytes] = []
 
@@ -35,13 +34,13 @@ def test_intact_jars_are_not_fetched_again_and_a_wrong_one_is_refused(
     monkeypatch.setattr(connector, "_fetch_with_maven", fetch)
     fetched.append(b"wrong")
     with pytest.raises(SetupError, match=r"artifact-1.0.jar was fetched, but its SHA-256"):
-        connector.connector_jars(tmp_path)
+        connector.connector_jars(tmp_path, (jar,))
     assert not (tmp_path / "artifact-1.0.jar").exists()
 
     fetched.append(b"right")
-    assert connector.connector_jars(tmp_path) == [tmp_path / "artifact-1.0.jar"]
+    assert connector.connector_jars(tmp_path, (jar,)) == [tmp_path / "artifact-1.0.jar"]
     monkeypatch.setattr(connector, "_fetch_with_maven", None)  # a second fetch would fail
-    assert connector.connector_jars(tmp_path) == [tmp_path / "artifact-1.0.jar"]
+    assert connector.connector_jars(tmp_path, (jar,)) == [tmp_path / "artifact-1.0.jar"]
 
 
 def test_wrapper_drops_only_the_missing_module(tmp_path: Path) -> None:
