@@ -22,7 +22,7 @@ class Cluster:
     nodes: tuple[Node, Node]
     bootstrap: str
     snapshots: dict[str, bytes]
-    """Those of node 1 when node 2 had not been started yet, by file name."""
+    """Those that node 1 had while node 2 started for the first time, by file name."""
 
     @property
     def voter(self) -> Node:
@@ -65,10 +65,10 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             # The one with the number 0 comes from formatting.
             return [file for file in metadata_files(voter, ".checkpoint") if int(file.name[:20])]
 
-        snapshots = wait_for(written, "a snapshot")
-        contents = {file.name: file.read_bytes() for file in snapshots}
+        snapshots = {file.name: file.read_bytes() for file in wait_for(written, "a snapshot")}
         follower.start()
-        yield Cluster((voter, follower), f"127.0.0.1:{voter.port},127.0.0.1:{follower.port}", contents)
+        snapshots |= {file.name: file.read_bytes() for file in written()}
+        yield Cluster((voter, follower), f"127.0.0.1:{voter.port},127.0.0.1:{follower.port}", snapshots)
     finally:
         remove(follower)
         remove(voter)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from compat_tests.apache_kafka import ApacheKafka, free_port
+from compat_tests.apache_kafka import ApacheKafka, free_port, random_uuid
 
 COMBINED = "broker,controller"
 BROKER = "broker"
@@ -50,10 +50,7 @@ class Node(Protocol):
     port: int
     controller_port: int
     directory: Path
-
-    @property
-    def cluster_id(self) -> str:
-        """Known after its start."""
+    cluster_id: str
 
     def start(self) -> None:
         """Format if needed, start unless it runs, and wait until it serves."""
@@ -100,21 +97,18 @@ class JvmNode:
     def __init__(self, node_id: int, directory: Path, join: Node | None = None) -> None:
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_port(), free_port()
+        self.cluster_id = join.cluster_id if join else random_uuid()
         roles = BROKER if join else COMBINED
         self._node = ApacheKafka(
             directory=directory,
             port=self.port,
             controller_port=self.controller_port,
             node_id=node_id,
-            cluster_id=join.cluster_id if join else "",
+            cluster_id=self.cluster_id,
             format_options=() if join else ("--standalone",),
             properties=_properties(self, roles, join.controller_port if join else self.controller_port),
             heap=("-Xmx512M",),
         )
-
-    @property
-    def cluster_id(self) -> str:
-        return self._node.cluster_id
 
     def start(self) -> None:
         if self._node.process is None:
@@ -136,7 +130,7 @@ class KbrokerNode:
     def __init__(self, node_id: int, directory: Path, join: Node | None = None) -> None:
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_port(), free_port()
-        self.cluster_id = join.cluster_id if join else ""
+        self.cluster_id = join.cluster_id if join else random_uuid()
         self._joins = join
         self._log = directory / "kbroker.log"
         self._config = directory / "server.properties"
@@ -146,12 +140,6 @@ class KbrokerNode:
         root = str(Path(__file__).resolve().parent.parent.parent)
         return [sys.executable, "-m", "kbroker", *arguments], {**os.environ, "PYTHONPATH": root}
 
-    def _run(self, *arguments: str) -> str:
-        command, environment = self._command(*arguments)
-        return subprocess.run(
-            command, env=environment, check=True, timeout=60, stdout=subprocess.PIPE, text=True
-        ).stdout.strip()
-
     def _format(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         join = self._joins
@@ -159,9 +147,9 @@ class KbrokerNode:
             self, BROKER if join else COMBINED, join.controller_port if join else self.controller_port
         )
         self._config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        self.cluster_id = self.cluster_id or self._run("random-uuid")
         options = () if join else ("--standalone",)
-        self._run("format", "-t", self.cluster_id, "-c", str(self._config), *options)
+        command, environment = self._command("format", "-t", self.cluster_id, "-c", str(self._config), *options)
+        subprocess.run(command, env=environment, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
         if self._process is not None:
