@@ -14,6 +14,11 @@ from kbroker.sim.history import History, Violation, make_value
 from kbroker.sim.sim_env import EPOCH_MS
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
+from kbroker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kbroker.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -22,6 +27,7 @@ from kbroker.wire.messages.create_topics import (
 )
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import (
@@ -159,6 +165,17 @@ class ClusterClient:
                 return
             await trio.sleep(0.2)
 
+    async def reassign(self, tp: TopicPartition, replicas: list[int] | None) -> ErrorCode | None:
+        """Have a partition moved to other brokers, or a move given up; the controller's word, None if there is none."""
+        partition = ReassignablePartition(partition_index=tp.partition, replicas=replicas)
+        topic = ReassignableTopic(name=tp.topic, partitions=[partition])
+        response = await self.ask(
+            self.any_node(), AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=[topic]), timeout=6.0
+        )
+        if response is None:
+            return None
+        return ErrorCode(response.error_code or response.responses[0].partitions[0].error_code)
+
     def close(self) -> None:
         """End all connections."""
         for peer in self._peers.values():
@@ -289,12 +306,42 @@ class Consumer:
         self._read_committed = read_committed
         self._bounds: dict[int, tuple[int, int]] = {}
         """High watermark and last stable offset last seen, by leader epoch."""
-        self._last_epoch = -1
+        self._latest = 0
+        """The highest end of the partition that it was told."""
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Read until cancelled; ask where the end is now and then."""
         while True:
             await self.poll()
+            if self._client.rng.random() < 0.1:
+                await self._ask_for_end()
+
+    async def _ask_for_end(self) -> None:
+        """What ListOffsets tells does not go back either, whoever leads (KIP-207)."""
+        client, tp = self._client, self.tp
+        found = await client.leader(tp)
+        if found is None:
+            return
+        authority, at_least = client.authority(tp), max(self._latest, self.position)
+        partition = ListOffsetsPartition(partition_index=tp.partition, timestamp=-1)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(self._read_committed),
+            topics=[ListOffsetsTopic(name=tp.topic, partitions=[partition])],
+        )
+        response = await client.ask(found[0], request, timeout=5.0)
+        if response is None:
+            return
+        answer = response.topics[0].partitions[0]
+        code = ErrorCode(answer.error_code)
+        if code != ErrorCode.NONE:
+            if code not in _RETRIABLE:
+                raise Violation(f"{tp}: ListOffsets is answered {code.name}")
+            client.forget(tp)
+        elif authority is not None and authority[0] == found[0] and authority == client.authority(tp):
+            if answer.offset < at_least:
+                raise Violation(f"{tp}: leader {found[0]} says that it ends at {answer.offset}, after {at_least}")
+            self._latest = answer.offset
 
     async def poll(self) -> bool:
         """One fetch; whether it was answered."""

@@ -151,19 +151,19 @@ class SimNode:
         self.cluster.trace.note(f"{self.name} is killed")
         self._gone(power=False)
 
-    def crash(self) -> None:
-        """The machine's power fails: what was not flushed is lost in part or whole, and nobody is told."""
+    def crash(self, *, lose_all: bool = False) -> None:
+        """The machine's power fails: what was not flushed is lost in part, or ``lose_all``, and nobody is told."""
         self.cluster.trace.note(f"{self.name} loses its power")
-        self._gone(power=True)
+        self._gone(power=True, lose_all=lose_all)
 
-    def _gone(self, *, power: bool) -> None:
+    def _gone(self, *, power: bool, lose_all: bool = False) -> None:
         env, self.env = self.env, None
         if env is None:
             return
         self.cluster.pauser.resume(self.id)
         self.broker = None
         self.cluster.invariants.forget(self)
-        self.machine.end(env, power=power)
+        self.machine.end(env, power=power, lose_all=lose_all)
         assert self._scope is not None
         self._scope.cancel()
 

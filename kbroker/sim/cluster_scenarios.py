@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from kbroker.errors import ErrorCode
 from kbroker.sim.clock import Trace, run_deterministically
 from kbroker.sim.cluster import SimCluster, SimNode, simulated_cluster
 from kbroker.sim.history import Violation
@@ -186,6 +187,23 @@ async def leader_loses_power(cluster: SimCluster) -> None:
         leader.start()
         await cluster.await_serving([leader])
         await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario(broker_session_timeout_ms="9000")
+async def leader_back_at_once(cluster: SimCluster) -> None:
+    """A leader loses all that it had not flushed, and is back before anybody has missed it: it must not lead on."""
+    partitions = await begin(cluster, interval=0.02, producers=6)
+    for _ in range(2):
+        await cluster.await_full_isr(partitions)
+        leader = await cluster.await_leader(cluster.rng.choice(partitions))
+        leader.crash(lose_all=True)
+        await cluster.run_for(cluster.rng.uniform(0.02, 0.3))
+        cluster.net.slow(leader.name, 0.1)  # it learns late what the others have decided
+        leader.start()
+        await cluster.await_serving([leader])
+        cluster.net.heal()
+        await await_progress(cluster, 20)
     await cluster.finish(partitions)
 
 
@@ -451,6 +469,36 @@ async def transactions(cluster: SimCluster) -> None:
     """Leaders and coordinators die, stop and stand still while transactions and offsets are committed."""
     partitions = await begin_transactions(cluster)
     await _some_chaos(cluster, 8)
+    await cluster.finish(partitions)
+
+
+@scenario(nodes=4)
+async def reassignments(cluster: SimCluster) -> None:
+    """Partitions are moved from brokers to others, and moves given up, while brokers die, stop and stand still."""
+    partitions = await begin(cluster)
+    client, rng = cluster.client(), cluster.rng
+    wanted: dict[TopicPartition, list[int] | None] = {}
+    for _ in range(4):
+        for tp in partitions:
+            wanted[tp] = rng.sample(cluster.ids, 3) if rng.random() < 0.85 else None
+            code = await client.reassign(tp, wanted[tp])
+            if code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.NOT_CONTROLLER, None):
+                raise Violation(f"{tp}: a move to {wanted[tp]} is answered {code}")
+            if code != ErrorCode.NONE:
+                del wanted[tp]  # it may have been heard all the same
+        await _some_chaos(cluster, 2)
+    await cluster.heal()
+
+    def moved() -> bool:
+        for tp in partitions:
+            assigned = cluster.partition(tp)
+            if assigned is None or assigned.adding_replicas or assigned.removing_replicas:
+                return False
+            if wanted.get(tp) and list(assigned.replicas) != wanted[tp]:
+                return False
+        return True
+
+    await cluster.until(moved, 120, f"not all partitions are moved, {wanted}")
     await cluster.finish(partitions)
 
 

@@ -66,7 +66,7 @@ class Machine:
             self._env.disk_failed = True
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
-    def end(self, env: SimEnv, *, power: bool) -> None:
+    def end(self, env: SimEnv, *, power: bool, lose_all: bool = False) -> None:
         """The process ends at once; with ``power``, the machine's power fails too, and what was not flushed with it."""
         env.die()
         self.net.stop_host(self.host, silently=power)
@@ -74,7 +74,7 @@ class Machine:
         self.disk.stop()
         self.disk = disk
         if power:
-            disk.crash()
+            disk.crash(lose_all=lose_all)
 
 
 class SimEnv:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.node.raft_driver import RaftDriver
 from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.raft_metadata.controller.leadership import LeadershipControl
 from kbroker.replication.partition_state import PartitionState
@@ -105,12 +106,22 @@ def _hides_no_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbroker.log.partition_log.PartitionLog.aborted_transactions", lambda *args: [])
 
 
+def _acts_on_old_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that starts does not wait for what its registration has changed."""
+
+    async def at_once(self: RaftDriver, condition: Callable[[Any], bool]) -> None:
+        return None
+
+    monkeypatch.setattr(RaftDriver, "wait_for_image", at_once)
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
     (_forgets_sequences, "cluster-leader-killed"),
     (_ignores_min_isr, "cluster-min-isr"),
     (_hides_no_aborted_transactions, "cluster-transactions"),
+    (_acts_on_old_metadata, "cluster-leader-back-at-once"),
     (_trusts_lost_logs, "cluster-leader-loses-power"),
 ]
 
