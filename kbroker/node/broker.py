@@ -301,7 +301,7 @@ class Broker:
     def _replicate(self, nursery: trio.Nursery, lifecycle: BrokerLifecycle) -> None:
         """Follow what other brokers lead, and tell the controller how the followers do."""
         from kbroker.node.isr import IsrManager
-        from kbroker.node.replica_fetcher import ReplicaFetchers
+        from kbroker.node.replica_fetchers import ReplicaFetchers
 
         manager = self.replica_manager
 

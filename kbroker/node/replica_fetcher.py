@@ -47,20 +47,15 @@ from kbroker.wire.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.config import BrokerConfig
-    from kbroker.env import Env
     from kbroker.log.partition_log import PartitionLog
     from kbroker.node.partition import Partition
-    from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.replica_fetchers import ReplicaFetchers
 
 logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF = 0.01
 """Seconds before a partition's first retry. Mostly its leader has not heard yet that it leads; every further one
 doubles it, up to ``replica.fetch.backoff.ms``."""
-
-SUSPICION_SECONDS = 0.3
-"""How long clients that ask for metadata wait for a leader to be replaced whose connections have just been closed."""
 
 _LATEST, _EARLIEST = -1, -2
 _NEVER = float("inf")
@@ -487,6 +482,8 @@ class LeaderFetcher:
                     self._truncate(partition, log, action.offset)
                 elif isinstance(action, StartAt):
                     self._start_at(partition, log, action.offset)
+                else:
+                    self._set_aside(followed)  # it was the leader that changed; or it will not help to ask at once
             except (ApiError, OSError) as error:
                 self._refused(followed, error)
 
@@ -506,127 +503,3 @@ def _log_of(partition: Partition, log: PartitionLog) -> FollowerLog:
     return FollowerLog(
         log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs
     )
-
-
-class ReplicaFetchers:
-    """All that this node follows, in step with the metadata (``ReplicaManager`` tells)."""
-
-    def __init__(
-        self,
-        *,
-        env: Env,
-        config: BrokerConfig,
-        manager: ReplicaManager,
-        broker_epoch: Callable[[], int],
-        address: Callable[[int], tuple[str, int] | None],
-    ) -> None:
-        """``address`` gives where a broker is, None if that is not known."""
-        self.env = env
-        self.config = config
-        self.manager = manager
-        self.broker_epoch = broker_epoch
-        self._address = address
-        self._fetchers: dict[int, LeaderFetcher] = {}
-        self._by_key: dict[Key, LeaderFetcher] = {}
-        self._epochs: dict[Key, tuple[Partition, int]] = {}
-        self._homeless: dict[Key, Partition] = {}
-        """Whose leader has no address that is known."""
-        self._suspects: dict[int, float] = {}
-        """Leaders that seem to have died a moment ago, and until when that is to be believed."""
-        self._cleared = trio.Event()
-        self._to_start: list[LeaderFetcher] = []
-        self._wake = trio.Event()
-
-    def follow(self, partition: Partition) -> None:
-        """Follow a partition from the leader that its state names, if that is news."""
-        key = partition.topic_partition
-        state = partition.state
-        if key in self._by_key and self._epochs[key] == (partition, state.leader_epoch):
-            return
-        self.unfollow(partition)
-        if state.leader < 0 or partition.offline:
-            return
-        self._epochs[key] = partition, state.leader_epoch
-        address = self._address(state.leader)
-        if address is None:
-            self._homeless[key] = partition
-            return
-        fetcher = self._fetchers.get(state.leader)
-        if fetcher is None:
-            fetcher = self._fetchers[state.leader] = LeaderFetcher(self, state.leader, *address)
-            self._to_start.append(fetcher)
-            self._wake.set()
-        self._by_key[key] = fetcher
-        fetcher.add(partition)
-
-    def unfollow(self, partition: Partition) -> None:
-        """The partition is led here, or is not here any more."""
-        key = partition.topic_partition
-        self._homeless.pop(key, None)
-        self._epochs.pop(key, None)
-        fetcher = self._by_key.pop(key, None)
-        if fetcher is not None:
-            fetcher.remove(key)
-
-    def brokers_changed(self) -> None:
-        """Addresses may have become known, or others."""
-        for leader in list(self._suspects):
-            broker = self.manager.image.brokers.get(leader)
-            if broker is None or broker.fenced:
-                self.clear(leader)
-        moved = list(self._homeless.values())
-        for leader, fetcher in list(self._fetchers.items()):
-            address = self._address(leader)
-            if address is not None and address != fetcher.address:
-                moved += fetcher.followed
-                for partition in fetcher.followed:
-                    self.unfollow(partition)
-                del self._fetchers[leader]
-        for partition in moved:
-            self._homeless.pop(partition.topic_partition, None)
-            self.follow(partition)
-
-    def ended(self, fetcher: LeaderFetcher) -> None:
-        """The fetcher has nothing left to follow, or the node stops."""
-        if self._fetchers.get(fetcher.leader) is fetcher:
-            del self._fetchers[fetcher.leader]
-            self.clear(fetcher.leader)
-
-    # --- leaders that may be dead -----------------------------------------------------------------------------
-
-    def suspect(self, leader: int) -> None:
-        """A leader has closed the connection, or refuses one."""
-        self._suspects[leader] = self.env.now() + SUSPICION_SECONDS
-
-    def clear(self, leader: int) -> None:
-        """A leader answers, or leads no more."""
-        if self._suspects.pop(leader, None) is not None:
-            self._cleared.set()
-            self._cleared = trio.Event()
-
-    async def until_clear(self) -> frozenset[int]:
-        """Wait a moment if the metadata name leaders that seem to be dead; whom there was reason to wait for.
-
-        Clients lose their connections when this node does and ask at once who leads now. Told what was true before,
-        they believe it for a second or so, long after there is a new leader.
-        """
-        await trio.lowlevel.checkpoint()  # what has just happened to connections is noticed first
-        waited_for: frozenset[int] = frozenset()
-        while self._suspects:
-            left = max(self._suspects.values()) - self.env.now()
-            if left <= 0:
-                self._suspects.clear()
-                break
-            waited_for |= self._suspects.keys()
-            with trio.move_on_after(left):
-                await self._cleared.wait()
-        return waited_for
-
-    async def run(self) -> None:
-        """Run the fetchers, for as long as the node runs."""
-        async with trio.open_nursery() as nursery:
-            while True:
-                self._wake = trio.Event()
-                while self._to_start:
-                    nursery.start_soon(self._to_start.pop(0).run)
-                await self._wake.wait()

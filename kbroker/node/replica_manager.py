@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
     from kbroker.log.partition_log import FlushTask, PartitionLog
     from kbroker.node.isr import IsrManager
-    from kbroker.node.replica_fetcher import ReplicaFetchers
+    from kbroker.node.replica_fetchers import ReplicaFetchers
 
 logger = logging.getLogger(__name__)
 

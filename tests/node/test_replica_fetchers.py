@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import trio
 import trio.testing
 
-from kbroker.node.replica_fetcher import SUSPICION_SECONDS, ReplicaFetchers
+from kbroker.node.replica_fetchers import SUSPICION_SECONDS, ReplicaFetchers
 
 
 def run(test: Callable[[ReplicaFetchers, dict[int, SimpleNamespace]], Awaitable[None]]) -> None:
