@@ -97,3 +97,16 @@ def test_leaderships_move_to_active_replicas_only() -> None:
     )
     h.broker(1, previous_epoch=h.epochs[1])
     assert h.partition("alone").leader == 1
+
+
+def test_who_is_about_to_stop_does_not_lead_again_when_it_is_unfenced() -> None:
+    h = Harness()
+    h.broker(1)
+    h.broker(2)
+    h.assign("t", 1)
+    h.apply(h.controller.brokers.begin_controlled_shutdown(1, h.epochs[1]))
+    h.fence(1)
+    h.unfence(1)
+    assert (h.partition().leader, h.partition().elr) == (NO_LEADER, (1,))
+    h.broker(1, previous_epoch=h.epochs[1])
+    assert h.partition().leader == 1

@@ -36,7 +36,6 @@ class Leadership(RuleBasedStateMachine):
         self.h.assign(
             "t", 1, 2, 3, min_insync_replicas=str(min_isr), unclean_leader_election_enable=str(unclean).lower()
         )
-        self.down: set[int] = set()
         self.complete = {1, 2, 3}
         self.before = self.p
         self.acknowledge()
@@ -60,8 +59,13 @@ class Leadership(RuleBasedStateMachine):
 
     @rule(broker=brokers)
     def unfence(self, broker: int) -> None:
-        if broker not in self.down:
-            self.h.unfence(broker)
+        self.h.unfence(broker)
+        self.acknowledge()
+
+    @rule(broker=brokers)
+    def stop(self, broker: int) -> None:
+        if not self.h.controller.image.brokers[broker].fenced:
+            self.h.apply(self.h.controller.brokers.begin_controlled_shutdown(broker, self.h.epochs[broker]))
             self.acknowledge()
 
     @rule(broker=brokers, clean=st.booleans())

@@ -147,7 +147,8 @@ class BrokerControl:
         records: list[Any] = []
         if broker.fenced:
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=-1))
-            records.extend(self._controller.leadership.records_with(broker_id))
+            if not broker.in_controlled_shutdown:  # which nothing but a new registration takes back
+                records.extend(self._controller.leadership.records_with(broker_id))
         return ControllerResult(None, records)
 
     def fence(self, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
