@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from compat_tests.apache_kafka import ApacheKafka, free_port, random_uuid
+from compat_tests.apache_kafka import ApacheKafka, random_uuid
+from kbroker.cli.cluster_plan import free_ports
 
 COMBINED = "broker,controller"
 BROKER = "broker"
@@ -96,7 +97,7 @@ class JvmNode:
 
     def __init__(self, node_id: int, directory: Path, join: Node | None = None) -> None:
         self.node_id, self.directory = node_id, directory
-        self.port, self.controller_port = free_port(), free_port()
+        self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
         roles = BROKER if join else COMBINED
         self._node = ApacheKafka(
@@ -129,7 +130,7 @@ class KbrokerNode:
 
     def __init__(self, node_id: int, directory: Path, join: Node | None = None) -> None:
         self.node_id, self.directory = node_id, directory
-        self.port, self.controller_port = free_port(), free_port()
+        self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
         self._joins = join
         self._log = directory / "kbroker.log"
