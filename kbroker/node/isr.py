@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS = 0.05
 """Between two attempts to reach the active controller."""
 
+_TOLD = 5
+"""Partitions that one line of the log names."""
+
 _REFUSED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
 """The controller changes nothing: what was proposed is taken back."""
 
@@ -70,6 +73,7 @@ class IsrManager:
         self._ask_controller = ask_controller
         self._max_lag_ms: int = config.replica_lag_time_max_ms
         self._proposed: dict[tuple[str, int], Partition] = {}
+        self._changed: list[str] = []
         self._wake = trio.Event()
 
     def _now_ms(self) -> int:
@@ -216,7 +220,15 @@ class IsrManager:
             found = answered.get(where)
             if found is None or not self._take(partition, found):
                 all_done = False
+        self._tell()
         return all_done
+
+    def _tell(self) -> None:
+        """One line, also where a node's return has changed the ISR of thousands of partitions."""
+        changed, self._changed = self._changed, []
+        if changed:
+            more = f", and {len(changed) - _TOLD} more" if len(changed) > _TOLD else ""
+            logger.info("the ISR has changed: %s%s", ", ".join(changed[:_TOLD]), more)
 
     def _take(self, partition: Partition, answer: ResponsePartitionData) -> bool:
         """The controller's answer for a partition; false to ask again."""
@@ -226,7 +238,7 @@ class IsrManager:
         if not error:
             del self._proposed[key]
             if answer.leader_epoch == state.leader_epoch and state.commit_isr(answer.isr, answer.partition_epoch):
-                logger.info("the ISR of %s is %s", key, sorted(state.isr))
+                self._changed.append(f"{key} {sorted(state.isr)}")
             else:
                 state.withdraw_proposal()
         elif error in _REFUSED:
