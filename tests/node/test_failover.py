@@ -11,12 +11,14 @@ import trio
 from node_harness import run
 from quorum_harness import Quorum, quorum
 
+from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.image import PartitionImage
 from kbroker.types import random_uuid
+from kbroker.wire.messages import alter_partition_reassignments as moves
 from kbroker.wire.messages import broker_registration as api
 from kbroker.wire.messages import incremental_alter_configs as configs
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 
 DEFAULTS = {"broker_session_timeout_ms": "9000", "broker_heartbeat_interval_ms": "2000"}
 """Apache Kafka's: what tests see must not wait for them."""
@@ -226,5 +228,51 @@ def test_the_only_controller_is_a_broker_among_others(tmp_path: Path) -> None:
             await cluster.stop(1)
             await cluster.start(1)
             await cluster.until(lambda: all(sorted(p.isr) == [1, 2, 3] for p in partitions(cluster, 2)))
+
+    run(test)
+
+
+def test_partitions_move_to_other_brokers_and_a_move_is_called_off(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with quorum(tmp_path, **DEFAULTS) as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+            client = await cluster.controller_client(controller)
+            assignment = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
+            topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=assignment)
+            await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+            await cluster.topics_everywhere(["t"])
+
+            async def move(replicas: list[int] | None) -> int:
+                wish = moves.ReassignablePartition(partition_index=0, replicas=replicas)
+                request = moves.AlterPartitionReassignmentsRequest(
+                    timeout_ms=5000, topics=[moves.ReassignableTopic(name="t", partitions=[wish])]
+                )
+                answer = await client.ask(request, 1)
+                code: int = answer.responses[0].partitions[0].error_code
+                return code
+
+            def now() -> PartitionImage:
+                return partitions(cluster, controller)[0]
+
+            assert await move(None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            assert await move([3]) == 0
+            await cluster.until(lambda: now().replicas == (3,) and now().leader == 3)
+            assert await move([3, 1]) == 0
+            await cluster.until(lambda: set(now().isr) == {1, 3} and not now().adding_replicas)
+            gone = next(node_id for node_id in (2, 1, 3) if node_id != controller)
+            away = tuple(node_id for node_id in (1, 2, 3) if node_id != gone)
+            assert await move(list(away)) == 0
+            await cluster.until(lambda: now().replicas == away and set(now().isr) == set(away))
+            await cluster.stop(gone)
+            assert await move([away[0], gone]) == 0
+            p = now()
+            assert (p.adding_replicas, p.removing_replicas, set(p.isr)) == ((gone,), (away[1],), set(away))
+            assert await move(None) == 0
+            p = now()
+            assert (p.adding_replicas, p.removing_replicas, set(p.replicas)) == ((), (), set(away))
+            assert await move([away[0], gone]) == 0
+            await cluster.start(gone)
+            await cluster.until(lambda: now().replicas == (away[0], gone) and set(now().isr) == {away[0], gone})
 
     run(test)
