@@ -115,6 +115,20 @@ def test_the_leader_that_is_moved_away_is_told_that_another_leads(h: Harness) ->
     assert (p.replicas, p.leader, set(p.isr)) == ((4, 2, 3), 4, {2, 3, 4})
 
 
+def test_a_reassignment_that_replaces_another_ends_too(h: Harness) -> None:
+    h.apply(h.controller.reassignments.alter([Reassignment("t", 0, [3, 4, 2])]))
+    assert h.partition().adding_replicas == (4,)
+    # 4 was being added and is not wanted any more; all that are wanted are in sync already.
+    assert h.apply(h.controller.reassignments.alter([Reassignment("t", 0, [1, 3, 2])])) == [None]
+    now = h.partition()
+    assert (now.replicas, now.adding_replicas, now.removing_replicas) == ((1, 3, 2), (), ())
+    # One that was being added and still is wanted has to come in sync first.
+    h.apply(h.controller.reassignments.alter([Reassignment("t", 0, [3, 4, 2])]))
+    h.apply(h.controller.reassignments.alter([Reassignment("t", 0, [2, 4, 3])]))
+    now = h.partition()
+    assert (now.replicas, now.adding_replicas, now.removing_replicas) == ((2, 4, 3, 1), (4,), (1,))
+
+
 def test_a_reassignment_is_cancelled(h: Harness) -> None:
     h.apply(h.controller.reassignments.alter([Reassignment("t", 0, [4])]))
     assert h.partition().replicas == (4, 1, 2, 3)

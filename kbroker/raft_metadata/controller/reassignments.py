@@ -65,16 +65,19 @@ class ReassignmentControl:
         self._controller.topics.validate_assignment(wanted.replicas)
         if not allow_factor_change:
             _check_same_factor(old, wanted.replicas)
-        removing = sorted(set(old.replicas) - set(wanted.replicas))
-        adding = sorted(set(wanted.replicas) - set(old.replicas))
+        target = set(wanted.replicas)
+        removing = sorted(set(old.replicas) - target)
+        # A replica that an earlier reassignment was adding still has to come in sync; one that is not wanted any more
+        # is only to be removed. (Apache Kafka 4.3 leaves it in both lists, and such a reassignment never ends.)
+        adding = sorted((target - set(old.replicas)) | (target & set(old.adding_replicas)))
         return partition_change(
             topic.id,
             wanted.partition,
             old,
             self._controller.leadership.rules(topic),
             replicas=[*wanted.replicas, *removing],
-            removing=removing or None,
-            adding=adding or None,
+            removing=removing,
+            adding=adding,
         )
 
     def _cancel(self, topic: TopicImage, partition_id: int, old: PartitionImage) -> PartitionChangeRecord | None:
