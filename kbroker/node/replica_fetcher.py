@@ -57,6 +57,9 @@ FIRST_BACKOFF = 0.01
 """Seconds before a partition's first retry. Mostly its leader has not heard yet that it leads; every further one
 doubles it, up to ``replica.fetch.backoff.ms``."""
 
+YIELD_BYTES = 1 << 20
+"""After so much was written, others get their turn: a follower that catches up is a broker too."""
+
 _LATEST, _EARLIEST = -1, -2
 _NEVER = float("inf")
 _PATIENCE = 10
@@ -238,8 +241,13 @@ class LeaderFetcher:
         for topic in response.responses:
             name = topic.topic or self._manager.topic_name(Uuid(topic.topic_id))
             if name is not None:
+                taken = 0
                 for data in topic.partitions:
                     self._take((name, data.partition_index), data)
+                    taken += len(data.records or b"")
+                    if taken >= YIELD_BYTES:
+                        taken = 0
+                        await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
         await self._flush()
         if not self._session_id:
