@@ -252,9 +252,8 @@ class SimCluster:
         return node.broker.driver.describe_quorum().leader_epoch
 
     def image(self) -> Any:
-        """The metadata of the node that knows most."""
-        images = [node.broker.driver.image for node in self.serving if node.broker is not None]
-        return max(images, key=lambda image: image.offset, default=None)
+        """The latest metadata that any node has published: who knew of it may be down by now."""
+        return self.invariants.latest_image
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
         """A partition as the metadata has it."""

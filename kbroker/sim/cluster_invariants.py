@@ -42,6 +42,8 @@ class ClusterInvariants:
         """High watermark of a leader by node, leader epoch and partition."""
         self.committed: dict[TopicPartition, int] = {}
         """The highest high watermark that a leader ever had."""
+        self.latest_image: Any = None
+        """Of the highest offset that was published by any node."""
         self.images = 0
         self.samples = 0
 
@@ -67,6 +69,8 @@ class ClusterInvariants:
 
     def _check_image(self, node: SimNode, seen: dict[TopicPartition, _Marks], delta: Any, image: Any) -> None:
         self.images += 1
+        if self.latest_image is None or image.offset > self.latest_image.offset:
+            self.latest_image = image
         fenced = {broker.id for broker in image.brokers.values() if broker.fenced}
         for topic in image.topics.by_name.values():
             changed = topic.id in delta.changed_topics
