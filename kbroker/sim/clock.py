@@ -45,6 +45,12 @@ class SimClock:
         self._made += 1
         heapq.heappush(self._events, (when, self._made, event))
 
+    async def wait(self, seconds: float) -> None:
+        """Sleep, and do not let it be cut short by a cancellation: as one waits for a thread."""
+        task = trio.lowlevel.current_task()
+        self.call_at(self.mock._virtual_base + seconds, lambda: trio.lowlevel.reschedule(task))
+        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+
     def _autojump(self) -> None:
         # Called by Trio when nothing can run. What ``event`` wakes runs next.
         events = self._events

@@ -18,6 +18,7 @@ import trio
 from kbroker.env import Network
 from kbroker.log.disk import Disk
 from kbroker.log.fake_disk import FakeDisk
+from kbroker.sim.clock import sim_clock
 from kbroker.sim.streams import Host, NodeNetwork, SimNet
 
 T = TypeVar("T")
@@ -111,12 +112,12 @@ class SimEnv:
             return fn(*args)
         latency = self.rng.expovariate(1 / self.machine.disk_latency)
         before = self.rng.random() * latency
-        with trio.CancelScope(shield=True):
-            await trio.sleep(before)
-            try:
-                result = fn(*args)
-            finally:
-                await trio.sleep(latency - before)
+        clock = sim_clock()
+        await clock.wait(before)
+        try:
+            result = fn(*args)
+        finally:
+            await clock.wait(latency - before)
         return result
 
     def in_memory(self, fd: int, position: int, length: int) -> bool:
