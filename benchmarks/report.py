@@ -26,7 +26,7 @@ UNITS = {
     "created_s": "created and led, s",
     "first_writes_s": "first writes to all, s",
     "first_record_s": "s",
-    "first_result_s": "s",
+    "first_result_s": "first result, s",
     "format_s": "formatting, s",
     "mean_ms": "mean, ms",
     "connections_MB": "memory of the connections, MB",
