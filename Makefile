@@ -5,6 +5,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PORT ?= 9092
 ARGS ?=
+SEEDS ?= 200
 
 # Any CPython from 3.11 on; the versions in the order in which they are measured most.
 PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3.14 python3 python \
@@ -13,7 +14,7 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3.14 p
 	then echo "$$candidate"; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-py313 check format demo bench compat compat-kafka kafka docs dist clean
+.PHONY: help run test test-py313 soak check format demo bench compat compat-kafka kafka docs dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +64,9 @@ test-py313: ## The same tests on Python 3.13, if there is one
 		then echo "$$candidate"; break; fi; done); \
 	if [ -z "$$python" ]; then echo "skipped: no Python 3.13 on this machine"; \
 	else $(MAKE) --no-print-directory test VENV=.cache/venv-3.13 PYTHON="$$python"; fi
+
+soak: $(VENV)/.dev ## Simulate clusters and metadata quorums with many seeds (SEEDS=200)
+	KBROKER_SIM_SEEDS=$(SEEDS) KBROKER_SIM_CLUSTER_SEEDS=$(SEEDS) $(PY) -m pytest tests/sim $(ARGS)
 
 check: $(VENV)/.dev ## Lint, types, layers
 	@failed=; for tool in "ruff check ." mypy "lint-imports --no-logo"; do \
