@@ -38,13 +38,19 @@ class History:
     """(writer, partition) -> how many values were handed to the client."""
     acknowledged: dict[int, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     """Partition -> offset -> value that was acknowledged there."""
+    unplaced: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Partition -> values that were acknowledged as there already, the broker no longer knowing where
+    (DUPLICATE_SEQUENCE_NUMBER)."""
     failed: set[str] = field(default_factory=set)
     """Values whose writer was told that they failed: they may be there, or not."""
     problems: list[str] = field(default_factory=list)
     """What was wrong already when it was written down."""
 
-    def acknowledge(self, partition: int, offset: int, value: str) -> None:
-        """A writer was told that the value is at the offset."""
+    def acknowledge(self, partition: int, offset: int | None, value: str) -> None:
+        """A writer was told that the value is at the offset; None: that it is there."""
+        if offset is None or offset < 0:
+            self.unplaced[partition].add(value)
+            return
         other = self.acknowledged[partition].setdefault(offset, value)
         if other != value:
             self.problems.append(f"offset {offset} of partition {partition} acknowledged for {other} and for {value}")
@@ -52,13 +58,13 @@ class History:
     @property
     def count(self) -> int:
         """How many were acknowledged."""
-        return sum(map(len, self.acknowledged.values()))
+        return sum(map(len, self.acknowledged.values())) + sum(map(len, self.unplaced.values()))
 
 
 def check(history: History, final: Mapping[int, Iterable[Seen]], *, idempotent: bool = True) -> list[str]:
     """What is wrong with the log as it was read in the end: lost, doubled, out of order, changed, never sent."""
     problems = list(history.problems)
-    for partition in sorted({*history.acknowledged, *final}):
+    for partition in sorted({*history.acknowledged, *history.unplaced, *final}):
         problems += _check_partition(history, partition, list(final.get(partition, ())), idempotent)
     return problems
 
@@ -72,7 +78,8 @@ def _check_partition(history: History, partition: int, found: list[Seen], idempo
         problems.append(f"{where}: offsets were read out of order or twice")
     acknowledged = history.acknowledged.get(partition, {})
     values = Counter(at.values())
-    lost = [value for offset, value in sorted(acknowledged.items()) if value not in values]
+    promised = [value for _, value in sorted(acknowledged.items())] + sorted(history.unplaced.get(partition, ()))
+    lost = [value for value in promised if value not in values]
     if lost:
         problems.append(f"{where}: LOST {len(lost)} acknowledged values, such as {_some(lost)}")
     moved = [

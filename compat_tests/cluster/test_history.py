@@ -40,6 +40,13 @@ def test_lost() -> None:
     assert "LOST 3" in check(history(3), {})[0]
 
 
+def test_acknowledged_without_a_place() -> None:
+    made = history(1, sent=2)
+    made.acknowledge(0, None, value_of("w", 0, 1))
+    assert made.count == 2 and check(made, log(0, 1)) == []
+    assert "LOST 1" in check(made, log(0))[0]
+
+
 def test_moved() -> None:
     [problem, order] = check(history(3), log(0, 2, 1))
     assert "not where they were acknowledged" in problem and "OUT OF ORDER" in order

@@ -1,0 +1,147 @@
+"""docker-compose.yml for real: three containers that are killed, stopped, paused and cut off under stock clients.
+
+With ``--containers``, and docker or podman with its compose. The image is built first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cluster.history import History, check, check_commits, check_complete, check_reader
+from compat_tests.cluster.load import Group, Writer, create_topic, read_all
+from kbroker.cli.cluster_plan import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTITIONS = 3
+WITHIN = 45.0
+"""Seconds after which the partitions have to be written to again; a node that is cut off keeps its session of 9 s."""
+
+
+class Compose:
+    """The services of docker-compose.yml under a project name of their own."""
+
+    def __init__(self, engine: str, compose: list[str]) -> None:
+        self.project = f"kbrokertest{uuid.uuid4().hex[:6]}"
+        self._engine, self._compose = engine, [*compose, "-p", self.project]
+        self.ports = free_ports(3)
+        self.bootstrap = ",".join(f"localhost:{port}" for port in self.ports)
+        self._environment = os.environ | {f"PORT_{index}": str(port) for index, port in enumerate(self.ports, 1)}
+
+    def compose(self, *words: str, timeout: float = 600) -> None:
+        """A command of compose. Fails with what it said."""
+        done = subprocess.run(
+            [*self._compose, *words], cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=timeout
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+    def engine(self, *words: str) -> str:
+        """A command of docker or podman, and what it printed."""
+        done = subprocess.run([self._engine, *words], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout.strip()
+
+    def container(self, number: int) -> str:
+        """The container of service kafka-``number``, running or not."""
+        labels = {"project": self.project, "service": f"kafka-{number}"}
+        filters = [f"--filter=label=com.docker.compose.{name}={value}" for name, value in labels.items()]
+        [name] = self.engine("ps", "-a", *filters, "--format", "{{.Names}}").split()
+        return name
+
+    def network(self, container: str) -> str:
+        """The name of the network that it is in."""
+        [found] = json.loads(self.engine("inspect", container))
+        return str(next(iter(found["NetworkSettings"]["Networks"])))
+
+    def is_healthy(self, *words: str) -> bool:
+        """What the health check says on every node."""
+        for number in (1, 2, 3):
+            check = ["kbroker", "cluster", "health", "-b", "localhost:9092", "--broker", str(number), *words]
+            command = [self._engine, "exec", self.container(number), *check]
+            if subprocess.run(command, capture_output=True, timeout=60).returncode:
+                return False
+        return True
+
+    def await_healthy(self, *words: str, within: float = 90) -> None:
+        deadline = time.monotonic() + within
+        while not self.is_healthy(*words):
+            assert time.monotonic() < deadline, "\n".join(
+                self.engine("logs", "--tail", "20", self.container(number)) for number in (1, 2, 3)
+            )
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def composed(request: pytest.FixtureRequest) -> Iterator[Compose]:
+    """The three nodes, built and started."""
+    if not request.config.getoption("--containers"):
+        pytest.skip("only with --containers")
+    if shutil.which("podman") and shutil.which("podman-compose"):
+        made = Compose("podman", ["podman-compose", "--podman-build-args=--network=host"])
+    elif shutil.which("docker"):
+        made = Compose("docker", ["docker", "compose"])
+    else:
+        pytest.skip("there is neither docker nor podman-compose")
+    try:
+        made.compose("build")
+        made.compose("up", "-d")
+        made.await_healthy("--complete")
+        yield made
+    finally:
+        made.compose("down", "-v")
+
+
+def test_containers_lose_nothing(composed: Compose) -> None:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    create_topic(composed.bootstrap, topic, PARTITIONS)
+    history = History()
+    group = Group(composed.bootstrap, topic)
+    writer = Writer(composed.bootstrap, topic, PARTITIONS, history, per_second=1000)
+    one, two, three = (composed.container(number) for number in (1, 2, 3))
+    try:
+        writer.await_every_partition()
+        composed.engine("kill", one)
+        writer.await_every_partition(WITHIN)
+        composed.engine("start", one)
+        composed.await_healthy("--complete")
+
+        composed.engine("stop", two)
+        writer.await_every_partition(WITHIN)
+        composed.engine("start", two)
+        composed.await_healthy("--complete")
+
+        composed.engine("pause", three)
+        time.sleep(5)  # what the fault consists of
+        composed.engine("unpause", three)
+        writer.await_every_partition(WITHIN)
+
+        network = composed.network(one)
+        composed.engine("network", "disconnect", network, one)
+        writer.await_every_partition(WITHIN)
+        composed.engine("network", "connect", "--alias", "kafka-1", network, one)
+        composed.await_healthy("--complete")
+
+        composed.engine("kill", one, two, three)
+        composed.engine("start", one, two, three)
+        writer.await_every_partition(WITHIN)
+        composed.await_healthy("--complete")
+        writer.stop()
+        final = read_all(composed.bootstrap, topic, PARTITIONS)
+        group.await_up_to({partition: seen[-1].offset + 1 for partition, seen in final.items() if seen})
+    finally:
+        writer._ended.set()
+        group.stop()
+    problems = check(history, final)
+    problems += check_reader(group.name, group.seen, final)
+    problems += check_complete(group.name, group.seen, final)
+    problems += check_commits(group.name, group.commits)
+    print(f"{history.count} acknowledged, {len(history.failed)} failed, longest pause {writer.longest_pause():.1f} s")
+    assert not problems, "\n".join(problems)
