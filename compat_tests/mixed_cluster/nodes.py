@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +26,8 @@ PROPERTIES: Mapping[str, str] = {
     "transaction.state.log.replication.factor": "2",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
     # Who is killed is missed soon.
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
@@ -61,6 +64,9 @@ class Node(Protocol):
 
     def kill(self) -> None:
         """SIGKILL, if it runs."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal."""
 
     def log(self) -> str:
         """What it has logged since its start."""
@@ -120,6 +126,9 @@ class JvmNode:
 
     def kill(self) -> None:
         self._node.kill()
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self._node.pid, number)
 
     def log(self) -> str:
         return (self.directory / "server.log").read_text(errors="replace")
@@ -185,6 +194,10 @@ class KbrokerNode:
             self._process.kill()
             self._process.wait()
             self._forget()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def _forget(self) -> None:
         assert self._process is not None and self._process.stdout is not None

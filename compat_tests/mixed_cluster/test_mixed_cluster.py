@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 
 import pytest
 
@@ -154,6 +155,37 @@ def test_one_kind_takes_over_from_the_other_and_gives_back(cluster: Cluster, end
     whole = {index: written[index] + during[index] + after[index] for index in (0, 1)}
     assert view.read(cluster.bootstrap, topic, {0: 150, 1: 150}) == whole
     view.await_same_logs(cluster.nodes, topic, range(2))
+
+
+def test_what_only_one_kind_has_is_cut_off(cluster: Cluster) -> None:
+    voter, follower = cluster.nodes
+    topic = new_topic(cluster, voter)
+    written = values("kept")
+    view.produce(cluster.bootstrap, topic, written)
+    view.await_same_logs(cluster.nodes, topic, range(2))
+    voter.signal(signal.SIGSTOP)
+    try:
+        # A fetch that waits may still take the first of them; it cannot be followed by another.
+        for number in range(5):
+            lone = {1: [f"lone-{number}".encode() * 5]}
+            view.produce(bootstrap(follower), topic, lone, **{"acks": 1, "enable.idempotence": False})
+        follower.kill()
+    finally:
+        voter.signal(signal.SIGCONT)
+    diverged = view.log_bytes(follower, topic, 1)
+    wait_for(lambda: view.partitions(voter, topic)[1].leader == 1, "the leadership to move")
+    other = values("other")
+    view.produce(bootstrap(voter), topic, other)
+    follower.start()
+    cluster.await_whole()
+    view.await_in_sync(cluster.nodes, topic)
+    view.await_same_logs(cluster.nodes, topic, range(2))
+    now = view.log_bytes(follower, topic, 1)
+    assert b"lone-4" in diverged and b"lone-4" not in now
+    extra = now.count(b"lone-0lone-0lone-0")
+    found = view.read(cluster.bootstrap, topic, {0: 100, 1: 100 + (extra > 0)})
+    assert found[0] == written[0] + other[0]
+    assert found[1] == [*written[1], *([b"lone-0" * 5] if extra else []), *other[1]]
 
 
 def coordinated_by(cluster: Cluster, node_id: int, label: str, key_type: int = 0) -> str:
