@@ -17,7 +17,8 @@ from kbroker.wire.record_batch import walk_headers
 
 if TYPE_CHECKING:
     from kbroker.node.broker import Broker
-    from kbroker.sim.cluster import SimCluster, SimNode
+    from kbroker.sim.cluster import SimCluster
+    from kbroker.sim.sim_node import SimNode
 
 SAMPLE_SECONDS = 0.25
 

@@ -14,9 +14,10 @@ from typing import TextIO
 
 from kbroker.errors import ErrorCode
 from kbroker.sim.clock import Trace, run_deterministically
-from kbroker.sim.cluster import SimCluster, SimNode, simulated_cluster
+from kbroker.sim.cluster import SimCluster, simulated_cluster
 from kbroker.sim.history import Violation
 from kbroker.sim.sim_env import DATA_DIR, SECOND_DIR
+from kbroker.sim.sim_node import SimNode
 from kbroker.sim.streams import LinkFaults
 from kbroker.types import TopicPartition
 

@@ -1,0 +1,174 @@
+"""One node of a simulated cluster: what happens to its process and to its machine."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import trio
+
+from kbroker.config import BrokerConfig
+from kbroker.node.broker import Broker
+from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.sim.clients import BROKER_PORT, CONTROLLER_PORT
+from kbroker.sim.clock import current_node
+from kbroker.sim.history import Violation
+from kbroker.sim.sim_env import DATA_DIR, EPOCH_MS, Machine, SimEnv, current_env
+
+if TYPE_CHECKING:
+    from kbroker.sim.cluster import SimCluster
+
+CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
+LISTENER = "CONTROLLER"
+OFFSETS_PARTITIONS = 3
+PROPERTIES = {
+    "log.dirs": DATA_DIR,
+    "controller.listener.names": LISTENER,
+    "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{LISTENER}:PLAINTEXT",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+    "transaction.state.log.num.partitions": "3",
+    "auto.create.topics.enable": "false",
+    "min.insync.replicas": "2",
+}
+
+
+class SimNode:
+    """One node of the cluster, which may be running or not."""
+
+    def __init__(self, cluster: SimCluster, node_id: int) -> None:
+        self.id = node_id
+        self.cluster = cluster
+        self.machine = Machine(node_id, cluster.net, random.Random(cluster.rng.getrandbits(64)))
+        self.lives = 0
+        self.env: SimEnv | None = None
+        """That of the life going on; None while the node is down."""
+        self.broker: Broker | None = None
+        """Once the node serves."""
+        self._scope: trio.CancelScope | None = None
+        self._ended: trio.Event | None = None
+
+    @property
+    def name(self) -> str:
+        """The machine's name."""
+        return self.machine.host.name
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs (it may be paused)."""
+        return self.env is not None
+
+    def config(self) -> BrokerConfig:
+        """The node's properties."""
+        voters = self.cluster.controller_ids
+        roles, listeners = [], []
+        if self.id in self.cluster.ids:
+            roles.append("broker")
+            listeners.append(f"PLAINTEXT://{self.name}:{BROKER_PORT}")
+        if self.id in voters:
+            roles.append("controller")
+            listeners.append(f"{LISTENER}://{self.name}:{CONTROLLER_PORT}")
+        return BrokerConfig.from_properties(
+            {
+                **PROPERTIES,
+                "process.roles": ",".join(roles),
+                "node.id": str(self.id),
+                "listeners": ",".join(listeners),
+                "controller.quorum.voters": ",".join(f"{n}@node{n}:{CONTROLLER_PORT}" for n in voters),
+                **self.cluster.properties,
+            }
+        )
+
+    def start(self) -> None:
+        """Begin a life; ``broker`` is there once the node serves."""
+        assert self.env is None, f"{self.name} runs already"
+        self.lives += 1
+        self.cluster.trace.note(f"{self.name} starts, life {self.lives}")
+        env = self.env = self.machine.start()
+        self._ended = trio.Event()
+        self._scope = trio.CancelScope()
+        self.cluster.nursery.start_soon(self._live, env, self._scope, self._ended, name=f"{self.name}")
+
+    async def _live(self, env: SimEnv, scope: trio.CancelScope, ended: trio.Event) -> None:
+        current_node.set(self.id)
+        current_env.set(env)
+        config = self.config()
+        try:
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    if self.lives == 1:
+                        format_log_dirs(
+                            env.disk,
+                            config.log_dirs,
+                            config.metadata_log_dir,
+                            node_id=self.id,
+                            cluster_id=CLUSTER_ID,
+                            rng=env.rng,
+                            now_ms=EPOCH_MS,
+                        )
+                    broker = Broker(config, env)
+                    await nursery.start(broker.run)
+                    if not env.dead:
+                        self.broker = broker
+                        self.cluster.trace.note(f"{self.name} serves")
+                        self.cluster.invariants.watch(self, broker)
+        except* Exception as errors:
+            # Of a process that is gone, this is only how its tasks end.
+            if env.dead:
+                pass
+            elif env.machine.failing is not None:
+                self.cluster.trace.note(f"{self.name} has ended with its disk: {describe_error(errors)}")
+                self._gone(power=False)
+            else:
+                self.cluster.fail(Violation(f"{self.name} has failed: {describe_error(errors)}"), errors)
+        finally:
+            ended.set()
+
+    async def stop(self, within: float = 20.0) -> None:
+        """End in good order, as on SIGTERM."""
+        assert self._scope is not None and self._ended is not None and self.env is not None
+        self.cluster.trace.note(f"{self.name} is told to stop")
+        self._scope.cancel()
+        with trio.move_on_after(within) as limit:
+            await self._ended.wait()
+        if limit.cancelled_caught:
+            raise Violation(f"{self.name} does not stop within {within:g} s")
+        self.cluster.trace.note(f"{self.name} has stopped")
+        self._gone(power=False)
+
+    def kill(self) -> None:
+        """The process ends at once, as by SIGKILL: what it wrote is there, what it would have said is not."""
+        self.cluster.trace.note(f"{self.name} is killed")
+        self._gone(power=False)
+
+    def crash(self, *, lose_all: bool = False) -> None:
+        """The machine's power fails: what was not flushed is lost in part, or ``lose_all``, and nobody is told."""
+        self.cluster.trace.note(f"{self.name} loses its power")
+        self._gone(power=True, lose_all=lose_all)
+
+    def _gone(self, *, power: bool, lose_all: bool = False) -> None:
+        env, self.env = self.env, None
+        if env is None:
+            return
+        self.cluster.pauser.resume(self.id)
+        self.broker = None
+        self.cluster.invariants.forget(self)
+        self.machine.end(env, power=power, lose_all=lose_all)
+        assert self._scope is not None
+        self._scope.cancel()
+
+    def pause(self) -> None:
+        """All tasks of the process stand still, as by SIGSTOP."""
+        self.cluster.trace.note(f"{self.name} is paused")
+        self.cluster.pauser.pause(self.id)
+
+    def resume(self) -> None:
+        """It goes on."""
+        self.cluster.trace.note(f"{self.name} goes on")
+        self.cluster.pauser.resume(self.id)
+
+
+def describe_error(error: BaseException | None) -> str:
+    """An error in one line; of a group, its first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
