@@ -1,0 +1,95 @@
+"""Which log directory holds which replica, as the controller is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import trio
+import trio.testing
+
+from kbroker.errors import ErrorCode
+from kbroker.node.directory_assignments import DirectoryAssignments
+from kbroker.types import TopicPartition, Uuid
+from kbroker.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+
+TOPIC = Uuid(b"t" * 16)
+FIRST, SECOND, UNKNOWN = Uuid(b"1" * 16), Uuid(b"2" * 16), Uuid(bytes(16))
+
+
+class Node:
+    """Partitions 0 to 3 of a topic: where they are, and where the controller believes them."""
+
+    def __init__(self, where: dict[int, Uuid | None], believed: dict[int, Uuid]) -> None:
+        self.believed = believed
+        self.asked: list[AssignReplicasToDirsRequest] = []
+        self.answers: list[ErrorCode | None] = []
+        partitions = {
+            TopicPartition("t", index): SimpleNamespace(topic_partition=TopicPartition("t", index), topic_id=TOPIC)
+            for index in where
+        }
+        dirs = {TopicPartition("t", index): SimpleNamespace(directory_id=id) for index, id in where.items() if id}
+        self.manager: Any = SimpleNamespace(
+            node_id=1, partitions=partitions, log_manager=SimpleNamespace(log_dir_of=dirs.get)
+        )
+
+    def image(self) -> Any:
+        def partition(topic: str, index: int) -> Any:
+            return SimpleNamespace(directory=lambda broker: self.believed[index]) if index in self.believed else None
+
+        return SimpleNamespace(topics=SimpleNamespace(partition=partition))
+
+    async def ask(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse | None:
+        self.asked.append(request)
+        error = self.answers.pop(0) if self.answers else ErrorCode.NONE
+        if error is None:
+            return None
+        if error == ErrorCode.NONE:
+            for directory in request.directories:
+                for topic in directory.topics:
+                    for partition in topic.partitions:
+                        self.believed[partition.partition_index] = Uuid(directory.id)
+        return AssignReplicasToDirsResponse(error_code=error)
+
+    def run(self, seconds: float) -> None:
+        async def main() -> None:
+            with trio.move_on_after(seconds):
+                await DirectoryAssignments(self.manager, self.image, lambda: 7, self.ask).run()
+
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+    def told(self) -> list[tuple[Uuid, list[int]]]:
+        (request,) = self.asked[-1:]
+        return [
+            (Uuid(directory.id), [partition.partition_index for partition in directory.topics[0].partitions])
+            for directory in request.directories
+        ]
+
+
+def test_only_what_the_controller_does_not_know_is_told_and_only_once() -> None:
+    node = Node(
+        {0: FIRST, 1: SECOND, 2: SECOND, 3: None, 4: FIRST},
+        {0: FIRST, 1: UNKNOWN, 2: FIRST, 3: UNKNOWN},  # 3 has no log yet, 4 is not in the metadata
+    )
+    node.run(60)
+    assert len(node.asked) == 1 and node.told() == [(SECOND, [1, 2])]
+    assert (node.asked[0].broker_id, node.asked[0].broker_epoch) == (1, 7)
+
+
+def test_it_is_told_again_until_the_controller_has_taken_it() -> None:
+    node = Node({0: FIRST}, {0: UNKNOWN})
+    node.answers = [None, ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH]
+    node.run(60)
+    assert len(node.asked) == 4 and node.believed == {0: FIRST}
+
+
+def test_a_log_that_moves_is_told_without_news_from_the_metadata() -> None:
+    node = Node({0: FIRST}, {0: FIRST})
+    node.run(1)
+    assert not node.asked
+    node.manager.log_manager.log_dir_of = lambda tp: SimpleNamespace(directory_id=SECOND)
+    node.run(1)
+    assert node.told() == [(SECOND, [0])]
