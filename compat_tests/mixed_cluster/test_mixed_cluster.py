@@ -157,6 +157,28 @@ def test_one_kind_takes_over_from_the_other_and_gives_back(cluster: Cluster, end
     view.await_same_logs(cluster.nodes, topic, range(2))
 
 
+def test_the_voter_stops_and_is_taken_back(cluster: Cluster) -> None:
+    voter, follower = cluster.nodes
+    topic = new_topic(cluster, voter)
+    written = values("before")
+    view.produce(cluster.bootstrap, topic, written)
+    voter.stop()
+    # What only node 2 has: the voter was taken out of the ISR before it went.
+    alone = {1: [b"alone"]}
+    view.produce(bootstrap(follower), topic, alone, **{"enable.idempotence": False})
+    voter.start()
+    cluster.await_whole()
+    found = view.await_in_sync(cluster.nodes, topic)
+    assert [found[index].leader for index in (0, 1)] == [2, 2]
+    view.elect_preferred(follower, topic, 0)
+    assert view.await_in_sync(cluster.nodes, topic)[0].leader == 1
+    after = values("after")
+    view.produce(cluster.bootstrap, topic, after)
+    whole = {0: written[0] + after[0], 1: written[1] + alone[1] + after[1]}
+    assert view.read(cluster.bootstrap, topic, {0: 100, 1: 101}) == whole
+    view.await_same_logs(cluster.nodes, topic, range(2))
+
+
 def test_what_only_one_kind_has_is_cut_off(cluster: Cluster) -> None:
     voter, follower = cluster.nodes
     topic = new_topic(cluster, voter)
