@@ -8,10 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from kbroker.testing import RunningBroker, running_broker
 
 ROOT = Path(__file__).parent.parent
+
+# How long an example takes says something of the machine; what is too slow shows in benchmarks.
+settings.register_profile("kbroker", deadline=None)
+settings.load_profile("kbroker")
 
 
 def find_kafka_home() -> Path | None:
