@@ -39,14 +39,21 @@ class Cluster:
         wait_for(lambda: all(view.brokers(node) == [1, 2] for node in self.nodes), "both brokers to be unfenced")
 
 
-@pytest.fixture(scope="session", params=["jvm-quorum", "kbroker-quorum"])
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The cluster for all tests of this folder."""
+@pytest.fixture(scope="session")
+def startable(request: pytest.FixtureRequest) -> None:
+    """Both kinds can be started here."""
     if request.config.getoption("--bootstrap") or request.config.getoption("--broker") == "apache":
         pytest.skip("these tests start nodes of both kinds themselves")
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
+
+
+@pytest.fixture(scope="session", params=["jvm-quorum", "kbroker-quorum"])
+def running(
+    startable: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A cluster for many tests."""
     path: Path = tmp_path_factory.mktemp(str(request.param))
     voter: Node
     follower: Node

@@ -82,7 +82,15 @@ def metadata_files(node: Node, suffix: str) -> list[Path]:
     return sorted((node.directory / "data" / "__cluster_metadata-0").glob(f"*{suffix}"))
 
 
-def _properties(node: Node, roles: str, quorum_port: int) -> dict[str, str]:
+def _format_options(join: Node | None, votes: bool) -> tuple[str, ...]:
+    if join is None:
+        return ("--standalone",)
+    return ("--no-initial-controllers",) if votes else ()
+
+
+def _properties(node: Node, join: Node | None, votes: bool) -> dict[str, str]:
+    roles = COMBINED if join is None or votes else BROKER
+    quorum_port = node.controller_port if join is None else join.controller_port
     client, controller = f"PLAINTEXT://127.0.0.1:{node.port}", f"CONTROLLER://127.0.0.1:{node.controller_port}"
     listeners = f"{client},{controller}" if "controller" in roles else client
     return {
@@ -95,25 +103,25 @@ def _properties(node: Node, roles: str, quorum_port: int) -> dict[str, str]:
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(node.directory / "data"),
+        **({"controller.quorum.auto.join.enable": "true"} if votes else {}),
     }
 
 
 class JvmNode:
-    """Apache Kafka 4.3.1; with `join`, a broker that follows the quorum of that node."""
+    """Apache Kafka 4.3.1; with `join`, a broker that follows the quorum of that node, or joins it as a voter."""
 
-    def __init__(self, node_id: int, directory: Path, join: Node | None = None) -> None:
+    def __init__(self, node_id: int, directory: Path, join: Node | None = None, *, votes: bool = False) -> None:
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
-        roles = BROKER if join else COMBINED
         self._node = ApacheKafka(
             directory=directory,
             port=self.port,
             controller_port=self.controller_port,
             node_id=node_id,
             cluster_id=self.cluster_id,
-            format_options=() if join else ("--standalone",),
-            properties=_properties(self, roles, join.controller_port if join else self.controller_port),
+            format_options=_format_options(join, votes),
+            properties=_properties(self, join, votes),
             heap=("-Xmx512M",),
         )
 
@@ -135,13 +143,14 @@ class JvmNode:
 
 
 class KbrokerNode:
-    """kbroker, by its command; with `join`, a broker that follows the quorum of that node."""
+    """kbroker, by its command; with `join`, a broker that follows the quorum of that node, or joins it as a voter."""
 
-    def __init__(self, node_id: int, directory: Path, join: Node | None = None) -> None:
+    def __init__(self, node_id: int, directory: Path, join: Node | None = None, *, votes: bool = False) -> None:
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
-        self._joins = join
+        self._properties = _properties(self, join, votes)
+        self._format_options = _format_options(join, votes)
         self._log = directory / "kbroker.log"
         self._config = directory / "server.properties"
         self._process: subprocess.Popen[str] | None = None
@@ -152,13 +161,10 @@ class KbrokerNode:
 
     def _format(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        join = self._joins
-        properties = _properties(
-            self, BROKER if join else COMBINED, join.controller_port if join else self.controller_port
+        self._config.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()))
+        command, environment = self._command(
+            "format", "-t", self.cluster_id, "-c", str(self._config), *self._format_options
         )
-        self._config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        options = () if join else ("--standalone",)
-        command, environment = self._command("format", "-t", self.cluster_id, "-c", str(self._config), *options)
         subprocess.run(command, env=environment, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:

@@ -1,0 +1,65 @@
+"""Voters of both kinds in one quorum: a controller of one kind takes over from one of the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compat_tests.mixed_cluster import view
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove, wait_for
+from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+
+TOPIC = "replicated"
+
+
+def quorum(node: Node) -> tuple[int, list[int]]:
+    """The active controller and the voters, as the node says."""
+    request = DescribeQuorumRequest(
+        topics=[TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    )
+    [partition] = view.ask(node, request).topics[0].partitions
+    return partition.leader_id, sorted(voter.replica_id for voter in partition.current_voters)
+
+
+@pytest.mark.parametrize("first", ["jvm", "kbroker"])
+def test_the_others_take_over_from_the_first_controller(startable: None, tmp_path: Path, first: str) -> None:
+    nodes: list[Node]
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    if first == "jvm":
+        leader: Node = JvmNode(1, one)
+        nodes = [leader, KbrokerNode(2, two, leader, votes=True), KbrokerNode(3, three, leader, votes=True)]
+    else:
+        leader = KbrokerNode(1, one)
+        nodes = [leader, JvmNode(2, two, leader, votes=True), JvmNode(3, three, leader, votes=True)]
+    others = nodes[1:]
+    try:
+        for node in nodes:
+            node.start()
+        wait_for(lambda: all(quorum(node) == (1, [1, 2, 3]) for node in nodes), "all to be voters")
+        view.create(nodes[1], TOPIC, [[1, 2, 3], [2, 3, 1], [3, 1, 2]], min_insync_replicas="2")
+        servers = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+        written = {index: [b"before" * 10] * 20 for index in range(3)}
+        view.produce(servers, TOPIC, written)
+
+        leader.kill()
+        wait_for(lambda: all(quorum(node)[0] in (2, 3) for node in others), "another controller")
+        wait_for(
+            lambda: all(each.isr == [2, 3] and each.leader != 1 for each in view.partitions(others[0], TOPIC).values()),
+            "the ISR to be without the first",
+        )
+        view.create(others[0], "by-the-second-controller", [[3, 2]])
+        more = {index: [b"during" * 10] * 20 for index in range(3)}
+        view.produce(servers, TOPIC, more)
+
+        leader.start()
+        view.await_in_sync((leader, others[0]), TOPIC)
+        assert quorum(leader)[0] in (2, 3) and quorum(leader)[1] == [1, 2, 3]
+        assert "by-the-second-controller" in view.topics(leader)
+        expected = {index: written[index] + more[index] for index in range(3)}
+        assert view.read(servers, TOPIC, dict.fromkeys(range(3), 40)) == expected
+        for node in others:
+            view.await_same_logs((leader, node), TOPIC, range(3))
+    finally:
+        for node in nodes:
+            remove(node)
