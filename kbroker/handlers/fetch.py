@@ -273,6 +273,8 @@ class _Reader:
                 self.manager.follower_fetched(
                     partition, self.replica_id, offset, wanted.replica_log_start_offset, self.replica_epoch
                 )
+            if self.tracked is not None and wanted.key not in self.tracked.watched:
+                self.manager.purgatory.watch_session(partition.topic_partition, self.tracked, wanted.key)
             if wanted.log_start_offset != log.log_start_offset and not self.tells_all:
                 self.urgent = True
             elif state.high_watermark != wanted.high_watermark:
@@ -280,8 +282,8 @@ class _Reader:
                 self.patience = NEWS_SECONDS
             elif state.high_watermark < bound:
                 self.patience = NEWS_SECONDS  # and this is going to be news
-            elif self.tracked is not None and offset == bound:
-                self._nothing_to_tell(self.tracked, wanted.key, partition.topic_partition)
+            elif self.tracked is not None and self.tracked.dirty is not None and offset == bound:
+                self.tracked.dirty.pop(wanted.key, None)  # there is nothing to tell
         data.high_watermark = state.high_watermark
         data.log_start_offset = log.log_start_offset
         data.records = info.records
@@ -293,13 +295,6 @@ class _Reader:
         else:
             data.aborted_transactions = None
         return data
-
-
-    def _nothing_to_tell(self, session: FetchSession, key: PartitionKey, name: TopicPartition) -> None:
-        assert session.dirty is not None
-        session.dirty.pop(key, None)
-        if key not in session.watched:
-            self.manager.purgatory.watch_session(name, session, key)
 
 
 def _error(index: int, code: ErrorCode) -> PartitionData:

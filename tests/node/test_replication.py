@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from node_harness import batch, fetch_request, produce_request, run, values
@@ -113,6 +114,26 @@ def test_what_is_acknowledged_is_on_all_in_sync_replicas(tmp_path: Path) -> None
             fetched = await client.ask(fetch_request("", topic_id=topic_id))
             found = values(fetched.responses[0].partitions[0].records)
             assert found == [(number, b"%d" % number) for number in range(20)]
+
+    run(main)
+
+
+def test_a_record_is_fetched_at_once_though_there_is_always_something_else_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One record after another: at each fetch the follower has yet to hear that the one before is committed."""
+    monkeypatch.setattr("kbroker.handlers.fetch.NEWS_SECONDS", 60.0)
+
+    async def main() -> None:
+        async with quorum(tmp_path, replica_fetch_wait_max_ms="20000", replica_socket_timeout_ms="60000") as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            topic_id = await create(cluster)
+            client = await cluster.node(leader_of(cluster)).connect()
+            for number in range(20):
+                request = produce_request("", batch(b"x"), topic_id=topic_id, acks=-1, timeout_ms=5000)
+                answer = (await client.ask(request)).responses[0].partition_responses[0]
+                assert (answer.error_code, answer.base_offset) == (0, number)
 
     run(main)
 
