@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,11 @@ def kafka_home() -> Path:
     if home is None:
         pytest.skip("Apache Kafka 4.3.1 is not on this machine (KAFKA_HOME, or make kafka)")
     return home
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has started the tests in the background, and the processes that they interrupt would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

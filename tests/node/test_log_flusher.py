@@ -63,6 +63,9 @@ class Replicas:
     def log_dirs_changed(self) -> None:
         pass
 
+    def log_starts_moved(self) -> None:
+        pass
+
     def flush_failed(self, task: Any, error: BaseException) -> None:
         self.failed.append(error)
         log_dir = self.manager.log_dir_of(task.topic_partition)

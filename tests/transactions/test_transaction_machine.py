@@ -68,6 +68,7 @@ class Machine(RuleBasedStateMachine):
             producer = self.shard.init(transactional_id)
         except ApiError as error:
             assert error.code in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS)
+            self._step()
             return multiple()
         return (transactional_id, *producer)
 
@@ -79,6 +80,7 @@ class Machine(RuleBasedStateMachine):
             given = self.shard.init(transactional_id, expected=(expected[0], expected[1]))
         except ApiError as error:
             assert error.code in (E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED)
+            self._step()
             return multiple()
         if before is not None and before.producer_id == expected[0]:
             assert expected[1] in (before.producer_epoch, before.last_producer_epoch)
