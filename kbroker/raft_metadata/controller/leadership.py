@@ -196,26 +196,27 @@ class LeadershipControl:
 
     def balance(self) -> ControllerResult[bool]:
         """Give partitions back to their preferred leaders, some at a time; whether there may be more to do."""
-        records = []
-        for topic, partition_id, partition in self._partitions():
-            if partition.leader == partition.preferred_leader:
-                continue
-            rules = self.rules(topic)
-            record = partition_change(topic.id, partition_id, partition, rules, election=Election.PREFERRED)
-            if record is not None:
-                records.append(record)
-                if len(records) >= MAX_ELECTIONS_PER_IMBALANCE:
-                    break
-        return ControllerResult(len(records) >= MAX_ELECTIONS_PER_IMBALANCE, list(records))
+        return self._elect_some(
+            Election.PREFERRED, lambda topic, partition: partition.leader != partition.preferred_leader
+        )
 
     def elect_unclean(self) -> ControllerResult[bool]:
         """Elect leaders of leaderless partitions whose topic allows an unclean one; whether there may be more to do."""
-        records = []
+        return self._elect_some(
+            Election.UNCLEAN,
+            lambda topic, partition: (
+                partition.leader == NO_LEADER and self.election(topic.name) is Election.UNCLEAN
+            ),
+        )
+
+    def _elect_some(
+        self, election: Election, wanted: Callable[[TopicImage, PartitionImage], bool]
+    ) -> ControllerResult[bool]:
+        records: list[PartitionChangeRecord] = []
         for topic, partition_id, partition in self._partitions():
-            if partition.leader != NO_LEADER or self.election(topic.name) is not Election.UNCLEAN:
+            if not wanted(topic, partition):
                 continue
-            rules = self.rules(topic)
-            record = partition_change(topic.id, partition_id, partition, rules, election=Election.UNCLEAN)
+            record = partition_change(topic.id, partition_id, partition, self.rules(topic), election=election)
             if record is not None:
                 records.append(record)
                 if len(records) >= MAX_ELECTIONS_PER_IMBALANCE:
