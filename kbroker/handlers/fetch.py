@@ -21,10 +21,10 @@ from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.quorum import ask_quorum
 from kbroker.handlers.registration import BOTH, Versions, handler
 from kbroker.replication.delayed import DelayedFetch
-from kbroker.replication.fetch_session import FetchPlan, FetchSession, PartitionKey, SessionPartition, key_of
+from kbroker.replication.fetch_session import FetchPlan, PartitionKey, SessionPartition, key_of
 from kbroker.replication.follower_state import OffsetOutOfRange, find_divergence
 from kbroker.replication.replica_selector import RACK_AWARE_SELECTOR
-from kbroker.types import ZERO_UUID, TopicPartition, Uuid
+from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
