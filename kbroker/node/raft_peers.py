@@ -7,6 +7,7 @@ import logging
 import trio
 
 from kbroker.env import Network
+from kbroker.errors import ErrorCode
 from kbroker.node.peer import GivenUp, Peer, PeerRefused, UnsupportedByPeer
 from kbroker.raft_metadata import raft_rpc
 from kbroker.raft_metadata.raft_messages import OutboundRequest, Reply
@@ -63,15 +64,20 @@ class RaftPeers:
 
     def _complain(self, address: VoterEndpoint, error: Exception) -> None:
         """Say once what is wrong with an address, until it is right again or something else is wrong."""
+        level = logging.INFO
         if isinstance(error, raft_rpc.RpcError):
             text = f"answers {error.code.name}"
+            if error.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
+                # It will not pass: the address is wrong, or this node has another cluster's disks.
+                level = logging.ERROR
+                text = f"belongs to another cluster than this node, whose meta.properties say {self._cluster_id}"
         elif isinstance(error, trio.TooSlowError):
             text = "does not answer in time"
         else:
             text = str(error)
         if self._complaints.get(address) != text:
             self._complaints[address] = text
-            logger.info("metadata quorum: %s:%d: %s", address.host, address.port, text)
+            logger.log(level, "metadata quorum: %s:%d: %s", address.host, address.port, text)
 
     def close(self) -> None:
         """End all connections."""

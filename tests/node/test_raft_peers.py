@@ -1,0 +1,34 @@
+"""What is said of the nodes that this one has to do with."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from node_harness import run, running_node
+
+from kbroker.env import RealEnv
+from kbroker.node.raft_peers import RaftPeers
+from kbroker.raft_metadata.raft_messages import Node, OutboundRequest, VoteRequest
+from kbroker.raft_metadata.raft_types import OffsetAndEpoch
+from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint
+
+
+def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kbroker.node.raft_peers")
+
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            host, port = node.broker.ports["CONTROLLER"]
+            peers = RaftPeers(RealEnv().network, 7, "another-cluster-id", "CONTROLLER", 5000)
+            question = VoteRequest(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
+            for number in range(2):
+                reply = await peers.send(OutboundRequest(number, Node(1, VoterEndpoint(host, port)), question))
+                assert reply.response is None
+            peers.close()
+
+    run(main)
+    (record,) = [record for record in caplog.records if record.name == "kbroker.node.raft_peers"]
+    assert record.levelno == logging.ERROR
+    assert "belongs to another cluster than this node, whose meta.properties say another-cluster-id" in record.message
