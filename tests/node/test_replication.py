@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,24 @@ def leader_of(cluster: Quorum, topic: str = TOPIC, index: int = 0) -> int:
     found = image.topics.partition(topic, index)
     assert found is not None
     return int(found.leader)
+
+
+def stop_following(cluster: Quorum, node_id: int, partition: Partition) -> Callable[[], None]:
+    """Have a node fetch a partition from its present leader no more, whatever it hears of the topic; what ends that."""
+    fetchers: Any = cluster.nodes[node_id].replica_manager.fetchers
+    follow, leader_epoch = fetchers.follow, partition.state.leader_epoch
+
+    def follow_all_else(other: Partition) -> None:
+        if other is not partition or other.state.leader_epoch != leader_epoch:
+            follow(other)
+
+    def go_on() -> None:
+        fetchers.follow = follow
+        follow(partition)
+
+    fetchers.follow = follow_all_else
+    fetchers.unfollow(partition)
+    return go_on
 
 
 def log_of(partition: Partition) -> bytes:
@@ -233,11 +252,9 @@ def test_what_only_a_dead_leader_had_is_cut_off(tmp_path: Path) -> None:
             old = leader_of(cluster)
             assert (await produce(cluster, old, b"both", topic_id=topic_id)).error_code == 0
             # The followers cannot fetch any more, and the leader takes a record that only it will have.
-            for node_id, node in cluster.nodes.items():
+            for node_id in cluster.nodes:
                 if node_id != old:
-                    fetchers = node.replica_manager.fetchers
-                    assert fetchers is not None
-                    fetchers.unfollow(replica(cluster, node_id))
+                    stop_following(cluster, node_id, replica(cluster, node_id))
             for _ in range(3):
                 assert (await produce(cluster, old, b"lost", topic_id=topic_id, acks=1)).error_code == 0
             await cluster.kill(old)
@@ -303,9 +320,7 @@ def test_who_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
             leader = leader_of(cluster)
             lagging = next(node_id for node_id in cluster.nodes if node_id != leader)
             follower = replica(cluster, lagging)
-            fetchers = cluster.nodes[lagging].replica_manager.fetchers
-            assert fetchers is not None
-            fetchers.unfollow(follower)
+            go_on = stop_following(cluster, lagging, follower)
             answers: list[Any] = []
             async with trio.open_nursery() as nursery:
 
@@ -316,7 +331,7 @@ def test_who_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
                 await cluster.until(lambda: replica(cluster, leader).state.isr == {1, 2, 3} - {lagging})
             assert [answer.error_code for answer in answers] == [0]
             assert replica(cluster, leader).high_watermark == 1
-            fetchers.follow(follower)
+            go_on()
             await cluster.until(lambda: replica(cluster, leader).state.isr == {1, 2, 3})
             assert follower.log.log_end_offset == 1
             # All nodes hear of it, and no epoch of the partition was passed over.
@@ -441,9 +456,7 @@ def test_records_are_deleted_on_all_replicas_before_it_is_said(tmp_path: Path) -
 
             # One that does not fetch any more holds it up, until it is known to be gone.
             other = next(node_id for node_id in cluster.nodes if node_id not in (leader, controller))
-            fetchers = cluster.nodes[other].replica_manager.fetchers
-            assert fetchers is not None
-            fetchers.unfollow(replica(cluster, other))
+            stop_following(cluster, other, replica(cluster, other))
             answer = await delete(4, 50)
             assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
             async with trio.open_nursery() as nursery:
@@ -487,10 +500,7 @@ def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
                 while await commit(1):
                     await trio.sleep(0.02)
             followers = [node_id for node_id in cluster.nodes if node_id != coordinator]
-            for node_id in followers:
-                fetchers = cluster.nodes[node_id].replica_manager.fetchers
-                assert fetchers is not None
-                fetchers.unfollow(replica(cluster, node_id, offsets))
+            go_on = [stop_following(cluster, each, replica(cluster, each, offsets)) for each in followers]
             found: list[int] = []
             async with trio.open_nursery() as nursery:
 
@@ -507,10 +517,8 @@ def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
                 nursery.start_soon(fetch)
                 await trio.testing.wait_all_tasks_blocked(0.05)
                 assert found == []
-                for node_id in followers:
-                    fetchers = cluster.nodes[node_id].replica_manager.fetchers
-                    assert fetchers is not None
-                    fetchers.follow(replica(cluster, node_id, offsets))
+                for each in go_on:
+                    each()
             assert found == [2]
 
     run(main)
