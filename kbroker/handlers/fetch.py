@@ -269,21 +269,7 @@ class _Reader:
             self.manager.storage_failed(partition, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if self.by_follower:
-            if not again or state.progress[self.replica_id].log_end_offset != offset:
-                self.manager.follower_fetched(
-                    partition, self.replica_id, offset, wanted.replica_log_start_offset, self.replica_epoch
-                )
-            if self.tracked is not None and wanted.key not in self.tracked.watched:
-                self.manager.purgatory.watch_session(partition.topic_partition, self.tracked, wanted.key)
-            if wanted.log_start_offset != log.log_start_offset and not self.tells_all:
-                self.urgent = True
-            elif state.high_watermark != wanted.high_watermark:
-                self.has_news = True
-                self.patience = NEWS_SECONDS
-            elif state.high_watermark < bound:
-                self.patience = NEWS_SECONDS  # and this is going to be news
-            elif self.tracked is not None and self.tracked.dirty is not None and offset == bound:
-                self.tracked.dirty.pop(wanted.key, None)  # there is nothing to tell
+            self._on_follower(partition, wanted, bound, again)
         data.high_watermark = state.high_watermark
         data.log_start_offset = log.log_start_offset
         data.records = info.records
@@ -295,6 +281,25 @@ class _Reader:
         else:
             data.aborted_transactions = None
         return data
+
+    def _on_follower(self, partition: Any, wanted: SessionPartition, bound: int, again: bool) -> None:
+        """Note how far a follower is, and what there is to tell it besides records."""
+        state, log, offset = partition.state, partition.log, wanted.fetch_offset
+        if not again or state.progress[self.replica_id].log_end_offset != offset:
+            self.manager.follower_fetched(
+                partition, self.replica_id, offset, wanted.replica_log_start_offset, self.replica_epoch
+            )
+        if self.tracked is not None and wanted.key not in self.tracked.watched:
+            self.manager.purgatory.watch_session(partition.topic_partition, self.tracked, wanted.key)
+        if wanted.log_start_offset != log.log_start_offset and not self.tells_all:
+            self.urgent = True
+        elif state.high_watermark != wanted.high_watermark:
+            self.has_news = True
+            self.patience = NEWS_SECONDS
+        elif state.high_watermark < bound:
+            self.patience = NEWS_SECONDS  # and this is going to be news
+        elif self.tracked is not None and self.tracked.dirty is not None and offset == bound:
+            self.tracked.dirty.pop(wanted.key, None)  # there is nothing to tell
 
 
 def _error(index: int, code: ErrorCode) -> PartitionData:

@@ -153,13 +153,20 @@ def _flush_first(
             except ApiError as error:
                 answer.error_code = error.code
                 answer.base_offset = -1
-        if required is not None:
-            _delay(delayed, response, required, timeout_ms, ctx)
+        # The followers may have been faster, and nobody would tell of that again.
+        left = {key: offset for key, offset in (required or {}).items() if not _is_committed(key, offset, ctx)}
+        if left:
+            _delay(delayed, response, left, timeout_ms, ctx)
         else:
             delayed.complete(response)
 
     ctx.services.replica_manager.start_soon(flush)
     return delayed
+
+
+def _is_committed(key: Hashable, offset: int, ctx: RequestContext) -> bool:
+    partition = ctx.services.replica_manager.partitions.get(key)
+    return partition is not None and partition.state.high_watermark >= offset
 
 
 def _check_records(records: Any, version: int, transactional_id: str | None) -> None:
