@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from compat_tests.transactions.wire_world import Producer, World
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -40,7 +41,6 @@ from kbroker.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from kbroker.wire.record_batch import walk_headers
 from kbroker.wire.registry import API_KEYS
 
 Case = Callable[[World, int], Any]

@@ -20,15 +20,9 @@ from typing import Any
 
 from kbroker.errors import FatalError
 from kbroker.types import Uuid, uuid_to_str
+from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, parse_header
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import (
-    BatchHeader,
-    Record,
-    TimestampType,
-    check_crc,
-    iter_records,
-    parse_header,
-)
+from kbroker.wire.record_batch import Record, iter_records
 
 Entry = dict[str, Any]
 
@@ -205,7 +199,7 @@ def _content(topic: str, header: BatchHeader, record: Record) -> Entry:
 
 
 def _control(record: Record) -> Entry:
-    from kbroker.wire.record_batch import ControlRecordType
+    from kbroker.wire.control_batch import ControlRecordType
     from kbroker.wire.records.control import decode_control_key, decode_control_value, decode_end_txn_marker
 
     kind = decode_control_key(record.key or b"")

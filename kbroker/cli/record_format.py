@@ -11,7 +11,8 @@ from typing import Final
 
 from kbroker.cli.inputs import parse_json
 from kbroker.cli.output import printable, timestamp
-from kbroker.wire.record_batch import Record, TimestampType
+from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.record_batch import Record
 
 Formatter = Callable[[str, int, Record, TimestampType], bytes]
 """(topic, partition, record, timestamp type) -> what is written, with its newline."""

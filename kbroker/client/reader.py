@@ -14,18 +14,11 @@ from kbroker.client.errors import ConnectionFailed, RequestTimedOut, ResponseErr
 from kbroker.client.topics import EARLIEST, list_offsets
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, walk_headers
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.control_batch import ControlRecordType, parse_control_record
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kbroker.wire.record_batch import (
-    BatchHeader,
-    ControlRecordType,
-    CorruptRecord,
-    Record,
-    TimestampType,
-    check_crc,
-    iter_records,
-    parse_control_record,
-    walk_headers,
-)
+from kbroker.wire.record_batch import Record, iter_records
 
 DEFAULT_PARTITION_BYTES: Final = 1 << 20
 DEFAULT_MAX_BYTES: Final = 16 << 20

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.producer_state import VerificationGuard
-from kbroker.wire.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kbroker.wire.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 R = TypeVar("R")
 

@@ -15,9 +15,9 @@ from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestCo
 from kbroker.handlers.transactions import ClientSupport, verification_errors
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import BatchHeader, parse_header
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse
-from kbroker.wire.record_batch import BatchHeader, parse_header
 
 logger = logging.getLogger(__name__)
 

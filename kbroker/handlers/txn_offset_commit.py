@@ -19,6 +19,7 @@ from kbroker.handlers.transactions import ClientSupport, verification_errors
 from kbroker.log.producer_state import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import NO_SEQUENCE
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -26,7 +27,6 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kbroker.wire.record_batch import NO_SEQUENCE
 
 VERSIONS = Versions(0, 5)
 

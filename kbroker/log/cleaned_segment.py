@@ -19,7 +19,7 @@ from kbroker.log.segment import (
 )
 from kbroker.log.time_index import TimeIndex
 from kbroker.log.transaction_index import AbortedTxn, TransactionIndex
-from kbroker.wire.record_batch import NO_TIMESTAMP, BatchHeader
+from kbroker.wire.batch_header import NO_TIMESTAMP, BatchHeader
 
 _WRITE_SIZE = 1024 * 1024
 _SYNC_SIZE = 16 * 1024 * 1024

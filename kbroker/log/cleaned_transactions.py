@@ -6,7 +6,9 @@ import heapq
 from collections.abc import Iterable
 
 from kbroker.log.transaction_index import AbortedTxn
-from kbroker.wire.record_batch import BatchHeader, ControlRecordType, Record, parse_control_record
+from kbroker.wire.batch_header import BatchHeader
+from kbroker.wire.control_batch import ControlRecordType, parse_control_record
+from kbroker.wire.record_batch import Record
 
 _TRANSACTIONAL_FLAG = 0x10
 

@@ -50,20 +50,9 @@ from kbroker.log.segment import (
     file_name,
 )
 from kbroker.log.transaction_index import TransactionIndex
-from kbroker.wire.compression import compress
-from kbroker.wire.record_batch import (
-    HEADER_SIZE,
-    NO_TIMESTAMP,
-    BatchHeader,
-    CompressionType,
-    CorruptRecord,
-    Record,
-    assemble,
-    check_crc,
-    iter_records,
-    parse_header,
-    records_payload,
-)
+from kbroker.wire.batch_header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, check_crc, parse_header
+from kbroker.wire.compression import CompressionType, CorruptRecord, compress
+from kbroker.wire.record_batch import Record, assemble, iter_records, records_payload
 
 KEY_OVERHEAD = 150
 """Bytes that a key costs in the offset map besides its own length (measured, CPython 3.11 and 3.13)."""

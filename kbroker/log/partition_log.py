@@ -31,7 +31,7 @@ from kbroker.log.segment_list import SegmentList
 from kbroker.log.transaction_index import AbortedTxn
 from kbroker.log.validation import AppendOrigin, ValidatedBatches, validate_and_assign_offsets
 from kbroker.types import FileRegion, TopicPartition, Uuid
-from kbroker.wire.record_batch import EndTxnMarker, parse_end_txn_marker
+from kbroker.wire.control_batch import EndTxnMarker, parse_end_txn_marker
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kbroker.wire.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+from kbroker.wire.batch_header import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 NUM_BATCHES_TO_RETAIN = 5
 """Requests that an idempotent client may have in flight."""

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 
 from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
-from kbroker.wire.record_batch import NO_SEQUENCE, crc32c
+from kbroker.wire.batch_header import NO_SEQUENCE, crc32c
 
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hI")  # version, CRC32C of all that follows

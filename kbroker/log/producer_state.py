@@ -29,12 +29,8 @@ from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import TopicPartition
-from kbroker.wire.record_batch import (
-    NO_PRODUCER_EPOCH,
-    NO_SEQUENCE,
-    BatchHeader,
-    EndTxnMarker,
-)
+from kbroker.wire.batch_header import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+from kbroker.wire.control_batch import EndTxnMarker
 
 __all__ = [
     "BatchMetadata",

@@ -17,15 +17,9 @@ from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, CorruptSegment, file_name
 from kbroker.log.transaction_index import TransactionIndex
 from kbroker.types import TopicPartition
-from kbroker.wire.record_batch import (
-    HEADER_SIZE,
-    BatchHeader,
-    CorruptRecord,
-    Record,
-    check_crc,
-    iter_records,
-    parse_header,
-)
+from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.record_batch import Record, iter_records
 
 _CHUNK = 1024 * 1024
 _END = 2**63 - 1

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbroker.wire.record_batch import CorruptRecord
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.record_varint import read_uvarint, write_varint
 
 Runs = list[tuple[int, int]]
 """Parts of the records, each of whole records: where it begins and ends."""
@@ -34,7 +35,7 @@ def index_keys(
                 if byte < 0x80:
                     length = length & 0x7F | byte << 7
                 else:
-                    length, position = _uvarint(data, position - 2)
+                    length, position = read_uvarint(data, position - 2, 10)
             end = position + (length >> 1)
 
             position += 1  # attributes
@@ -50,7 +51,7 @@ def index_keys(
                 if byte < 0x80:
                     delta = delta & 0x7F | byte << 7
                 else:
-                    delta, position = _uvarint(data, position - 2)
+                    delta, position = read_uvarint(data, position - 2, 10)
             delta >>= 1
             if delta != index:
                 regular = False
@@ -63,7 +64,7 @@ def index_keys(
                 if byte < 0x80:
                     size = size & 0x7F | byte << 7
                 else:
-                    size, position = _uvarint(data, position - 2)
+                    size, position = read_uvarint(data, position - 2, 10)
             if not size & 1:
                 key_end = position + (size >> 1)
                 if key_end >= end:
@@ -90,7 +91,7 @@ def are_keyed(data: bytes, position: int, count: int) -> bool:
                 if byte < 0x80:
                     length = length & 0x7F | byte << 7
                 else:
-                    length, position = _uvarint(data, position - 2)
+                    length, position = read_uvarint(data, position - 2, 10)
             end = position + (length >> 1)
             position += 1  # attributes
             while data[position] >= 0x80:  # timestamp
@@ -104,7 +105,7 @@ def are_keyed(data: bytes, position: int, count: int) -> bool:
                 if byte < 0x80:
                     delta = delta & 0x7F | byte << 7
                 else:
-                    delta, position = _uvarint(data, position - 2)
+                    delta, position = read_uvarint(data, position - 2, 10)
             if delta != index << 1 or data[position] & 1:  # the sign of the key's size
                 return False
             position = end
@@ -132,7 +133,7 @@ def select_by_index(data: bytes, position: int, wanted: Sequence[int]) -> Runs:
                     if byte < 0x80:
                         length = length & 0x7F | byte << 7
                     else:
-                        length, position = _uvarint(data, position - 2)
+                        length, position = read_uvarint(data, position - 2, 10)
                 position += length >> 1
                 index += 1
                 if index > target:
@@ -179,7 +180,7 @@ def select_by_key(
                 if byte < 0x80:
                     length = length & 0x7F | byte << 7
                 else:
-                    length, position = _uvarint(data, position - 2)
+                    length, position = read_uvarint(data, position - 2, 10)
             end = position + (length >> 1)
 
             position += 1  # attributes
@@ -195,7 +196,7 @@ def select_by_key(
                 if byte < 0x80:
                     delta = delta & 0x7F | byte << 7
                 else:
-                    delta, position = _uvarint(data, position - 2)
+                    delta, position = read_uvarint(data, position - 2, 10)
 
             size = data[position]
             position += 1
@@ -205,7 +206,7 @@ def select_by_key(
                 if byte < 0x80:
                     size = size & 0x7F | byte << 7
                 else:
-                    size, position = _uvarint(data, position - 2)
+                    size, position = read_uvarint(data, position - 2, 10)
             if not size & 1:
                 key_end = position + (size >> 1)
                 if key_end >= end:
@@ -237,8 +238,8 @@ def max_timestamp_delta(data: bytes, runs: Runs) -> int:
     latest: int | None = None
     for position, stop in runs:
         while position < stop:
-            length, position = _uvarint(data, position)
-            delta, _ = _uvarint(data, position + 1)
+            length, position = read_uvarint(data, position, 10)
+            delta, _ = read_uvarint(data, position + 1, 10)
             delta = (delta >> 1) ^ -(delta & 1)
             if latest is None or delta > latest:
                 latest = delta
@@ -250,39 +251,18 @@ def max_timestamp_delta(data: bytes, runs: Runs) -> int:
 def shift_timestamps(data: bytes, runs: Runs, difference: int) -> bytes:
     """The records with ``difference`` added to each timestamp: their batch's base timestamp changes by as much less."""
     out = bytearray()
+    timestamp = bytearray()
     for position, stop in runs:
         while position < stop:
-            length, position = _uvarint(data, position)
+            length, position = read_uvarint(data, position, 10)
             end = position + (length >> 1)
-            delta, rest = _uvarint(data, position + 1)
+            delta, rest = read_uvarint(data, position + 1, 10)
             delta = ((delta >> 1) ^ -(delta & 1)) + difference
-            timestamp = _zigzag(delta)
-            out += _zigzag(1 + len(timestamp) + end - rest)
+            timestamp.clear()
+            write_varint(timestamp, delta)
+            write_varint(out, 1 + len(timestamp) + end - rest)
             out.append(data[position])
             out += timestamp
             out += data[rest:end]
             position = end
-    return bytes(out)
-
-
-def _uvarint(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most ten bytes, and the position after it."""
-    result = shift = 0
-    for _ in range(10):
-        byte = data[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return result & 0xFFFFFFFFFFFFFFFF, position
-        shift += 7
-    raise CorruptRecord("a varint has more than 10 bytes")
-
-
-def _zigzag(value: int) -> bytes:
-    number = value << 1 if value >= 0 else (-value << 1) - 1
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
     return bytes(out)

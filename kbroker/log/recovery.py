@@ -33,14 +33,9 @@ from kbroker.log.segment import (
 )
 from kbroker.log.sparse_index import CorruptIndex
 from kbroker.log.transaction_index import AbortedTxn
-from kbroker.wire.record_batch import (
-    HEADER_SIZE,
-    BatchHeader,
-    CorruptRecord,
-    check_crc,
-    parse_end_txn_marker,
-    parse_header,
-)
+from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.control_batch import parse_end_txn_marker
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,9 @@ from kbroker.log.offset_index import OffsetIndex
 from kbroker.log.sparse_index import CorruptIndex
 from kbroker.log.time_index import TimeIndex
 from kbroker.log.transaction_index import TransactionIndex
-from kbroker.wire.record_batch import (
-    HEADER_SIZE,
-    BatchHeader,
-    CorruptRecord,
-    check_crc,
-    iter_records,
-    parse_header,
-)
+from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.record_batch import iter_records
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"

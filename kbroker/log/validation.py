@@ -27,22 +27,29 @@ from kbroker.log.log_config import CREATE_TIME, LOG_APPEND_TIME, LogConfig
 from kbroker.log.record_walk import are_keyed
 from kbroker.types import TopicPartition
 from kbroker.wire import record_batch
-from kbroker.wire.compression import CompressionType, CorruptRecord
-from kbroker.wire.record_batch import (
+from kbroker.wire.batch_header import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
-    MIN_RECORD_SIZE,
+    MAGIC_AT,
     NO_PARTITION_LEADER_EPOCH,
     NO_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
     BatchHeader,
     Buffer,
-    Record,
     TimestampType,
+    check_crc,
     crc32c,
+    parse_header,
     patch_in_place,
     set_timestamp,
     walk_headers,
 )
+from kbroker.wire.compression import CompressionType, CorruptRecord
+from kbroker.wire.record_batch import MIN_RECORD_SIZE, Record
 
 __all__ = [
     "AppendOrigin",
@@ -57,10 +64,7 @@ _MAX_LONG = 2**63 - 1
 _MAX_RECORD_ERRORS = 1000
 """Bad records that one answer names; a batch may hold more than a hundred thousand of them."""
 
-_PARSE = struct.Struct(">qiibIhiqqqhii").unpack_from
-_COMPRESSION_MASK = 0x07
-_TIMESTAMP_TYPE_FLAG = 0x08
-_CONTROL_FLAG = 0x20
+_PARSE = HEADER.unpack_from
 
 
 class AppendOrigin(Enum):
@@ -118,8 +122,8 @@ def check_produce_version(records: Buffer, api_version: int) -> None:
 
     All else about the shape of the records holds for every version that is served and is judged on append.
     """
-    if api_version < 7 and len(records) >= HEADER_SIZE and records[record_batch.MAGIC_AT] == 2:
-        codec = records[record_batch.ATTRIBUTES_AT + 1] & _COMPRESSION_MASK
+    if api_version < 7 and len(records) >= HEADER_SIZE and records[MAGIC_AT] == 2:
+        codec = records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK
         if codec == CompressionType.ZSTD:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -200,14 +204,14 @@ def validate_and_assign_offsets(
             ErrorCode.INVALID_RECORD,
             f"a batch sent to {topic_partition} claims {records_count} records at offsets 0 to {last_offset_delta}",
         )
-    if attributes & _CONTROL_FLAG:
+    if attributes & CONTROL_FLAG:
         raise ApiError(ErrorCode.INVALID_RECORD, f"clients may not write control records to {topic_partition}")
     if producer_id > -1 and base_sequence < 0:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"a batch of producer {producer_id} sent to {topic_partition} has sequence {base_sequence}",
         )
-    codec = attributes & _COMPRESSION_MASK
+    codec = attributes & COMPRESSION_MASK
     if codec:
         if codec > CompressionType.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {codec}")
@@ -222,7 +226,7 @@ def validate_and_assign_offsets(
     create_time = config.message_timestamp_type == CREATE_TIME
     if (
         not create_time
-        or attributes & _TIMESTAMP_TYPE_FLAG
+        or attributes & TIMESTAMP_TYPE_FLAG
         or max_timestamp - now_ms > config.message_timestamp_after_max_ms
         or max_timestamp < base_timestamp
         or config.message_timestamp_before_max_ms != _MAX_LONG
@@ -266,7 +270,7 @@ def _no_batch(records: Buffer, topic_partition: TopicPartition) -> ApiError:
     """Fewer bytes than a header. Kafka sees no batch in them, or damage if the length says so."""
     if len(records) >= LOG_OVERHEAD:
         length = int.from_bytes(records[8:12], "big", signed=True)
-        magic = records[record_batch.MAGIC_AT] if len(records) > record_batch.MAGIC_AT else 2
+        magic = records[MAGIC_AT] if len(records) > MAGIC_AT else 2
         if length < 14 or magic > 2 or (length + LOG_OVERHEAD <= len(records) and magic == 2):
             return ApiError(
                 ErrorCode.CORRUPT_MESSAGE,
@@ -300,9 +304,9 @@ def _one_batch(records: Buffer, fields: tuple[int, ...], topic_partition: TopicP
     rest = memoryview(records)[end:]
     if len(rest) >= LOG_OVERHEAD:
         following = int.from_bytes(rest[8:12], "big", signed=True)
-        if following < 14 or (len(rest) > record_batch.MAGIC_AT and rest[record_batch.MAGIC_AT] > 2):
+        if following < 14 or (len(rest) > MAGIC_AT and rest[MAGIC_AT] > 2):
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"what follows a batch sent to {topic_partition} is no batch")
-        if len(rest) > record_batch.MAGIC_AT and following + LOG_OVERHEAD <= len(rest):
+        if len(rest) > MAGIC_AT and following + LOG_OVERHEAD <= len(rest):
             raise ApiError(
                 ErrorCode.INVALID_RECORD,
                 f"a Produce request must hold exactly one record batch for {topic_partition}, not several",
@@ -374,7 +378,7 @@ def _validate_closely(
             )
             view = memoryview(bytearray(rebuilt))
             buffer = view
-            header = record_batch.parse_header(view)
+            header = parse_header(view)
 
     if create_time:
         header = set_timestamp(view, 0, header, TimestampType.CREATE_TIME, max_timestamp)
@@ -391,7 +395,7 @@ def _validate_closely(
                 ErrorCode.CORRUPT_MESSAGE, f"a batch sent to {topic_partition} cannot be read: {error}"
             ) from None
         buffer = view
-        header = record_batch.parse_header(view)
+        header = parse_header(view)
     if len(buffer) > config.max_message_bytes:
         raise _too_large(len(buffer), config, topic_partition)
     if len(buffer) > config.segment_bytes:
@@ -497,7 +501,7 @@ def _whole_batches(records: Buffer, topic_partition: TopicPartition) -> list[tup
     try:
         batches = list(walk_headers(records))
         for position, header in batches:
-            record_batch.check_crc(records, position, header)
+            check_crc(records, position, header)
     except CorruptRecord as error:
         raise ApiError(
             ErrorCode.CORRUPT_MESSAGE, f"records appended to {topic_partition} are damaged: {error}"

@@ -32,16 +32,10 @@ from kbroker.log.segment import (
 from kbroker.log.sparse_index import CorruptIndex, SparseIndex
 from kbroker.log.time_index import TimeIndex
 from kbroker.log.transaction_index import TransactionIndex
-from kbroker.wire.record_batch import (
-    HEADER_SIZE,
-    BatchHeader,
-    ControlRecordType,
-    CorruptRecord,
-    check_crc,
-    iter_records,
-    parse_control_record,
-    parse_header,
-)
+from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.control_batch import ControlRecordType, parse_control_record
+from kbroker.wire.record_batch import iter_records
 
 _CHUNK = 1024 * 1024
 

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from kbroker.coordinator.core import CoordinatorCore
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.control_batch import parse_end_txn_marker
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import iter_records, parse_end_txn_marker, walk_headers
+from kbroker.wire.record_batch import iter_records
 
 logger = logging.getLogger(__name__)
 

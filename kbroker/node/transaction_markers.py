@@ -10,7 +10,7 @@ from kbroker.node.group_driver import CONSUMER_OFFSETS_TOPIC, GroupDriver
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.types import TopicPartition
-from kbroker.wire.record_batch import build_end_txn_marker
+from kbroker.wire.control_batch import build_end_txn_marker
 
 if TYPE_CHECKING:
     from kbroker.env import Env

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kbroker.wire import record_batch
+from kbroker.wire.batch_header import check_crc, walk_headers
+from kbroker.wire.control_batch import ControlRecordType, parse_control_record
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import ControlRecordType, Record, build_batch, check_crc, iter_records, walk_headers
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 from kbroker.wire.records import control, metadata
 from kbroker.wire.schema import struct_spec
 
@@ -104,7 +105,7 @@ def decode_batches(data: bytes | memoryview) -> Iterator[MetadataBatch]:
             if record.value is None:
                 raise WireError(f"the metadata record at offset {record.offset} has no value")
             if header.is_control:
-                kind = record_batch.parse_control_record(record)
+                kind = parse_control_record(record)
                 if kind in _CONTROL_TYPES.values():
                     records.append(control.decode_control_value(kind, record.value))
             else:

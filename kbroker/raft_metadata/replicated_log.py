@@ -21,8 +21,8 @@ from kbroker.raft_metadata.batches import (
 from kbroker.raft_metadata.snapshot import SnapshotContent
 from kbroker.raft_metadata.voters import VoterSet, VoterSetHistory
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
+from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import check_crc, walk_headers
 from kbroker.wire.records import control
 
 _READ_BYTES = 1024 * 1024

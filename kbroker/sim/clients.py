@@ -13,6 +13,8 @@ from kbroker.node.peer import Peer, UnsupportedByPeer
 from kbroker.sim.history import History, Violation, make_value
 from kbroker.sim.sim_env import EPOCH_MS
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import BatchHeader, walk_headers
+from kbroker.wire.control_batch import parse_end_txn_marker
 from kbroker.wire.errors import WireError
 from kbroker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -30,14 +32,7 @@ from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kbroker.wire.record_batch import (
-    BatchHeader,
-    Record,
-    build_batch,
-    iter_records,
-    parse_end_txn_marker,
-    walk_headers,
-)
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 
 if TYPE_CHECKING:
     from kbroker.sim.streams import NodeNetwork

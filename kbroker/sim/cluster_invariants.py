@@ -13,7 +13,7 @@ import trio
 from kbroker.raft_metadata.image import PartitionImage
 from kbroker.sim.history import Violation
 from kbroker.types import TopicPartition
-from kbroker.wire.record_batch import walk_headers
+from kbroker.wire.batch_header import walk_headers
 
 if TYPE_CHECKING:
     from kbroker.node.broker import Broker

@@ -30,7 +30,7 @@ from kbroker.raft_metadata.snapshot import encode_snapshot
 from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterSet
 from kbroker.sim.raft_disk import FileSimDisk, SimDisk
 from kbroker.types import OffsetAndEpoch
-from kbroker.wire.record_batch import walk_headers
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.records.metadata import ConfigRecord
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.wire.record_batch import build_end_txn_marker
+from kbroker.wire.control_batch import build_end_txn_marker
 
 if TYPE_CHECKING:
     from kbroker.node.broker import Broker

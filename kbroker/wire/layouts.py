@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 import construct
 
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import walk_headers
 from kbroker.wire.registry import API_KEYS, request_header_version, response_header_version
 from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, VersionRange, struct_spec
 

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installed")
 
 from benchmarks import raw
+from kbroker.wire.batch_header import check_crc, parse_header
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.headers import decode_request_header
 from kbroker.wire.messages.list_offsets import (
@@ -24,7 +25,7 @@ from kbroker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kbroker.wire.record_batch import check_crc, iter_records, parse_header
+from kbroker.wire.record_batch import iter_records
 
 
 def test_produce_is_one_valid_record_to_one_partition() -> None:

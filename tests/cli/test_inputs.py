@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from kbroker.cli.inputs import BadLine, InputOptions, Item, LineSource, read_items
 from kbroker.cli.record_format import json_formatter
-from kbroker.wire.record_batch import Record, TimestampType
+from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.record_batch import Record
 
 
 def options(**changes: Any) -> InputOptions:

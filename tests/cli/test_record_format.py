@@ -14,7 +14,8 @@ from kbroker.cli.record_format import (
     template_formatter,
     value_formatter,
 )
-from kbroker.wire.record_batch import Record, TimestampType
+from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.record_batch import Record
 
 CREATE = TimestampType.CREATE_TIME
 RECORD = Record(42, 1_700_000_000_123, b"k", "zwölf\n".encode(), (("trace", b"x"), ("raw", b"\xff"), ("none", None)))

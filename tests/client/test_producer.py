@@ -15,6 +15,7 @@ from kbroker.client.reader import Chunk, Reader
 from kbroker.client.topics import NewTopic, create_topics, list_ranges
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import parse_header
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kbroker.wire.messages.produce import (
@@ -23,7 +24,7 @@ from kbroker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kbroker.wire.record_batch import Record, iter_records, parse_header
+from kbroker.wire.record_batch import Record, iter_records
 from tests.client.fake_broker import FakeBroker
 
 

@@ -15,6 +15,8 @@ from kbroker.client.reader import AbortedTransactions, Chunk, Reader, Skipped
 from kbroker.client.topics import NewTopic, create_topics, delete_records
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import parse_header
+from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -28,7 +30,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kbroker.wire.record_batch import Record, build_batch, build_end_txn_marker, parse_header
+from kbroker.wire.record_batch import Record, build_batch
 from tests.client.fake_broker import FakeBroker
 
 

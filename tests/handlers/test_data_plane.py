@@ -11,6 +11,7 @@ import trio
 from node_harness import ZERO, Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.errors import ErrorCode
+from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -25,7 +26,6 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kbroker.wire.record_batch import CompressionType
 
 STAMPED = 1_600_000_000_000
 

@@ -7,7 +7,8 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
-from kbroker.wire.record_batch import Record, build_batch, check_crc, iter_records, walk_headers
+from kbroker.wire.batch_header import check_crc, walk_headers
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 
 TP = TopicPartition("topic", 0)
 DIRECTORY = "/data/topic-0"

@@ -18,8 +18,9 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.compression import CompressionType
-from kbroker.wire.record_batch import CorruptRecord, check_crc, iter_records, walk_headers
+from kbroker.wire.batch_header import check_crc, walk_headers
+from kbroker.wire.compression import CompressionType, CorruptRecord
+from kbroker.wire.record_batch import iter_records
 from tests.log.log_helpers import NOW
 from tests.log.test_compaction import end_txn, put
 

@@ -14,17 +14,10 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segment import CorruptSegment
 from kbroker.log.validation import AppendOrigin
+from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, walk_headers
 from kbroker.wire.compression import CompressionType
-from kbroker.wire.record_batch import (
-    BatchHeader,
-    Record,
-    TimestampType,
-    build_batch,
-    build_end_txn_marker,
-    check_crc,
-    iter_records,
-    walk_headers,
-)
+from kbroker.wire.control_batch import build_end_txn_marker
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.log.log_helpers import NOW, TP, open_log, read_all
 
 DAY = 24 * 3600 * 1000

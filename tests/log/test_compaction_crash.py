@@ -12,7 +12,8 @@ from kbroker.log.fake_disk import FakeDisk, PowerCut
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
-from kbroker.wire.record_batch import Record, build_batch, check_crc, iter_records, walk_headers
+from kbroker.wire.batch_header import check_crc, walk_headers
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.log.log_helpers import NOW, TP
 
 CONFIG = LogConfig(

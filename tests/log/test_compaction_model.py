@@ -19,8 +19,9 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
+from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.compression import CompressionType
-from kbroker.wire.record_batch import Record, build_batch, check_crc, iter_records, walk_headers
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.log.log_helpers import NOW, TP
 
 Pair = tuple[bytes, bytes | None]

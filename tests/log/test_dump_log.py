@@ -14,7 +14,8 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid
-from kbroker.wire.record_batch import CompressionType, Record, build_batch
+from kbroker.wire.compression import CompressionType
+from kbroker.wire.record_batch import Record, build_batch
 from tests.log.log_helpers import NOW, TP
 
 

@@ -10,7 +10,10 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import FileRegion, random_uuid
-from kbroker.wire.record_batch import CompressionType, Record, build_batch, build_end_txn_marker, walk_headers
+from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.compression import CompressionType
+from kbroker.wire.control_batch import build_end_txn_marker
+from kbroker.wire.record_batch import Record, build_batch
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, open_log, read_all
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)

@@ -28,8 +28,10 @@ from kbroker.log.producer_state import (
 from kbroker.log.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import TopicPartition
+from kbroker.wire import batch_header, control_batch
 from kbroker.wire import record_batch as rb
-from kbroker.wire.record_batch import BatchHeader, EndTxnMarker
+from kbroker.wire.batch_header import BatchHeader
+from kbroker.wire.control_batch import EndTxnMarker
 
 TP = TopicPartition("topic", 0)
 DIRECTORY = "/data/topic-0"
@@ -437,9 +439,9 @@ def test_a_snapshot_from_apache_kafka() -> None:
     index = TransactionIndex(0, f"{DIRECTORY}/00000000000000000000.txnindex", disk)
     # librdkafka compressed the records with lz4
     assert [r.value for r in rb.iter_records(KAFKA_LOG)] == [b"v" * 20] * 3
-    for position, header in rb.walk_headers(KAFKA_LOG):
-        rb.check_crc(KAFKA_LOG, position, header)
-        marker = rb.parse_end_txn_marker(KAFKA_LOG, position) if header.is_control else None
+    for position, header in batch_header.walk_headers(KAFKA_LOG):
+        batch_header.check_crc(KAFKA_LOG, position, header)
+        marker = control_batch.parse_end_txn_marker(KAFKA_LOG, position) if header.is_control else None
         completed = state.update(header, marker)
         if completed is not None:
             if completed.is_aborted:

@@ -14,15 +14,9 @@ from kbroker.log.record_walk import (
     select_by_key,
     shift_timestamps,
 )
-from kbroker.wire.record_batch import (
-    HEADER_SIZE,
-    CorruptRecord,
-    Record,
-    assemble,
-    build_batch,
-    iter_records,
-    parse_header,
-)
+from kbroker.wire.batch_header import HEADER_SIZE, parse_header
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.record_batch import Record, assemble, build_batch, iter_records
 
 TIME = 1_700_000_000_000
 headers = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=200)), max_size=2).map(tuple)

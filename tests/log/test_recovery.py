@@ -11,7 +11,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.segment import file_name
-from kbroker.wire.record_batch import walk_headers
+from kbroker.wire.batch_header import walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, append, batch, open_log, read_all
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=150)

@@ -10,7 +10,9 @@ from kbroker.log.fake_disk import FakeDisk, PowerCut
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
-from kbroker.wire.record_batch import iter_records, parse_end_txn_marker, walk_headers
+from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.control_batch import parse_end_txn_marker
+from kbroker.wire.record_batch import iter_records
 from tests.log.log_helpers import NOW, TP
 from tests.log.test_compaction import end_txn, put
 

@@ -21,9 +21,11 @@ from kbroker.log.validation import (
     validate_and_assign_offsets,
 )
 from kbroker.types import TopicPartition
+from kbroker.wire import batch_header, control_batch
 from kbroker.wire import record_batch as rb
+from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.compression import CompressionType, compress
-from kbroker.wire.record_batch import Record, TimestampType
+from kbroker.wire.record_batch import Record
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("topic", 3)
@@ -63,7 +65,7 @@ def rebuilt(batch: bytes, change: Callable[[bytearray], object]) -> bytes:
     """The batch with a change and, for that, the right checksum."""
     new = bytearray(batch)
     change(new)
-    new[17:21] = rb.crc32c(new[21:]).to_bytes(4, "big")
+    new[17:21] = batch_header.crc32c(new[21:]).to_bytes(4, "big")
     return bytes(new)
 
 
@@ -85,9 +87,9 @@ def test_usual_case_is_patched_in_place(codec: CompressionType) -> None:
         1002,
         -1,
     )
-    header = rb.parse_header(buffer)
+    header = batch_header.parse_header(buffer)
     assert list(result.batches) == [header]
-    rb.check_crc(buffer, 0, header)
+    batch_header.check_crc(buffer, 0, header)
     assert (header.base_offset, header.partition_leader_epoch) == (1000, 7)
     assert [r.offset for r in rb.iter_records(buffer)] == [1000, 1001, 1002]
 
@@ -95,8 +97,8 @@ def test_usual_case_is_patched_in_place(codec: CompressionType) -> None:
 def test_bytes_that_cannot_be_changed_are_copied() -> None:
     batch = rb.build_batch(RECORDS)
     result = validate(memoryview(batch))
-    assert rb.parse_header(result.records).base_offset == 1000
-    assert rb.parse_header(batch).base_offset == 0
+    assert batch_header.parse_header(result.records).base_offset == 1000
+    assert batch_header.parse_header(batch).base_offset == 0
 
 
 def test_no_timestamps() -> None:
@@ -120,7 +122,7 @@ def test_the_beginning_of_another_batch_is_cut_off() -> None:
     for extra in (1, 11, 12, 16, 17, 60, len(batch) - 1):
         result = validate(batch + batch[:extra])
         assert len(result.records) == len(batch)
-        assert rb.parse_header(result.records).base_offset == 1000
+        assert batch_header.parse_header(result.records).base_offset == 1000
 
 
 def test_rubbish_after_the_batch() -> None:
@@ -193,7 +195,7 @@ def test_more_records_claimed_than_fit() -> None:
 
 
 def test_control_batches_are_not_for_clients() -> None:
-    marker = rb.build_end_txn_marker(
+    marker = control_batch.build_end_txn_marker(
         commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW
     )
     assert "control" in str(refused(ErrorCode.INVALID_RECORD, marker))
@@ -246,9 +248,9 @@ def test_a_header_that_lies_about_its_latest_timestamp_is_put_right() -> None:
     for lie in (NOW - 50, NOW + 10**9):
         result = validate(rb.build_batch(RECORDS, max_timestamp=lie))
         assert result.max_timestamp == NOW + 9
-        header = rb.parse_header(result.records)
+        header = batch_header.parse_header(result.records)
         assert header.max_timestamp == NOW + 9
-        rb.check_crc(result.records, 0, header)
+        batch_header.check_crc(result.records, 0, header)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -257,8 +259,8 @@ def test_log_append_time(codec: CompressionType) -> None:
     result = validate(rb.build_batch(far, compression=codec), message_timestamp_type="LogAppendTime")
     assert (result.max_timestamp, result.log_append_time_ms) == (NOW, NOW)
     assert result.offset_of_max_timestamp == result.last_offset == 1001
-    header = rb.parse_header(result.records)
-    rb.check_crc(result.records, 0, header)
+    header = batch_header.parse_header(result.records)
+    batch_header.check_crc(result.records, 0, header)
     assert list(result.batches) == [header]
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert [r.timestamp for r in rb.iter_records(result.records)] == [NOW, NOW]
@@ -270,7 +272,7 @@ def test_producers_may_not_claim_log_append_time() -> None:
     assert isinstance(error, InvalidRecordsError)
     assert [index for index, _ in error.record_errors] == [0, 1, 2]
     # On a CreateTime topic Kafka takes such a batch and clears the flag.
-    header = rb.parse_header(validate(batch).records)
+    header = batch_header.parse_header(validate(batch).records)
     assert header.timestamp_type is TimestampType.CREATE_TIME
 
 
@@ -322,7 +324,7 @@ def test_compressed_records_are_numbered_anew() -> None:
     )
     result = validate(batch, cleanup_policy=frozenset({"compact"}))
     assert [r.offset for r in rb.iter_records(result.records)] == [1000, 1001, 1002, 1003]
-    header = rb.parse_header(result.records)
+    header = batch_header.parse_header(result.records)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 9)
 
 
@@ -338,8 +340,8 @@ def test_transcoding(source: CompressionType, target: CompressionType) -> None:
     name = "uncompressed" if target is CompressionType.NONE else target.name.lower()
     buffer = bytearray(batch)
     result = validate(memoryview(buffer), compression_type=name)
-    header = rb.parse_header(result.records)
-    rb.check_crc(result.records, 0, header)
+    header = batch_header.parse_header(result.records)
+    batch_header.check_crc(result.records, 0, header)
     assert list(result.batches) == [header]
     assert header.compression_type is target
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 9)
@@ -389,7 +391,7 @@ def test_own_batches_in_a_row() -> None:
     assert [h.base_offset for h in result.batches] == [1000, 1004]
     assert (result.first_offset, result.last_offset) == (1000, 1006)
     assert (result.max_timestamp, result.offset_of_max_timestamp) == (NOW + 9, 1006)
-    assert [h for _, h in rb.walk_headers(result.records)] == list(result.batches)
+    assert [h for _, h in batch_header.walk_headers(result.records)] == list(result.batches)
     refused(ErrorCode.INVALID_RECORD, (first + second)[:-1], origin=AppendOrigin.COORDINATOR)
     refused(ErrorCode.INVALID_RECORD, b"", origin=AppendOrigin.COORDINATOR)
     refused(ErrorCode.MESSAGE_TOO_LARGE, first, origin=AppendOrigin.COORDINATOR, max_message_bytes=100)
@@ -398,7 +400,7 @@ def test_own_batches_in_a_row() -> None:
 def test_own_batches_with_append_time() -> None:
     result = validate(rb.build_batch(KEYED), origin=AppendOrigin.COORDINATOR, message_timestamp_type="LogAppendTime")
     assert result.log_append_time_ms == result.max_timestamp == NOW
-    rb.check_crc(result.records, 0, result.batches[0])
+    batch_header.check_crc(result.records, 0, result.batches[0])
 
 
 def test_raft_leader_batches_bear_its_epoch() -> None:
@@ -472,7 +474,7 @@ def test_any_header_under_a_right_checksum(data: st.DataObject, codec: Compressi
         result = validate(rebuilt(bytes(batch), lambda b: None), **config)
     except ApiError:
         return
-    header = rb.parse_header(result.records)
-    rb.check_crc(result.records, 0, header)
+    header = batch_header.parse_header(result.records)
+    batch_header.check_crc(result.records, 0, header)
     assert (result.first_offset, header.base_offset) == (1000, 1000)
     assert result.last_offset == header.last_offset

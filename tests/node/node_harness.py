@@ -15,13 +15,14 @@ from kbroker.env import RealEnv
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.node.broker import Broker, run_broker
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.compiler import decode
 from kbroker.wire.framing import FrameReader, request_parts
 from kbroker.wire.headers import decode_response_header
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kbroker.wire.record_batch import Record, build_batch, iter_records, walk_headers
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 from kbroker.wire.registry import API_KEYS
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"

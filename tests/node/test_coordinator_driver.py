@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -17,7 +18,6 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kbroker.wire.record_batch import walk_headers
 from tests.node.node_harness import Node, run, running_node
 
 

@@ -25,6 +25,7 @@ from kbroker.node.compaction_worker import (
 from kbroker.node.log_cleaner import CleanerSettings, Compactor, LogCleaner
 from kbroker.node.log_flusher import LogFlusher
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -32,7 +33,7 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from kbroker.wire.record_batch import Record, build_batch, iter_records, walk_headers
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 
 TOPIC = TopicPartition("compacted", 0)
 SETTINGS = CleanerSettings(1, 1 << 20, 1 << 16, 1e300, 10)

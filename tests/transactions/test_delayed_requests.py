@@ -24,14 +24,9 @@ from kbroker.log.validation import AppendOrigin
 from kbroker.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch
 from kbroker.transactions.transaction import TV_0, TV_2
 from kbroker.types import TopicPartition
-from kbroker.wire.record_batch import (
-    Record,
-    build_batch,
-    build_end_txn_marker,
-    iter_records,
-    parse_end_txn_marker,
-    walk_headers,
-)
+from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.control_batch import build_end_txn_marker, parse_end_txn_marker
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.transactions.transaction_harness import P0, P1, Shard
 
 SEEDS = 150

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbroker.wire import batch_header, control_batch
 from kbroker.wire import record_batch as rb
+from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.compression import CompressionType, CorruptRecord
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import Record, TimestampType
+from kbroker.wire.record_batch import Record
 
 CODECS = list(CompressionType)
 
@@ -52,8 +54,8 @@ def test_round_trip(records: list[Record], codec: CompressionType, base_offset: 
         partition_leader_epoch=5,
         is_transactional=True,
     )
-    header = rb.parse_header(batch)
-    rb.check_crc(batch, 0, header)
+    header = batch_header.parse_header(batch)
+    batch_header.check_crc(batch, 0, header)
     assert header.size == len(batch)
     assert header.compression_type is codec
     assert header.last_offset == base_offset + len(records) - 1
@@ -72,20 +74,20 @@ def test_every_cut_is_a_wire_error_or_no_batch(codec: CompressionType) -> None:
     for end in range(len(batch)):
         cut = batch[:end]
         try:
-            assert list(rb.walk_headers(cut)) == []
+            assert list(batch_header.walk_headers(cut)) == []
         except WireError:
             pytest.fail("a cut-off batch is not damage")
         with pytest.raises(CorruptRecord):
             list(rb.iter_records(cut))
-        if end >= rb.HEADER_SIZE:
+        if end >= batch_header.HEADER_SIZE:
             with pytest.raises(CorruptRecord):
-                rb.check_crc(cut, 0, rb.parse_header(cut))
+                batch_header.check_crc(cut, 0, batch_header.parse_header(cut))
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_payload_cut_under_a_right_length_is_corrupt(codec: CompressionType) -> None:
     batch = rb.build_batch(SAMPLE, compression=codec)
-    for end in range(rb.HEADER_SIZE, len(batch)):
+    for end in range(batch_header.HEADER_SIZE, len(batch)):
         cut = bytearray(batch[:end])
         cut[8:12] = (end - 12).to_bytes(4, "big")
         try:
@@ -99,11 +101,11 @@ def test_payload_cut_under_a_right_length_is_corrupt(codec: CompressionType) -> 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_flipped_bit_is_found_by_the_checksum(codec: CompressionType) -> None:
     batch = rb.build_batch(SAMPLE, compression=codec)
-    for bit in range(rb.CRC_AT * 8, len(batch) * 8):
+    for bit in range(batch_header.CRC_AT * 8, len(batch) * 8):
         damaged = bytearray(batch)
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(CorruptRecord):
-            rb.check_crc(damaged, 0, rb.parse_header(damaged))
+            batch_header.check_crc(damaged, 0, batch_header.parse_header(damaged))
         try:
             list(rb.iter_records(damaged))
         except CorruptRecord:
@@ -113,9 +115,9 @@ def test_every_flipped_bit_is_found_by_the_checksum(codec: CompressionType) -> N
 @given(st.binary(max_size=300), st.sampled_from(CODECS), st.integers(-5, 400))
 @settings(max_examples=300, deadline=None)
 def test_garbage_payload_is_corrupt_or_records(payload: bytes, codec: CompressionType, count: int) -> None:
-    header = rb.parse_header(rb.build_batch(SAMPLE))._replace(attributes=int(codec), records_count=count)
-    batch = bytes(rb.HEADER_SIZE) + payload
-    batch = rb._HEADER.pack(header[0], len(batch) - 12, *header[2:]) + payload
+    header = batch_header.parse_header(rb.build_batch(SAMPLE))._replace(attributes=int(codec), records_count=count)
+    batch = bytes(batch_header.HEADER_SIZE) + payload
+    batch = batch_header.HEADER.pack(header[0], len(batch) - 12, *header[2:]) + payload
     try:
         assert len(list(rb.iter_records(batch))) == count
     except CorruptRecord:
@@ -125,8 +127,8 @@ def test_garbage_payload_is_corrupt_or_records(payload: bytes, codec: Compressio
 @given(st.binary(max_size=400))
 def test_any_bytes_walk(data: bytes) -> None:
     try:
-        for position, header in rb.walk_headers(data):
-            rb.check_crc(data, position, header)
+        for position, header in batch_header.walk_headers(data):
+            batch_header.check_crc(data, position, header)
     except CorruptRecord:
         pass
 
@@ -135,19 +137,19 @@ def test_walk_stops_at_a_cut_off_batch() -> None:
     first = rb.build_batch(SAMPLE, base_offset=10)
     second = rb.build_batch(SAMPLE, base_offset=13, compression=CompressionType.GZIP)
     both = memoryview(first + second)
-    assert [p for p, _ in rb.walk_headers(both)] == [0, len(first)]
+    assert [p for p, _ in batch_header.walk_headers(both)] == [0, len(first)]
     for end in range(len(first), len(both)):
-        assert [h.base_offset for _, h in rb.walk_headers(both[:end])] == [10]
+        assert [h.base_offset for _, h in batch_header.walk_headers(both[:end])] == [10]
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 127, 255])
 def test_other_formats_are_refused(magic: int) -> None:
     batch = bytearray(rb.build_batch(SAMPLE))
-    batch[rb.MAGIC_AT] = magic
+    batch[batch_header.MAGIC_AT] = magic
     with pytest.raises(CorruptRecord, match="magic"):
-        rb.parse_header(batch)
+        batch_header.parse_header(batch)
     with pytest.raises(CorruptRecord, match="magic"):
-        list(rb.walk_headers(batch))
+        list(batch_header.walk_headers(batch))
 
 
 @pytest.mark.parametrize("length", [-1, 0, 13, 48, -(2**31)])
@@ -155,7 +157,7 @@ def test_impossible_length(length: int) -> None:
     batch = bytearray(rb.build_batch(SAMPLE))
     batch[8:12] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(CorruptRecord, match="length"):
-        list(rb.walk_headers(batch))
+        list(batch_header.walk_headers(batch))
 
 
 def test_a_claimed_record_count_is_not_believed() -> None:
@@ -167,9 +169,9 @@ def test_a_claimed_record_count_is_not_believed() -> None:
 
 def test_patch_keeps_the_checksum_right() -> None:
     buffer = bytearray(b"xx" + rb.build_batch(SAMPLE, compression=CompressionType.LZ4))
-    rb.patch_in_place(buffer, 2, 2**40, 77)
-    header = rb.parse_header(buffer, 2)
-    rb.check_crc(buffer, 2, header)
+    batch_header.patch_in_place(buffer, 2, 2**40, 77)
+    header = batch_header.parse_header(buffer, 2)
+    batch_header.check_crc(buffer, 2, header)
     assert (header.base_offset, header.partition_leader_epoch) == (2**40, 77)
     assert [r.offset for r in rb.iter_records(buffer, 2)] == [2**40, 2**40 + 1, 2**40 + 2]
 
@@ -177,13 +179,13 @@ def test_patch_keeps_the_checksum_right() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_log_append_time(codec: CompressionType) -> None:
     buffer = bytearray(rb.build_batch(SAMPLE, compression=codec))
-    returned = rb.set_log_append_time(buffer, 0, rb.parse_header(buffer), 42)
-    header = rb.parse_header(buffer)
+    returned = batch_header.set_log_append_time(buffer, 0, batch_header.parse_header(buffer), 42)
+    header = batch_header.parse_header(buffer)
     assert returned == header
-    rb.check_crc(buffer, 0, header)
+    batch_header.check_crc(buffer, 0, header)
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert {r.timestamp for r in rb.iter_records(buffer)} == {42}
-    assert rb.set_log_append_time(buffer, 0, header, 42) is header
+    assert batch_header.set_log_append_time(buffer, 0, header, 42) is header
 
 
 def test_header_keys_that_are_not_utf8_survive() -> None:
@@ -196,7 +198,7 @@ def test_header_keys_that_are_not_utf8_survive() -> None:
 def test_compaction_keeps_offsets() -> None:
     kept = [Record(12, 5, b"a", None), Record(17, 6, b"b", b"v")]
     batch = rb.build_batch(kept, base_offset=10, keep_offsets=True, last_offset_delta=9, delete_horizon_ms=1000)
-    header = rb.parse_header(batch)
+    header = batch_header.parse_header(batch)
     assert (header.last_offset, header.records_count, header.delete_horizon_ms) == (19, 2, 1000)
     assert list(rb.iter_records(batch)) == kept
 
@@ -204,8 +206,8 @@ def test_compaction_keeps_offsets() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_emptied_by_compaction(codec: CompressionType) -> None:
     batch = rb.build_batch([], base_offset=10, keep_offsets=True, last_offset_delta=9, compression=codec)
-    header = rb.parse_header(batch)
-    rb.check_crc(batch, 0, header)
+    header = batch_header.parse_header(batch)
+    batch_header.check_crc(batch, 0, header)
     assert header.last_offset == 19
     assert list(rb.iter_records(batch)) == []
 
@@ -214,10 +216,10 @@ def test_a_batch_emptied_by_compaction(codec: CompressionType) -> None:
 @pytest.mark.parametrize("target", CODECS)
 def test_recompress(source: CompressionType, target: CompressionType) -> None:
     batch = rb.build_batch(SAMPLE, compression=source, producer_id=9, producer_epoch=1, base_sequence=4)
-    header = rb.parse_header(batch)
+    header = batch_header.parse_header(batch)
     other = rb.recompress(batch, 0, header, target)
-    new = rb.parse_header(other)
-    rb.check_crc(other, 0, new)
+    new = batch_header.parse_header(other)
+    batch_header.check_crc(other, 0, new)
     assert new.compression_type is target
     assert (new.producer_id, new.producer_epoch, new.base_sequence) == (9, 1, 4)
     assert list(rb.iter_records(other)) == list(rb.iter_records(batch))
@@ -225,12 +227,12 @@ def test_recompress(source: CompressionType, target: CompressionType) -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_end_txn_marker(commit: bool) -> None:
-    batch = rb.build_end_txn_marker(
+    batch = control_batch.build_end_txn_marker(
         commit=commit, producer_id=5, producer_epoch=3, coordinator_epoch=8, timestamp_ms=99, base_offset=4
     )
-    header = rb.parse_header(batch)
+    header = batch_header.parse_header(batch)
     assert header.is_control and header.is_transactional and header.base_sequence == -1
-    assert rb.parse_end_txn_marker(batch) == rb.EndTxnMarker(commit, 8, 99)
+    assert control_batch.parse_end_txn_marker(batch) == control_batch.EndTxnMarker(commit, 8, 99)
     # Bytes that Apache Kafka's EndTransactionMarker has: key version 0 and type, value version 0 and epoch.
     (record,) = rb.iter_records(batch)
     assert record.key == bytes([0, 0, 0, int(commit)])
@@ -238,17 +240,18 @@ def test_end_txn_marker(commit: bool) -> None:
 
 
 def test_other_control_records_are_no_marker() -> None:
-    batch = rb.build_control_batch(rb.ControlRecordType.LEADER_CHANGE, b"\0\0\0\0\0\0", timestamp_ms=1)
+    leader_change = control_batch.ControlRecordType.LEADER_CHANGE
+    batch = control_batch.build_control_batch(leader_change, b"\0\0\0\0\0\0", timestamp_ms=1)
     with pytest.raises(CorruptRecord, match="control type 2"):
-        rb.parse_end_txn_marker(batch)
+        control_batch.parse_end_txn_marker(batch)
     empty = rb.build_batch([], is_control=True, last_offset_delta=0)
-    assert rb.parse_end_txn_marker(empty) is None
+    assert control_batch.parse_end_txn_marker(empty) is None
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])
 def test_control_key_too_short(key: bytes | None) -> None:
     with pytest.raises(CorruptRecord, match="too short"):
-        rb.parse_control_record(Record(0, 0, key, b""))
+        control_batch.parse_control_record(Record(0, 0, key, b""))
 
 
 # Other people's codecs
@@ -281,8 +284,8 @@ def test_what_kafka_python_builds_is_read(records: list[Record], codec: Compress
     for index, record in enumerate(records):
         builder.append(index, record.timestamp, record.key, record.value, list(record.headers))
     batch = bytes(builder.build())
-    header = rb.parse_header(batch)
-    rb.check_crc(batch, 0, header)
+    header = batch_header.parse_header(batch)
+    batch_header.check_crc(batch, 0, header)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (11, 1, 6)
     assert [r[1:] for r in rb.iter_records(batch)] == [r[1:] for r in records]
 
@@ -296,7 +299,7 @@ def test_apache_kafkas_tool_reads_what_is_built(tmp_path: Path) -> None:
     log = b""
     for number, codec in enumerate(CODECS):
         log += rb.build_batch(many, base_offset=number * 20, compression=codec, partition_leader_epoch=0)
-    log += rb.build_end_txn_marker(
+    log += control_batch.build_end_txn_marker(
         commit=False, producer_id=1, producer_epoch=0, coordinator_epoch=9, timestamp_ms=5, base_offset=100
     )
     path = tmp_path / "00000000000000000000.log"
@@ -317,5 +320,5 @@ def test_apache_kafkas_tool_reads_what_is_built(tmp_path: Path) -> None:
 
 
 def test_checksum_is_castagnoli() -> None:
-    assert rb.crc32c(b"123456789") == 0xE3069283
-    assert rb.crc32c(memoryview(b"6789"), rb.crc32c(b"12345")) == 0xE3069283
+    assert batch_header.crc32c(b"123456789") == 0xE3069283
+    assert batch_header.crc32c(memoryview(b"6789"), batch_header.crc32c(b"12345")) == 0xE3069283

@@ -7,9 +7,9 @@ from typing import Final
 
 from kbroker.types import ZERO_UUID
 from kbroker.wire.compiler import decode, encode
+from kbroker.wire.control_batch import ControlRecordType
 from kbroker.wire.errors import WireError
 from kbroker.wire.primitives import Buffer
-from kbroker.wire.record_batch import ControlRecordType
 from kbroker.wire.records.versioned import decode_versioned, encode_versioned
 from kbroker.wire.schema import Int16, Int32, Int64, Str, UInt16, UuidField, field, message, struct
 
