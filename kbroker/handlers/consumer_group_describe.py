@@ -28,8 +28,9 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
             check_enabled(ctx)
             if not group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)
-            shard = await ctx.services.groups.loaded_shard(group_id)
-            entry = shard.admin.describe_consumer_group(group_id)
+            entry = await ctx.services.groups.read(
+                group_id, lambda shard, group_id=group_id: shard.admin.describe_consumer_group(group_id)
+            )
             if request.include_authorized_operations:
                 entry.authorized_operations = ALL_GROUP_OPERATIONS
         except ApiError as error:

@@ -26,8 +26,9 @@ async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> Describ
     described = []
     for group_id in request.groups:
         try:
-            shard = await ctx.services.groups.loaded_shard(group_id)
-            entry = shard.admin.describe_group(group_id, ctx.api_version)
+            entry = await ctx.services.groups.read(
+                group_id, lambda shard, group_id=group_id: shard.admin.describe_group(group_id, ctx.api_version)
+            )
         except ApiError as error:
             entry = DescribedGroup(group_id=group_id, error_code=error.code)
         if request.include_authorized_operations and not entry.error_code:

@@ -5,6 +5,7 @@ Served: 0 to 5. 3: flexible; 4: filter by state (KIP-518); 5: filter by type (KI
 
 from __future__ import annotations
 
+from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Versions, handler
 from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -17,7 +18,8 @@ async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsR
     """List groups; filters that nothing matches give an empty list."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    groups = []
-    for shard in await ctx.services.groups.loaded_shards():
-        groups += shard.admin.list_groups(states, types)
-    return ListGroupsResponse(groups=groups)
+    try:
+        found = await ctx.services.groups.read_all(lambda shard: shard.admin.list_groups(states, types))
+    except ApiError as error:
+        return ListGroupsResponse(error_code=error.code)
+    return ListGroupsResponse(groups=[group for groups in found for group in groups])

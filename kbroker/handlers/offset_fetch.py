@@ -67,9 +67,9 @@ async def _fetch(
     try:
         if ctx.api_version >= 9 and group.member_id and not group.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        shard = await ctx.services.groups.loaded_shard(group.group_id)
-        fetched: OffsetFetchResponseGroup = shard.fetch_offsets(group, ids, require_stable)
-        await ctx.services.groups.until_committed(group.group_id)
+        fetched: OffsetFetchResponseGroup = await ctx.services.groups.read(
+            group.group_id, lambda shard: shard.fetch_offsets(group, ids, require_stable)
+        )
     except ApiError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     if by_id:

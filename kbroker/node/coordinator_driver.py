@@ -151,24 +151,50 @@ class CoordinatorDriver(Generic[C]):
         self._append_gathered(shard)
         return shard.core
 
-    async def until_committed(self, key: str) -> None:
-        """Wait until what a shard holds now is committed, so that what was read from it cannot be taken back.
+    async def read(self, key: str, question: Callable[[C], R]) -> R:
+        """What a core answers about a key, as soon as what it knows is committed: it cannot be taken back then.
 
-        `ApiError` if that does not come about. On a node without followers it has always been.
+        `ApiError` of the question, when this node does not coordinate the key, or if that does not come about.
         """
-        shard = self.shard_now(key)
+        shard = await self._shard(key)
+        self._append_gathered(shard)
+        answer = question(shard.core)
+        await self._until_committed(shard)
+        return answer
+
+    async def read_all(self, question: Callable[[C], R]) -> list[R]:
+        """As `read`, of all cores of this node, for requests that concern every key."""
+        answers = []
+        for shard in list(self._shards.values()):
+            await shard.loaded.wait()
+            if self._shards.get(shard.index) is shard:
+                self._append_gathered(shard)
+                answers.append(question(shard.core))
+                await self._until_committed(shard)
+        return answers
+
+    def _uncommitted(self, shard: Shard[C]) -> PendingReply | None:
+        """What is completed, with an error or None, when all that the core knows is committed; None if it is.
+
+        On a node without followers it always is. Kafka's ``CoordinatorRuntime`` too has a step that writes nothing
+        wait for the writes before it: what it saw of them may not survive this leader.
+        """
         partition = shard.partition
-        end = partition.log.log_end_offset if partition.has_log else 0
+        if self.REPLAYS_COMMITTED or not partition.has_log:
+            return None
+        end = partition.log.log_end_offset
         if partition.state.high_watermark >= end:
-            return
-        reached = trio.Event()
+            return None
+        outcome = PendingReply(Token())
         name = partition.topic_partition
-        operation = DelayedProduce({name: end}, lambda results: reached.set())
+        operation = DelayedProduce({name: end}, lambda results: outcome.complete(results[name]))
         self._manager.watch_produce(operation, _REPLICATION_TIMEOUT_MS)
-        await reached.wait()
-        error = operation.results[name]
-        if error is not None:
-            raise ApiError(append_error_for_client(error))
+        return outcome
+
+    async def _until_committed(self, shard: Shard[C]) -> None:
+        stored = self._uncommitted(shard)
+        await _until_done(stored)
+        _raise_error(stored)
 
     async def _shard(self, key: str) -> Shard[C]:
         try:
@@ -198,8 +224,8 @@ class CoordinatorDriver(Generic[C]):
     ) -> R | PendingReply:
         """Run a step on the shard of a group or transactional id.
 
-        Returns its response once the records are committed, or a `PendingReply` where the core gave a
-        token. `ApiError` for what the step refuses, or when its records cannot be stored.
+        Returns its response once the records are committed, or all before it where it has none; or a `PendingReply`
+        where the core gave a token. `ApiError` for what the step refuses, or when its records cannot be stored.
         """
         shard = await self._shard(key)
         self._append_gathered(shard)
@@ -210,6 +236,8 @@ class CoordinatorDriver(Generic[C]):
         stored = self._process(shard, result, writer)
         if pending is not None:
             return pending
+        if stored is None:
+            stored = self._uncommitted(shard)
         await _until_done(stored)
         _raise_failure(result, stored)
         return result.response
@@ -501,9 +529,13 @@ async def _until_done(stored: PendingReply | None) -> None:
         await woken.wait()
 
 
-def _raise_failure(result: CoordinatorResult[Any], stored: PendingReply | None) -> None:
+def _raise_error(stored: PendingReply | None) -> None:
     if stored is not None and stored.response is not None:
         raise ApiError(append_error_for_client(stored.response))
+
+
+def _raise_failure(result: CoordinatorResult[Any], stored: PendingReply | None) -> None:
+    _raise_error(stored)
     if result.error is not None:
         raise result.error
 

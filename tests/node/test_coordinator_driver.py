@@ -10,14 +10,21 @@ import trio
 import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.replication.partition_state import ReplicaProgress
 from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kbroker.wire.record_batch import Record, build_batch
 from tests.node.node_harness import Node, run, running_node
 
 
@@ -150,5 +157,95 @@ def test_what_cannot_be_stored_is_told_to_all(tmp_path: Path, unload: bool) -> N
             asked = OffsetFetchRequestGroup(group_id="g", topics=None)
             offsets = [each.committed_offset for each in shard.core.fetch_offsets(asked, {}).topics[0].partitions]
             assert offsets == [7], "what was not stored has not been replayed"
+
+    run(test)
+
+
+def heartbeat(epoch: int, group: str = "modern") -> ConsumerGroupHeartbeatRequest:
+    """That of the only member: epoch 0 joins."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="m",
+        member_epoch=epoch,
+        rebalance_timeout_ms=60_000 if epoch == 0 else -1,
+        subscribed_topic_names=["t"] if epoch == 0 else None,
+        topic_partitions=[] if epoch == 0 else None,
+    )
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        heartbeat(2),
+        ConsumerGroupDescribeRequest(group_ids=["modern"]),
+        DescribeGroupsRequest(groups=["classic"]),
+        ListGroupsRequest(),
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]),
+        LeaveGroupRequest(group_id="modern", members=[MemberIdentity(member_id="another")]),
+    ],
+    ids=lambda question: type(question).__name__,
+)
+def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question: Any) -> None:
+    """With a follower in the ISR that has fetched nothing since: another leader may have to do without it."""
+
+    async def test() -> None:
+        options = {"offsets_topic_num_partitions": "1"}
+        async with running_node(tmp_path, **options) as node:
+            groups = await ready(node)
+            writer, asker = await node.connect(), await node.connect()
+            shard = groups.shard_now("g")
+            await writer.ask(commit(1, 1, "classic"), 9)
+            state = shard.partition.state
+            state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
+            told: list[str] = []
+
+            async def ask(client: Any, request: Any, name: str) -> None:
+                answer = await client.ask(request)
+                assert not getattr(answer, "error_code", 0), answer
+                told.append(name)
+
+            async with trio.open_nursery() as nursery:
+                await writer.send(heartbeat(0))
+                while shard.partition.log.log_end_offset == state.high_watermark:
+                    await trio.lowlevel.checkpoint()
+                nursery.start_soon(ask, asker, question, "answer")
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                assert not told
+                state._counted = ()
+                log = shard.partition.log
+                groups._manager.advance_high_watermark(shard.partition, log)
+                assert state.high_watermark == log.log_end_offset
+            assert told == ["answer"]
+            joined = (await writer.receive())[1]
+            assert (joined.error_code, joined.member_epoch) == (0, 2)
+
+    run(test)
+
+
+def test_what_is_never_committed_is_never_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            groups = await ready(node)
+            shard = groups.shard_now("g")
+            state = shard.partition.state
+            state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
+            shard.partition.append_as_coordinator(
+                bytearray(build_batch([Record(0, 1, b"\0\x7f", b"")])), groups.now_ms()
+            )
+            asked: list[Any] = []
+
+            async def read() -> None:
+                with pytest.raises(ApiError) as error:
+                    await groups.read("g", lambda core: asked.append(core))
+                asked.append(error.value.code)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read)
+                while not asked:
+                    await trio.lowlevel.checkpoint()
+                groups._manager.purgatory.partition_changed(
+                    shard.partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
+                )
+            assert asked[1:] == [ErrorCode.NOT_COORDINATOR]
 
     run(test)
