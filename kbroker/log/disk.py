@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -368,44 +367,6 @@ class ReadOnlyDisk(OsDisk):
         if create:
             raise PermissionError(f"{path} is not to be written")
         return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-
-
-class OpenFiles:
-    """Open segment files by path, at most ``capacity`` of them, the least recently used dropped first.
-
-    Ten thousand partitions then need neither ten thousand descriptors nor an open call per request. A file
-    that is dropped while a reader holds it stays open until that reader is done.
-    """
-
-    __slots__ = ("_disk", "_files", "capacity")
-
-    def __init__(self, disk: Disk, capacity: int = 512) -> None:
-        self._disk = disk
-        self._files: OrderedDict[str, DiskFile] = OrderedDict()
-        self.capacity = capacity
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def get(self, path: str, *, create: bool = False) -> DiskFile:
-        """The open file of ``path``; ``FileNotFoundError`` if there is none and not ``create``."""
-        file = self._files.get(path)
-        if file is not None:
-            self._files.move_to_end(path)
-            return file
-        file = self._disk.open(path, create=create)
-        self._files[path] = file
-        if len(self._files) > self.capacity:
-            self._files.popitem(last=False)
-        return file
-
-    def forget(self, path: str) -> None:
-        """Drop the file of a path that is about to be renamed or removed."""
-        self._files.pop(path, None)
-
-    def clear(self) -> None:
-        """Drop all files."""
-        self._files.clear()
 
 
 def raise_file_limit(wanted: int = 1 << 16) -> int:

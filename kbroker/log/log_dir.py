@@ -19,7 +19,8 @@ from kbroker.log.checkpoints import (
     write_meta_properties,
     write_offsets,
 )
-from kbroker.log.disk import Disk, DiskLock, DiskUsage, OpenFiles
+from kbroker.log.disk import Disk, DiskLock, DiskUsage
+from kbroker.log.open_files import OpenFiles
 from kbroker.types import TopicPartition, Uuid, random_uuid
 
 logger = logging.getLogger(__name__)

@@ -20,11 +20,12 @@ from kbroker.log.checkpoints import (
     RECOVERY_POINTS,
     write_clean_shutdown,
 )
-from kbroker.log.disk import Disk, OpenFiles, OsDisk, raise_file_limit
+from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX, LogDir
 from kbroker.log.log_loading import LoadedLogs, load_logs
 from kbroker.log.log_move import LogMove
+from kbroker.log.open_files import OpenFiles
 from kbroker.log.partition_log import FlushTask, PartitionLog
 from kbroker.types import TopicPartition, Uuid
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
 
 from kbroker.log.sparse_index import SparseIndex
 
@@ -17,12 +15,6 @@ class OffsetIndex(SparseIndex):
 
     ENTRY = struct.Struct(">ii")
     KEY_TYPE = "i"
-
-    def _decode(self, data: bytes, count: int) -> tuple[array[int], array[int]]:
-        numbers = array("i", data)  # four bytes on every platform of CPython
-        if sys.byteorder == "little":
-            numbers.byteswap()
-        return numbers[::2], numbers[1::2]
 
     def plausible(self, key: int, value: int) -> bool:
         # The first entry comes after index.interval.bytes of batches, so position 0 is never in it: a zero

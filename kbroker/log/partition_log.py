@@ -18,11 +18,12 @@ from typing import NamedTuple
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import log_reader, recovery
 from kbroker.log.checkpoints import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
-from kbroker.log.disk import Disk, DiskFile, OpenFiles
+from kbroker.log.disk import Disk, DiskFile
 from kbroker.log.flushing import NEVER, Durability, FlushTask
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_reader import ReadInfo, TimestampOffset
+from kbroker.log.open_files import OpenFiles
 from kbroker.log.producer_state import CompletedTxn, ProducerStateManager, VerificationGuard
 from kbroker.log.retention import SegmentFacts, deletable
 from kbroker.log.rolling import RollRules

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kbroker.log.checkpoints import CorruptCheckpoint
-from kbroker.log.disk import Disk, OpenFiles
+from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
+from kbroker.log.open_files import OpenFiles
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segment import (
     CLEANED_SUFFIX,
@@ -150,7 +151,7 @@ def load(
             " all of it is dropped"
         )
         for segment in segments:
-            _remove(disk, files, segment)
+            _remove(disk, segment)
         segments = []
         epochs.clear()
     if not segments:
@@ -335,7 +336,7 @@ def _open_segments(
         if size == 0:
             keeps_start = compacted and index == 0
             if not keeps_start and index < len(stems) - 1 and int(stems[index + 1]) <= flushed:
-                _remove(disk, files, segment)
+                _remove(disk, segment)
                 continue
             segment.begin_rebuild()
         elif stem + OFFSET_INDEX_SUFFIX not in present or stem + TIME_INDEX_SUFFIX not in present:
@@ -352,8 +353,8 @@ def _new_segment(
     )
 
 
-def _remove(disk: Disk, files: OpenFiles, segment: Segment) -> None:
-    files.forget(segment.path)
+def _remove(disk: Disk, segment: Segment) -> None:
+    segment.close_files()
     stem = segment.path[: -len(LOG_SUFFIX)]
     for suffix in SEGMENT_SUFFIXES:
         disk.remove(stem + suffix)
@@ -390,11 +391,11 @@ def _recover_from(
             cuts.append(reason)
             for later in segments[index + 1 :]:
                 cuts.append(f"{later.path}: dropped, it follows the damage")
-                _remove(disk, later._files, later)
+                _remove(disk, later)
             del segments[index + 1 :]
             break
     while len(segments) > 1 and segments[-1].size == 0 and segments[-1].base_offset != next_offset:
-        _remove(disk, segments[-1]._files, segments.pop())
+        _remove(disk, segments.pop())
     return next_offset
 
 

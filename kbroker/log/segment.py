@@ -8,8 +8,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kbroker.log.disk import Buffer, Disk, DiskFile, OpenFiles
+from kbroker.log.disk import Buffer, Disk, DiskFile
 from kbroker.log.offset_index import OffsetIndex
+from kbroker.log.open_files import OpenFiles
 from kbroker.log.sparse_index import CorruptIndex
 from kbroker.log.time_index import TimeIndex
 from kbroker.log.transaction_index import TransactionIndex
@@ -118,8 +119,8 @@ class Segment:
         self.size = size
         """Bytes of the file that are valid batches; nothing beyond is ever read."""
         self.created_ms = created_ms
-        self.offset_index = OffsetIndex(disk, stem + OFFSET_INDEX_SUFFIX, exists=exists)
-        self.time_index = TimeIndex(disk, stem + TIME_INDEX_SUFFIX, exists=exists)
+        self.offset_index = OffsetIndex(disk, stem + OFFSET_INDEX_SUFFIX, exists=exists, files=files)
+        self.time_index = TimeIndex(disk, stem + TIME_INDEX_SUFFIX, exists=exists, files=files)
         # -2: still to be read from the time index
         self._max_timestamp = -2 if size else NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
@@ -217,6 +218,12 @@ class Segment:
         """Where the indexes are, if they exist."""
         stem = self.path[: -len(LOG_SUFFIX)]
         return [self.offset_index.path, self.time_index.path, stem + TXN_INDEX_SUFFIX]
+
+    def close_files(self) -> None:
+        """Let all open files go, as before a rename; regions that readers hold stay valid."""
+        self._files.forget(self.path)
+        self.offset_index.close()
+        self.time_index.close()
 
     def log_file(self) -> DiskFile:
         """The open ``.log`` file."""
@@ -541,7 +548,7 @@ class Segment:
 
     def rename_to_deleted(self) -> list[str]:
         """Mark the files for deletion (suffix ``.deleted``); answer their paths. Open regions stay valid."""
-        self._files.forget(self.path)
+        self.close_files()
         stem = self.path[: -len(LOG_SUFFIX)]
         renamed = []
         for suffix in SEGMENT_SUFFIXES:

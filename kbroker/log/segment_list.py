@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 
-from kbroker.log.disk import Disk, OpenFiles
+from kbroker.log.disk import Disk
+from kbroker.log.open_files import OpenFiles
 from kbroker.log.segment import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -88,7 +89,7 @@ class SegmentList:
     def release(self) -> None:
         """Drop open files; regions that readers hold stay valid."""
         for segment in self.segments:
-            self.files.forget(segment.path)
+            segment.close_files()
 
     # -- removal and replacement
 

@@ -2,7 +2,12 @@
 
 Entries are added at the end in memory and written out a block at a time, on a roll and on a clean stop; after
 a crash the segments past the recovery point are read anyway, and their indexes built anew. So an append costs
-no system call, and a log holds at most one block of entries in memory, plus one that was read last.
+no system call, and a log holds at most one block of entries in memory.
+
+A search in a file reads one block of it. Which one, it finds among the blocks' first entries, which are remembered
+as they are read: those that every search comes by are in memory soon, as is the block that was read last. Both
+belong to the open file (:class:`~kbroker.log.open_files.OpenFiles`) and go with it, so that an index costs memory
+while it is used. Apache Kafka's binary search has a "warm section" to the same end: few pages that stay in memory.
 
 Apache Kafka maps the files into memory and preallocates the active one; the files here hold just their
 entries. Its tools and its broker take both.
@@ -10,13 +15,13 @@ entries. Its tools and its broker take both.
 
 from __future__ import annotations
 
-import operator
 import struct
 from array import array
 from bisect import bisect_right
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from kbroker.log.disk import Disk, DiskFile
+from kbroker.log.open_files import OpenFiles, OpenIndex
 
 BLOCK = 512
 """Entries that are written or read together."""
@@ -26,34 +31,22 @@ class CorruptIndex(Exception):
     """An index file cannot be right; it is to be built again from the log. The text names file and reason."""
 
 
-_FOREVER = 1 << 64
-
-
-class _Block(NamedTuple):
-    """Entries read from a file, and where they and those after them begin."""
-
-    columns: tuple[array[int], array[int]]
-    first: tuple[int, int]
-    end: tuple[int, int]
-
-
 class SparseIndex:
     """Entries ``(key, value)``, both growing. Subclasses name the format and what the numbers mean."""
 
-    __slots__ = ("_block", "_disk", "_keys", "_persisted", "_values", "path")
+    __slots__ = ("_disk", "_files", "_keys", "_persisted", "_values", "path")
 
     ENTRY: ClassVar[struct.Struct]
     KEY_TYPE: ClassVar[str]
 
-    def __init__(self, disk: Disk, path: str, *, exists: bool) -> None:
+    def __init__(self, disk: Disk, path: str, *, exists: bool, files: OpenFiles | None = None) -> None:
         self._disk = disk
+        self._files = files if files is not None else OpenFiles(disk, 1)
         self.path = path
         self._persisted = -1 if exists else 0
         """Entries in the file; -1 until it is looked at for the first time."""
         self._keys: array[int] | None = None
         self._values: array[int] | None = None
-        self._block: _Block | None = None
-        """The block read last."""
 
     def __len__(self) -> int:
         """Number of entries. Raises :class:`CorruptIndex` if the file cannot be right."""
@@ -86,7 +79,6 @@ class SparseIndex:
             file.write_at(self._persisted * self.ENTRY.size, [data])
             self._persisted += len(keys)
             self._keys = self._values = None
-            self._block = None
         if sync:
             file.sync()
 
@@ -118,8 +110,9 @@ class SparseIndex:
 
     def reset(self) -> None:
         """Drop all entries; the file, if there is one, becomes empty."""
-        self._keys = self._values = self._block = None
+        self._keys = self._values = None
         self._persisted = 0
+        self._files.forget_index(self.path)
         try:
             size = self._disk.size(self.path)
         except FileNotFoundError:
@@ -130,11 +123,16 @@ class SparseIndex:
     def drop_memory(self) -> None:
         """Write out, and keep nothing in memory: the segment is not written any more."""
         self.write_out()
-        self._block = None
+        self.close()
+
+    def close(self) -> None:
+        """Let the file go, if it is open; the next search opens it again."""
+        self._files.forget_index(self.path)
 
     def rename(self, path: str) -> None:
         """Give the file another name; entries in memory are written first, so that none get lost."""
         self.write_out()
+        self.close()
         self._disk.rename(self.path, path)
         self.path = path
 
@@ -183,44 +181,56 @@ class SparseIndex:
             count = self._load()
         if not count:
             return None
-        block = self._block
-        if block is None or not block.first[column] <= target < block.end[column]:
-            block = self._find_block(column, target, count)
-            if block is None:
-                return None
-        slot = bisect_right(block.columns[column], target) - 1
-        return block.columns[0][slot], block.columns[1][slot]
+        return self._search_file(self._files.index(self.path), column, target, count)
 
-    def _find_block(self, column: int, target: int, count: int) -> _Block | None:
-        file = self._disk.open(self.path)
+    def _search_file(self, opened: OpenIndex, column: int, target: int, count: int) -> tuple[int, int] | None:
+        firsts = opened.firsts[column]
         low, high = 0, (count + BLOCK - 1) // BLOCK
+        if len(firsts) < high:
+            for numbers in opened.firsts:
+                numbers.extend([-1] * (high - len(numbers)))
         while high - low > 1:
-            middle = (low + high) // 2
-            if self._entry(file, middle * BLOCK)[column] <= target:
+            middle = (low + high) >> 1
+            first = firsts[middle]
+            if first < 0:
+                first = self._note_first(opened, middle)[column]
+            if first <= target:
                 low = middle
             else:
                 high = middle
-        first = low * BLOCK
-        entries = min(BLOCK, count - first)
         width = self.ENTRY.size
-        # One more entry than the block has: where the next one begins.
-        data = file.pread((entries + 1) * width, first * width)
-        found = len(data) // width
-        if found < entries:
-            raise CorruptIndex(f"{self.path}: it became shorter than {first + entries} entries")
-        keys, values = self._decode(data[: found * width], found)
-        if not all(map(operator.lt, keys, keys[1:])) or not all(map(operator.le, values, values[1:])):
-            raise CorruptIndex(f"{self.path}: the entries from number {first} on are not in order")
-        end = (_FOREVER, _FOREVER)
-        if found > entries:
-            end = keys.pop(), values.pop()
-        self._block = block = _Block((keys, values), (keys[0], values[0]), end)
-        return block if target >= block.first[column] else None
+        entries = min(BLOCK, count - low * BLOCK)
+        block = opened.block
+        if opened.block_number != low or len(block) != entries * width:
+            block = opened.file.pread(entries * width, low * BLOCK * width)
+            if len(block) != entries * width:
+                raise CorruptIndex(f"{self.path}: it became shorter than {low * BLOCK + entries} entries")
+            opened.block, opened.block_number = block, low
+        unpack = self.ENTRY.unpack_from
+        found = unpack(block)
+        if found[column] > target:
+            return None
+        slot, end = 0, entries
+        while end - slot > 1:
+            middle = (slot + end) >> 1
+            entry = unpack(block, middle * width)
+            if entry[column] <= target:
+                slot, found = middle, entry
+            else:
+                end = middle
+        key, value = found
+        if slot:
+            before_key, before_value = unpack(block, (slot - 1) * width)
+            if before_key >= key or before_value > value:
+                number = low * BLOCK + slot
+                raise CorruptIndex(f"{self.path}: the entries around number {number} are not in order")
+        return key, value
 
-    def _decode(self, data: bytes, count: int) -> tuple[array[int], array[int]]:
-        """Keys and values of ``count`` entries."""
-        numbers = struct.unpack(">" + self.ENTRY.format[1:] * count, data)
-        return array("q", numbers[::2]), array("q", numbers[1::2])
+    def _note_first(self, opened: OpenIndex, block: int) -> tuple[int, int]:
+        entry = self._entry(opened.file, block * BLOCK)
+        for numbers, number in zip(opened.firsts, entry, strict=True):
+            numbers[block] = number
+        return entry
 
     def _truncate(self, column: int, bound: int) -> None:
         keys, values = self._keys, self._values
@@ -233,7 +243,7 @@ class SparseIndex:
                 return
             self._keys = self._values = None
         count = self._persisted if self._persisted >= 0 else self._load()
-        self._block = None
+        self.close()
         if not count:
             return
         file = self._disk.open(self.path)

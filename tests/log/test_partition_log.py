@@ -397,7 +397,7 @@ def test_flush_by_count_and_by_time() -> None:
 
 
 def test_many_open_logs_share_few_descriptors(tmp_path: object) -> None:
-    from kbroker.log.disk import OpenFiles
+    from kbroker.log.open_files import OpenFiles
 
     disk = OsDisk()
     files = OpenFiles(disk, 8)
