@@ -250,8 +250,8 @@ def test_wrong_arguments_are_refused(broker: RunningBroker) -> None:
         faults.delay("Fetsch", 1)
     with pytest.raises(ValueError, match="Vote is not served to clients"):
         faults.drop("Vote")
-    with pytest.raises(ValueError, match="AlterReplicaLogDirs cannot"):
-        faults.error("AlterReplicaLogDirs", 1)
+    with pytest.raises(ValueError, match="followers send Fetch, ListOffsets, OffsetForLeaderEpoch, and no Produce"):
+        faults.drop("Produce", followers=True)
     with pytest.raises(ValueError, match="before"):
         faults.drop("Fetch", when="during")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a fault has no topics"):
@@ -392,13 +392,15 @@ def test_a_restart_keeps_address_and_data() -> None:
     with running_broker() as broker:
         produce(broker, "kept", ["a"])
         faults = broker.faults
-        faults.error("Fetch", 1)
+        kept = faults.stale_latest("kept", times=None)
         address, directory = broker.bootstrap_servers, broker.data_dir
         broker.restart()
         assert (broker.bootstrap_servers, broker.data_dir) == (address, directory)
-        assert faults.active == [] and read(broker, "kept") == [(0, "a")]
-        with faults.stale_latest("kept"):  # the same object, at work on the new node
-            assert latest(broker, "kept", 0) == [(0, 0)]
+        assert faults.active == [kept] and read(broker, "kept") == [(0, "a")]
+        assert latest(broker, "kept", 0) == [(0, 0)]  # the same object, at work on the new node
+        assert kept.hits == 1
+        kept.undo()
+        assert latest(broker, "kept", 0) == [(1, 0)]
         fault = faults.delay("Fetch", 1)
         assert broker.faults.active == [fault]
     assert not directory.exists()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kbroker.node.broker import Broker
     from kbroker.testing.faults import Faults
+    from kbroker.testing.local_faults import LocalHost
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class RunningBroker:
         """What the broker was started with."""
         self._ports: dict[str, tuple[str, int]] = {}
         self._faults: Faults | None = None
+        self._fault_host: LocalHost | None = None
         self._prepare()
 
     def _prepare(self) -> None:
@@ -81,7 +83,7 @@ class RunningBroker:
             self._clean_up()
 
     def restart(self) -> None:
-        """Stop cleanly and start again, at the same addresses and with the same data. Faults of requests are gone."""
+        """Stop cleanly and start again, at the same addresses and with the same data. Faults stay until undone."""
         ports = dict(self._ports)
         self._end()
         listeners = [
@@ -95,10 +97,10 @@ class RunningBroker:
             for listener, port in listeners
         )
         self.config = self.config.with_properties({"listeners": text})
-        if self._faults is not None:
-            self._faults.forget()
         self._prepare()
         self.start()
+        if self._fault_host is not None:
+            self._fault_host.restore()
 
     def _end(self) -> None:
         if self._thread.is_alive() and self._token is not None and self._cancel_scope is not None:
@@ -126,8 +128,10 @@ class RunningBroker:
         """What can be made to go wrong; see :class:`kbroker.testing.faults.Faults`."""
         if self._faults is None:
             from kbroker.testing.faults import Faults
+            from kbroker.testing.local_faults import LocalHost
 
-            self._faults = Faults(self)
+            self._fault_host = LocalHost(self)
+            self._faults = Faults(self._fault_host)
         return self._faults
 
     def in_broker(self, function: Callable[[Broker], T]) -> T:

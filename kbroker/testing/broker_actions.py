@@ -1,40 +1,48 @@
-"""What :class:`~kbroker.testing.faults.Faults` does to records and topics, in the broker's own thread."""
+"""What :class:`~kbroker.testing.faults.Faults` does to records and topics, in the broker's own thread.
+
+Each takes the partitions that are meant, None for all of the topic's: those that this node leads, to compact also those
+that it follows. Topics are deleted and made at the active controller.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.types import uuid_to_str
 from kbroker.wire.control_batch import build_end_txn_marker
 
 if TYPE_CHECKING:
     from kbroker.node.broker import Broker
 
+Partitions = Sequence[int] | None
+
 _READ_BYTES = 1 << 20
 _MAP_BYTES = 64 << 20
 
 
-async def _partitions(node: Broker, topic: str, partition: int | None) -> dict[int, Any]:
+async def _partitions(
+    node: Broker, topic: str, partitions: Partitions, *, leading: bool = True
+) -> dict[int, Any]:
     """The partitions that are meant, when nobody else works on their segments. ApiError for one that is not there."""
     image = node.driver.image.topics.by_name.get(topic)
     if image is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
     manager = node.replica_manager
-    found = {
-        index: manager.get_leader(topic, index)
-        for index in (image.partitions if partition is None else [partition])
-    }
+    find = manager.get_leader if leading else manager.get_partition
+    found = {index: find(topic, index) for index in (image.partitions if partitions is None else partitions)}
     while any(one.log.segments_held for one in found.values()):
         await trio.sleep(0.01)  # the cleaner's round, which takes as long as it takes
     return found
 
 
-async def delete_records(node: Broker, topic: str, partition: int | None, before: int | None) -> dict[int, int]:
+async def delete_records(node: Broker, topic: str, partitions: Partitions, before: int | None) -> dict[int, int]:
     """The log start offsets, after."""
-    found = await _partitions(node, topic, partition)
+    found = await _partitions(node, topic, partitions)
     for one in found.values():
         end = one.high_watermark
         if before is not None and not 0 <= before <= end:
@@ -44,9 +52,9 @@ async def delete_records(node: Broker, topic: str, partition: int | None, before
     return {index: one.log.log_start_offset for index, one in found.items()}
 
 
-async def expire(node: Broker, topic: str, partition: int | None) -> dict[int, int]:
+async def expire(node: Broker, topic: str, partitions: Partitions) -> dict[int, int]:
     """As when every record had become older than ``retention.ms``; the log start offsets, after."""
-    found = await _partitions(node, topic, partition)
+    found = await _partitions(node, topic, partitions)
     for one in found.values():
         log = one.log
         if log.log_end_offset == log.log_start_offset:
@@ -63,18 +71,18 @@ async def expire(node: Broker, topic: str, partition: int | None) -> dict[int, i
     return {index: one.log.log_start_offset for index, one in found.items()}
 
 
-async def apply_retention(node: Broker, topic: str, partition: int | None) -> dict[int, int]:
+async def apply_retention(node: Broker, topic: str, partitions: Partitions) -> dict[int, int]:
     """Retention's next round, for one topic; the log start offsets, after."""
-    found = await _partitions(node, topic, partition)
+    found = await _partitions(node, topic, partitions)
     for one in found.values():
         one.log.delete_old_segments(node.env.wall_clock_ms(), high_watermark=one.high_watermark)
     node.replica_manager.mark_dirty()
     return {index: one.log.log_start_offset for index, one in found.items()}
 
 
-async def offset_gap(node: Broker, topic: str, partition: int | None, size: int) -> dict[int, int]:
-    """Markers of transactions that nobody wrote in, each one offset; the log end offsets, after."""
-    found = await _partitions(node, topic, partition)
+async def offset_gap(node: Broker, topic: str, partitions: Partitions, size: int) -> dict[int, int]:
+    """Markers of transactions that nobody wrote in, each one offset; the log end offsets, once replicated."""
+    found = await _partitions(node, topic, partitions)
     producer_id = await node.services.producer_ids.next_id()
     now_ms = node.env.wall_clock_ms()
     for one in found.values():
@@ -83,15 +91,18 @@ async def offset_gap(node: Broker, topic: str, partition: int | None, size: int)
                 commit=False, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=now_ms
             )
             one.append_as_coordinator(bytearray(batch), now_ms, transaction_version=0)
-    return {index: one.log.log_end_offset for index, one in found.items()}
+    ends = {index: one.log.log_end_offset for index, one in found.items()}
+    while any(one.high_watermark < ends[index] for index, one in found.items()):
+        await trio.sleep(0.01)
+    return ends
 
 
-async def compact(node: Broker, topic: str, partition: int | None) -> dict[int, int]:
+async def compact(node: Broker, topic: str, partitions: Partitions) -> dict[int, int]:
     """A round of the cleaner over all that is there; the sizes in bytes, after."""
     from kbroker.log.cleanable import log_to_clean
     from kbroker.node.log_cleaner import CleanerSettings, InlineCompactor, LogCleaner
 
-    found = await _partitions(node, topic, partition)
+    found = await _partitions(node, topic, partitions, leading=False)
     settings = CleanerSettings(
         threads=1, map_bytes=_MAP_BYTES, read_bytes=_READ_BYTES, bytes_per_second=float("inf"), backoff_ms=0
     )
@@ -122,7 +133,7 @@ async def compact(node: Broker, topic: str, partition: int | None) -> dict[int, 
     return {index: one.log.size for index, one in found.items()}
 
 
-async def delete_topic(node: Broker, topic: str, partition: int | None) -> dict[int, int]:
+async def delete_topic(node: Broker, topic: str, partitions: Partitions) -> dict[int, int]:
     """Nothing is left to tell of."""
     image = node.driver.image.topics.by_name.get(topic)
     if image is None:
@@ -132,7 +143,7 @@ async def delete_topic(node: Broker, topic: str, partition: int | None) -> dict[
 
 
 async def recreate_topic(
-    node: Broker, topic: str, partition: int | None, partitions: int | None
+    node: Broker, topic: str, partitions: Partitions, count: int | None
 ) -> dict[int, int]:
     """Nothing is left to tell of."""
     from kbroker.raft_metadata.controller.topics import NewTopic
@@ -143,7 +154,7 @@ async def recreate_topic(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
     wanted = NewTopic(
         topic,
-        num_partitions=len(before.partitions) if partitions is None else partitions,
+        num_partitions=len(before.partitions) if count is None else count,
         configs=list(image.configs.for_topic(topic).items()),
     )
     while True:
@@ -156,3 +167,12 @@ async def recreate_topic(
             return {}
         if result.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # a client's Metadata request was faster: again
             raise result
+
+
+async def await_topic(node: Broker, topic: str, partitions: Partitions, topic_id: str | None) -> dict[int, int]:
+    """Return once the node knows the topic by this id, or (None) knows no such topic."""
+    while True:
+        image = node.driver.image.topics.by_name.get(topic)
+        if (None if image is None else uuid_to_str(image.id)) == topic_id:
+            return {}
+        await trio.sleep(0.01)

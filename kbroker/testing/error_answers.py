@@ -27,6 +27,7 @@ class Rows(NamedTuple):
 
     asked: str
     answered: str
+    """"" if there is no list for these: the answers to what is inside them stand in the list around."""
     same: tuple[tuple[str, str], ...]
     """(field of the request's entry, field of the answer's). "" is the entry itself, where that is no struct."""
     inner: Rows | None = None
@@ -54,8 +55,8 @@ _BY_NAME_OR_ID = (("name", "name"), ("topic_id", "topic_id"))
 _INDEX = "partition_index"
 _RESOURCE = (("resource_type", "resource_type"), ("resource_name", "resource_name"))
 
-_ROWS: dict[str, tuple[tuple[int, Rows], ...]] = {
-    # API -> (lowest version, rows), the highest first.
+_ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
+    # API -> (lowest version, rows), the highest first; None where these versions have one error for the request.
     "Produce": (
         (
             0,
@@ -72,7 +73,16 @@ _ROWS: dict[str, tuple[tuple[int, Rows], ...]] = {
     "OffsetCommit": (
         (0, _topics("topics", "topics", _partitions("partitions", "partitions", _INDEX), *_BY_NAME_OR_ID)),
     ),
-    "OffsetFetch": ((8, _items("groups", "groups", ("group_id", "group_id"))),),
+    "OffsetFetch": (
+        (8, _items("groups", "groups", ("group_id", "group_id"))),
+        (2, None),
+        (
+            0,
+            _topics(
+                "topics", "topics", _partitions("partition_indexes", "partitions", "", _INDEX, committed_offset=-1)
+            ),
+        ),
+    ),
     "FindCoordinator": ((4, _items("coordinator_keys", "coordinators", ("", "key"), node_id=-1, port=-1)),),
     "DescribeGroups": ((0, _items("groups", "groups", ("", "group_id"))),),
     "CreateTopics": ((0, _topics("topics", "topics", None)),),
@@ -95,7 +105,7 @@ _ROWS: dict[str, tuple[tuple[int, Rows], ...]] = {
         ),
     ),
     "AddPartitionsToTxn": (
-        # From 4 on, for brokers: one error for the request.
+        (4, None),  # for brokers
         (
             0,
             _topics(
@@ -123,6 +133,31 @@ _ROWS: dict[str, tuple[tuple[int, Rows], ...]] = {
             ),
         ),
     ),
+    "AlterReplicaLogDirs": (
+        (
+            0,
+            Rows(
+                "dirs",
+                "",
+                (),
+                _topics(
+                    "topics", "results", _partitions("partitions", "partitions", "", _INDEX), ("name", "topic_name")
+                ),
+            ),
+        ),
+    ),
+    "ElectLeaders": (
+        (1, None),
+        (
+            0,
+            _topics(
+                "topic_partitions",
+                "replica_election_results",
+                _partitions("partitions", "partition_result", "", "partition_id"),
+                ("topic", "topic"),
+            ),
+        ),
+    ),
     "CreateAcls": ((0, _items("creations", "results")),),
     "DeleteAcls": ((0, _items("filters", "filter_results")),),
     "DescribeConfigs": ((0, _items("resources", "results", *_RESOURCE)),),
@@ -138,9 +173,6 @@ _ROWS: dict[str, tuple[tuple[int, Rows], ...]] = {
     "DescribeTopicPartitions": ((0, _topics("topics", "topics", None)),),
 }
 
-_WHOLE_SINCE = {"AddPartitionsToTxn": 4}
-"""APIs whose later versions have one error for the request."""
-
 SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -153,19 +185,31 @@ SESSION_ERRORS = frozenset(
 
 def rows_of(api: ApiDescription, version: int) -> Rows | None:
     """Where the API has its errors in this version; None if that is at the top of the response."""
-    if version >= _WHOLE_SINCE.get(api.name, 1 << 15):
-        return None
     for lowest, rows in _ROWS.get(api.name, ()):
         if version >= lowest:
             return rows
     return None
 
 
-def can_fail(api: ApiDescription, version: int) -> bool:
-    """Whether an error of that API can be said here: all but AlterReplicaLogDirs, and some of the oldest versions."""
-    if api.name == "Fetch" or rows_of(api, version) is not None:
-        return True
-    return any(spec.name == "error_code" and version in spec.versions for spec in struct_spec(api.response).fields)
+def fails_where_served(api: ApiDescription, version: int) -> str | None:
+    """The list whose entries bear the error, if only who serves the request knows them; None for most.
+
+    The first versions of DescribeLogDirs have an error for each directory of the broker, and none for all.
+    """
+    return "results" if api.name == "DescribeLogDirs" and version < 3 else None
+
+
+def fail_all(served: Any, field: str, code: ErrorCode) -> Any:
+    """What was served, with the error in each entry of that list, and nothing else in the entry."""
+    entries = [
+        dataclasses.replace(entry, error_code=code, **{spec.name: [] for spec in _lists(type(entry))})
+        for entry in getattr(served, field)
+    ]
+    return dataclasses.replace(served, **{field: entries})
+
+
+def _lists(cls: type[Any]) -> list[Any]:
+    return [spec for spec in struct_spec(cls).fields if spec.type.element is not None]
 
 
 def named_partitions(
@@ -220,10 +264,14 @@ def split(
     rows = rows_of(api, version)
     if rows is None:
         return None, None
-    answers, rest = _split(rows, _element(api.response, rows.answered), request, code, topic_name, chosen, None)
+    answers, rest = _split(rows, _answer_class(api.response, rows), request, code, topic_name, chosen, None)
     if not rest and api.name != "Metadata":  # whose answer also says where the brokers are
         return answers, None
     return answers, dataclasses.replace(request, **{rows.asked: rest})
+
+
+def _answer_class(holder: type[Any], rows: Rows) -> type[Any]:
+    return _element(holder, rows.answered) if rows.answered else holder
 
 
 def _element(cls: type[Any], field: str) -> type[Any]:
@@ -248,9 +296,11 @@ def _split(
         fields = {theirs: _value(entry, ours) for ours, theirs in rows.same}
         name = _name(entry, rows.same[0][0], topic_name) if rows.kind == "topic" else topic
         if rows.inner is not None:
-            inner_class = _element(answer_class, rows.inner.answered)
+            inner_class = _answer_class(answer_class, rows.inner)
             failing, others = _split(rows.inner, inner_class, entry, code, topic_name, chosen, name)
-            if failing:
+            if not rows.answered:
+                answers.extend(failing)
+            elif failing:
                 answers.append(answer_class(**fields, **{rows.inner.answered: failing}))
             if others:
                 rest.append(dataclasses.replace(entry, **{rows.inner.asked: others}) if failing else entry)
@@ -274,5 +324,7 @@ def merge(api: ApiDescription, version: int, code: ErrorCode, answers: list[Any]
     if answers is None or rows is None:
         return api.response(error_code=code)
     response = api.response() if served is None else served
+    while not rows.answered and rows.inner is not None:
+        rows = rows.inner
     getattr(response, rows.answered).extend(answers)
     return response

@@ -1,4 +1,4 @@
-"""``broker.faults``: the hard cases, on purpose, on a broker that runs in this process.
+"""``broker.faults`` and ``cluster.faults``: the hard cases, on purpose.
 
 ::
 
@@ -14,29 +14,32 @@
 What acts on requests ends with the ``with`` block (of all faults, or of one: each call returns a :class:`Fault`). What
 acts on records and topics cannot be undone. Chance is drawn from the seed, in the order of the requests. All of it may
 be called from any thread but the broker's, and one that runs Trio itself.
+
+What a fault is for, how often it acted and what it did is kept here, once, also if several nodes act on it. Those only
+see the requests and do what is to be done (``interception.py``); a :class:`Host` says where they are.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.registry import ApiDescription, api_named
 
-if TYPE_CHECKING:
-    from kbroker.testing.broker import RunningBroker
-    from kbroker.testing.interception import Interceptor
-
-__all__ = ["Fault", "Faults", "Injection"]
+__all__ = ["Fault", "Faults", "Host", "Injection"]
 
 LATEST = -1
 """As the timestamp of a ListOffsets."""
+
+FOLLOWERS_APIS = ("Fetch", "ListOffsets", "OffsetForLeaderEpoch")
+"""What followers send to leaders, as consumers do too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,13 @@ class Injection:
     partitions: tuple[tuple[str, int | None], ...]
     """What the request named of what was meant: topics with their partitions, or None where it named none."""
     detail: str
+    node: int | None = None
+    """Whose request it was, in a cluster."""
 
     def __str__(self) -> str:
         where = ", ".join(topic if index is None else f"{topic}-{index}" for topic, index in self.partitions)
         who = f"{self.api} v{self.api_version} #{self.correlation_id} of {self.client_id} " if self.api else ""
+        who += f"at node {self.node} " if self.node is not None else ""
         return f"{self.number}: {self.action} {who}{f'({where}) ' if where else ''}{self.detail}".rstrip()
 
 
@@ -71,6 +77,7 @@ class Matching(TypedDict, total=False):
     times: int | None
     probability: float
     seed: int
+    followers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,8 @@ class Match:
     nth: int | None = None
     times: int | None = None
     probability: float = 1.0
+    followers: bool = False
+    """For requests of followers, which are otherwise left alone."""
     timestamp: int | None = None
     """Of a ListOffsets: only partitions that it asks this of."""
 
@@ -104,13 +113,20 @@ class Match:
 class Fault:
     """Something that happens to requests until it is undone: at the end of its ``with`` block, or of all faults'."""
 
-    def __init__(self, faults: Faults, match: Match, action: str, detail: str, seed: int) -> None:
+    def __init__(
+        self, faults: Faults, match: Match, action: str, detail: str, seed: int, parameters: Mapping[str, Any]
+    ) -> None:
+        self.number = faults._next_number()
+        """Among the faults of this broker or cluster."""
         self.action = action
         self.match = match
         self.detail = detail
+        self.parameters = parameters
+        """Of the action: ``seconds``, ``code``, ``behind``."""
         self._faults = faults
         self._rng = Random(seed)
         self._seen = 0
+        self._fired = 0
         self._injections: list[Injection] = []
         self._changed = threading.Condition()
 
@@ -145,27 +161,58 @@ class Fault:
     def __str__(self) -> str:
         return f"{self.action} {self.match.api.name}{f' {self.detail}' if self.detail else ''}"
 
-    # In the broker's thread.
+    # Of those who see the requests.
 
     def fires(self) -> bool:
         """Whether this request, which it is for, is one of those it is to act on. Called once for each."""
         match = self.match
-        self._seen += 1
-        if match.nth is not None and self._seen != match.nth:
-            return False
-        if match.times is not None and len(self._injections) >= match.times:
-            return False
-        return match.probability >= 1.0 or self._rng.random() < match.probability
+        with self._changed:
+            self._seen += 1
+            if match.nth is not None and self._seen != match.nth:
+                return False
+            if match.times is not None and self._fired >= match.times:
+                return False
+            if match.probability < 1.0 and self._rng.random() >= match.probability:
+                return False
+            self._fired += 1
+            return True
 
-    def note(self, injection: Injection) -> None:
-        """Remember what was done."""
+    def note(
+        self,
+        api_version: int,
+        client_id: str | None,
+        correlation_id: int,
+        partitions: tuple[tuple[str, int | None], ...],
+        detail: str,
+        node: int | None,
+    ) -> None:
+        """Remember what was done to a request."""
+        injection = self._faults._note(
+            self.action, partitions, detail, self.match.api.name, api_version, client_id, correlation_id, node
+        )
         with self._changed:
             self._injections.append(injection)
             self._changed.notify_all()
 
 
+class Host(Protocol):
+    """Where faults act: a broker of this process, or nodes of a cluster."""
+
+    def add(self, fault: Fault) -> None:
+        """Have it act from the next request on. ValueError for an API that clients are not served there."""
+
+    def remove(self, fault: Fault) -> None:
+        """Have it act no more; what waits because of it goes on."""
+
+    def act(self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any]) -> dict[int, int]:
+        """Do what a function of ``broker_actions`` does, where the partitions (the controller) are."""
+
+
 class Faults:
-    """The faults of one broker. Get it from :attr:`RunningBroker.faults`.
+    """The faults of a broker (:attr:`RunningBroker.faults`), of a cluster or of one of its nodes.
+
+    Those of a cluster's nodes are in the cluster's ``active`` and ``record`` too. They stay when a broker or node is
+    started again, until they are undone.
 
     Arguments that all faults of requests share:
 
@@ -174,25 +221,22 @@ class Faults:
     - ``client_id``: a regular expression that is searched in the request's client id.
     - ``nth``: only the nth of these requests that gets so far (from 1). ``times``: at most so many.
     - ``probability``, ``seed``: each of them by chance.
+    - ``followers``: the requests of followers to their leaders, which are otherwise left alone.
     """
 
-    def __init__(self, broker: RunningBroker) -> None:
-        self._broker = broker
-        self._interceptor: Interceptor | None = None
+    def __init__(self, host: Host, within: Faults | None = None) -> None:
+        self._host = host
+        self._whole = within if within is not None else self
         self._faults: list[Fault] = []
-        self._lock = threading.Lock()
-        self.record: list[Injection] = []
+        self._lock: threading.Lock = threading.Lock() if within is None else within._lock
+        self._numbers = itertools.count()
+        self.record: list[Injection] = [] if within is None else within.record
         """All that was done, oldest first."""
 
     @property
     def active(self) -> list[Fault]:
         """The faults of requests that are not undone, oldest first."""
         return list(self._faults)
-
-    def forget(self) -> None:
-        """The node is gone, and its faults with it; another takes its place."""
-        self._faults.clear()
-        self._interceptor = None
 
     def __enter__(self) -> Faults:
         return self
@@ -223,7 +267,7 @@ class Faults:
         """Answer with an error, and do nothing of what was asked.
 
         The error is where the API has it: with each partition, group or resource, or at the top. With a ``topic`` or
-        ``partition``, the rest of the request is served. ValueError for AlterReplicaLogDirs, which cannot be made to.
+        ``partition``, the rest of the request is served.
         """
         found = ErrorCode[code] if isinstance(code, str) else ErrorCode(code)
         return self._add(api, "error", found.name, match, code=found)
@@ -292,7 +336,7 @@ class Faults:
 
     def recreate_topic(self, topic: str, *, partitions: int | None = None) -> None:
         """Delete a topic and make it again, empty, under another topic id, with the same configs."""
-        self._act("recreate_topic", "recreate topic", topic, None, partitions=partitions)
+        self._act("recreate_topic", "recreate topic", topic, None, count=partitions)
 
     # --- inside
 
@@ -305,57 +349,51 @@ class Faults:
         timestamp: int | None = None,
         **parameters: Any,
     ) -> Fault:
-        from kbroker.testing.interception import Interceptor, action_of
-
         chosen, seed = _match(api, match, timestamp)
-        fault = Fault(self, chosen, action, detail, seed)
-        act = action_of(fault, **parameters)
-        self._faults.append(fault)
-
-        def add(node: Any) -> None:
-            if self._interceptor is None:
-                self._interceptor = Interceptor(node, self._note)
-            self._interceptor.add(fault, act)
-
+        fault = Fault(self, chosen, action, detail, seed, parameters)
+        for faults in {self, self._whole}:
+            faults._faults.append(fault)
         try:
-            self._broker.in_broker(add)
+            self._host.add(fault)
         except BaseException:
-            self._faults.remove(fault)
+            self._forget(fault)
             raise
         return fault
 
     def _remove(self, fault: Fault) -> None:
-        if fault not in self._faults:
-            return
-        self._faults.remove(fault)
-        interceptor = self._interceptor
-        if interceptor is not None and self._broker.is_running:
-            self._broker.in_broker(lambda node: interceptor.remove(fault))
+        if self._forget(fault):
+            self._host.remove(fault)
+
+    def _forget(self, fault: Fault) -> bool:
+        found = fault in self._faults
+        if found:
+            for faults in {self, self._whole}:
+                faults._faults.remove(fault)
+        return found
+
+    def _next_number(self) -> int:
+        return next(self._whole._numbers)
 
     def _act(self, name: str, action: str, topic: str, partition: int | None, **parameters: Any) -> dict[int, int]:
-        from kbroker.testing import broker_actions
-
-        function = getattr(broker_actions, name)
-        done: dict[int, int] = self._broker.in_broker_async(
-            lambda node: function(node, topic, partition, **parameters)
-        )
+        done = self._host.act(name, topic, partition, parameters)
         told = ", ".join(f"{key}={value}" for key, value in parameters.items() if value is not None)
-        self._note(action, None, None, tuple((topic, index) for index in done) or ((topic, None),), told)
+        self._note(action, tuple((topic, index) for index in sorted(done)) or ((topic, None),), told)
         return done
 
     def _note(
-        self, action: str, api: str | None, header: Any, partitions: tuple[tuple[str, int | None], ...], detail: str
+        self,
+        action: str,
+        partitions: tuple[tuple[str, int | None], ...],
+        detail: str,
+        api: str = "",
+        api_version: int = -1,
+        client_id: str | None = None,
+        correlation_id: int = -1,
+        node: int | None = None,
     ) -> Injection:
         with self._lock:
             injection = Injection(
-                len(self.record),
-                action,
-                api or "",
-                header.api_version if header is not None else -1,
-                header.client_id if header is not None else None,
-                header.correlation_id if header is not None else -1,
-                partitions,
-                detail,
+                len(self.record), action, api, api_version, client_id, correlation_id, partitions, detail, node
             )
             self.record.append(injection)
         return injection
@@ -377,6 +415,8 @@ def _match(api: str | int, arguments: Mapping[str, Any], timestamp: int | None) 
     client_id = given.pop("client_id", None)
     pattern = None if client_id is None else re.compile(client_id)
     match = Match(description, client_id=pattern, timestamp=timestamp, **given)
+    if match.followers and description.name not in FOLLOWERS_APIS:
+        raise ValueError(f"followers send {', '.join(FOLLOWERS_APIS)}, and no {description.name}")
     if not 0.0 <= match.probability <= 1.0:
         raise ValueError("a probability is between 0 and 1")
     return match, seed

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,15 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
 from kbroker.handlers.registration import Registration
-from kbroker.testing.error_answers import SESSION_ERRORS, can_fail, merge, named_partitions, split
-from kbroker.testing.faults import Fault, Injection, Match
+from kbroker.testing.error_answers import (
+    SESSION_ERRORS,
+    fail_all,
+    fails_where_served,
+    merge,
+    named_partitions,
+    split,
+)
+from kbroker.testing.faults import Match
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kbroker.wire.registry import ApiDescription
@@ -32,11 +39,29 @@ Proceed = Callable[[Any], Awaitable[Any]]
 NO_ACKS = 0
 
 
+OWN_CLIENT_ID = "kbroker.testing"
+"""Of a cluster's own questions, which no fault is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A fault, as a node is told of it."""
+
+    number: int
+    match: Match
+    action: str
+    parameters: Mapping[str, Any]
+    fires: Callable[[], Awaitable[bool]]
+    """Whether it is to act on one more request that it is for."""
+    note: Callable[[int, str | None, int, Named, str], Awaitable[None]]
+    """Record what is done: version, client id and correlation id of the request, what it names, details."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request that a fault acts on."""
 
-    fault: Fault
+    rule: Rule
     request: Any
     ctx: RequestContext
     partitions: Named
@@ -44,8 +69,15 @@ class Call:
     proceed: Proceed
     undone: trio.Event
     """Set when the fault is undone."""
-    note: Callable[[str], None]
-    """Record what is done; to be called once, before anything of it can be seen."""
+
+    async def note(self, detail: str = "") -> None:
+        """Record what is done; to be called once, before anything of it can be seen."""
+        header = self.ctx.header
+        await self.rule.note(header.api_version, header.client_id, header.correlation_id, self.partitions, detail)
+
+    def close(self, why: str = "") -> CloseConnection:
+        """What is raised to close the connection."""
+        return CloseConnection(f"a test's fault: {self.rule.action} {self.rule.match.api.name}{why}")
 
 
 Action = Callable[[Call], Awaitable[Any]]
@@ -55,32 +87,30 @@ Action = Callable[[Call], Awaitable[Any]]
 class Interceptor:
     """The faults of a node's requests."""
 
-    def __init__(self, node: Broker, record: Callable[..., Injection]) -> None:
+    def __init__(self, node: Broker) -> None:
         self._node = node
-        self._record = record
-        self._faults: dict[int, list[tuple[Fault, Action, trio.Event]]] = {}
+        self._rules: dict[int, list[tuple[Rule, Action, trio.Event]]] = {}
         self._originals: dict[int, list[tuple[Any, Registration]]] = {}
 
-    def add(self, fault: Fault, action: Action) -> None:
+    def add(self, rule: Rule) -> None:
         """Have a fault act from the next request on. ValueError for an API that clients are not served."""
-        key = fault.match.api.key
-        if key not in self._faults:
-            self._replace(fault.match.api)
-            self._faults[key] = []
-        self._faults[key].append((fault, action, trio.Event()))
+        key = rule.match.api.key
+        if key not in self._rules:
+            self._replace(rule.match.api)
+            self._rules[key] = []
+        self._rules[key].append((rule, _action_of(rule), trio.Event()))
 
-    def remove(self, fault: Fault) -> None:
-        """Have it act no more; what waits because of it goes on."""
-        key = fault.match.api.key
-        for entry in self._faults.get(key, ()):
-            if entry[0] is fault:
-                entry[2].set()
-        left = [entry for entry in self._faults.get(key, ()) if entry[0] is not fault]
-        self._faults[key] = left
-        if not left:
-            del self._faults[key]
-            for listener, registration in self._originals.pop(key):
-                listener.replace_handler(registration)
+    def remove(self, number: int) -> None:
+        """Have it act no more; what waits because of it goes on. Does nothing if it is not there."""
+        for key, entries in list(self._rules.items()):
+            for rule, _, undone in entries:
+                if rule.number == number:
+                    undone.set()
+            self._rules[key] = left = [entry for entry in entries if entry[0].number != number]
+            if not left:
+                del self._rules[key]
+                for listener, registration in self._originals.pop(key):
+                    listener.replace_handler(registration)
 
     def _replace(self, api: ApiDescription) -> None:
         originals = []
@@ -95,25 +125,21 @@ class Interceptor:
         self._originals[api.key] = originals
 
     async def _handle(self, original: Registration, request: Any, ctx: RequestContext) -> Any:
-        faults = list(self._faults.get(original.api_key, ()))
+        entries = list(self._rules.get(original.api_key, ()))
 
         async def proceed(position: int, request: Any) -> Any:
-            for index in range(position, len(faults)):
-                fault, action, undone = faults[index]
-                partitions = None if undone.is_set() else _meant(fault.match, request, ctx)
-                if partitions is not None and fault.fires():
+            for index in range(position, len(entries)):
+                rule, action, undone = entries[index]
+                partitions = None if undone.is_set() else _meant(rule.match, request, ctx)
+                if partitions is not None and await rule.fires():
                     later = functools.partial(proceed, index + 1)
-                    note = functools.partial(self._note, fault, ctx, partitions)
-                    return await action(Call(fault, request, ctx, partitions, later, undone, note))
+                    return await action(Call(rule, request, ctx, partitions, later, undone))
             response = original.handle(request, ctx)
             if original.is_async:
                 response = await response
             return await _completed(response) if type(response) is DelayedResponse else response
 
         return await proceed(0, request)
-
-    def _note(self, fault: Fault, ctx: RequestContext, partitions: Named, detail: str) -> None:
-        fault.note(self._record(fault.action, fault.match.api.name, ctx.header, partitions, detail))
 
 
 async def _completed(delayed: DelayedResponse) -> Any:
@@ -125,6 +151,8 @@ async def _completed(delayed: DelayedResponse) -> Any:
 
 def _meant(match: Match, request: Any, ctx: RequestContext) -> Named | None:
     """What the request names of what the fault is for; None if the fault is not for it."""
+    if ctx.header.client_id == OWN_CLIENT_ID or match.followers != _is_of_follower(request):
+        return None
     if match.client_id is not None and not match.client_id.search(ctx.header.client_id or ""):
         return None
     named = _named(match.api, request, ctx)
@@ -140,6 +168,12 @@ def _meant(match: Match, request: Any, ctx: RequestContext) -> Named | None:
         return tuple(named)
     meant = tuple((topic, index) for topic, index in named if match.chosen(topic, index))
     return meant or None
+
+
+def _is_of_follower(request: Any) -> bool:
+    replica_id = getattr(request, "replica_id", -1)
+    state = getattr(request, "replica_state", None)
+    return replica_id >= 0 or (state is not None and state.replica_id >= 0)
 
 
 def _named(api: ApiDescription, request: Any, ctx: RequestContext) -> list[tuple[str, int | None]]:
@@ -170,26 +204,27 @@ def _is_about_all_topics(api: ApiDescription, request: Any, version: int) -> boo
 # --- what faults do
 
 
-def action_of(
-    fault: Fault, *, seconds: float = 0.0, code: ErrorCode = ErrorCode.NONE, behind: int = 0
-) -> Action:
-    """What a fault of :class:`~kbroker.testing.faults.Faults` does. ValueError if the API cannot say the error."""
-    if fault.action == "delay":
-        return functools.partial(_delay, seconds)
-    if fault.action == "hold":
-        return functools.partial(_delay, float("inf"))
-    if fault.action == "error":
-        api = fault.match.api
-        if not can_fail(api, api.valid_versions.highest):
-            raise ValueError(f"{api.name} cannot be made to say an error")
-        return functools.partial(_error, code)
-    if fault.action == "stale latest":
-        return functools.partial(_stale_latest, behind)
-    return _drop_after if fault.action == "drop after" else _drop_before
+def _action_of(rule: Rule) -> Action:
+    """What a fault of :class:`~kbroker.testing.faults.Faults` does."""
+    parameters = rule.parameters
+    match rule.action:
+        case "delay":
+            return functools.partial(_delay, parameters["seconds"])
+        case "hold":
+            return functools.partial(_delay, float("inf"))
+        case "error":
+            return functools.partial(_error, ErrorCode(parameters["code"]))
+        case "stale latest":
+            return functools.partial(_stale_latest, parameters["behind"])
+        case "drop after":
+            return _drop_after
+        case "drop before":
+            return _drop_before
+    raise ValueError(f"there is no fault {rule.action!r}")
 
 
 async def _delay(seconds: float, call: Call) -> Any:
-    call.note("" if seconds == float("inf") else f"{seconds:g} s")
+    await call.note("" if seconds == float("inf") else f"{seconds:g} s")
     await call.ctx.connection.flush()  # earlier replies are not late
     with trio.move_on_after(seconds):
         await call.undone.wait()
@@ -197,33 +232,34 @@ async def _delay(seconds: float, call: Call) -> Any:
 
 
 async def _drop_before(call: Call) -> Any:
-    call.note("")
+    await call.note()
     await call.ctx.connection.flush()
-    raise CloseConnection(f"a test's fault: {call.fault}")
+    raise call.close()
 
 
 async def _drop_after(call: Call) -> Any:
-    call.note("")
+    await call.note()
     await call.proceed(call.request)
     await call.ctx.connection.flush()
-    raise CloseConnection(f"a test's fault: {call.fault}")
+    raise call.close()
 
 
 async def _error(code: ErrorCode, call: Call) -> Any:
-    api, request, version = call.fault.match.api, call.request, call.ctx.api_version
-    if not can_fail(api, version):
-        return await call.proceed(request)
-    call.note(code.name)
+    api, request, version = call.rule.match.api, call.request, call.ctx.api_version
+    await call.note(code.name)
     if api.name == "Produce" and request.acks == NO_ACKS:
-        raise CloseConnection(f"a test's fault, and a Produce with acks=0: {code.name}")
+        raise call.close(f" with acks=0: {code.name}")
     if api.name == "Fetch":
         return await _fetch_error(code, call)
     if _is_about_all_topics(api, request, version):
         response = await call.proceed(request)
         _fail_topics(response.topics, {topic for topic, _ in call.partitions}, code)
         return response
+    field = fails_where_served(api, version)
+    if field is not None:
+        return fail_all(await call.proceed(request), field, code)
     topic_name = call.ctx.services.replica_manager.topic_name
-    answers, rest = split(api, version, request, code, topic_name, call.fault.match.chosen)
+    answers, rest = split(api, version, request, code, topic_name, call.rule.match.chosen)
     if answers == []:
         return await call.proceed(request)
     served = None if rest is None else await call.proceed(rest)
@@ -283,7 +319,7 @@ async def _stale_latest(behind: int, call: Call) -> Any:
                 older = max(start, answer.offset - behind)
                 changes.append(f"{topic.name}-{answer.partition_index}: {older} instead of {answer.offset}")
                 answer.offset = older
-    call.note(", ".join(changes))
+    await call.note(", ".join(changes))
     return response
 
 

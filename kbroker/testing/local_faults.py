@@ -1,0 +1,65 @@
+"""Faults of a broker that runs in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kbroker.testing import broker_actions
+from kbroker.testing.faults import Fault
+from kbroker.testing.interception import Interceptor, Named, Rule
+
+if TYPE_CHECKING:
+    from kbroker.node.broker import Broker
+    from kbroker.testing.broker import RunningBroker
+
+
+class LocalHost:
+    """Where the faults of a :class:`~kbroker.testing.broker.RunningBroker` act; a ``faults.Host``."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self._broker = broker
+        self._interceptor: Interceptor | None = None
+        self._faults: dict[int, Fault] = {}
+
+    def add(self, fault: Fault) -> None:
+        """RuntimeError while the broker is down."""
+
+        def add(node: Broker) -> None:
+            if self._interceptor is None:
+                self._interceptor = Interceptor(node)
+            self._interceptor.add(_rule(fault))
+
+        self._broker.in_broker(add)
+        self._faults[fault.number] = fault
+
+    def remove(self, fault: Fault) -> None:
+        """Also while the broker is down."""
+        self._faults.pop(fault.number, None)
+        interceptor = self._interceptor
+        if interceptor is not None and self._broker.is_running:
+            self._broker.in_broker(lambda node: interceptor.remove(fault.number))
+
+    def restore(self) -> None:
+        """Another node has taken the place of the one before."""
+        self._interceptor = None
+        for fault in list(self._faults.values()):
+            self.add(fault)
+
+    def act(self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any]) -> dict[int, int]:
+        """As ``broker_actions`` says."""
+        function: Callable[..., Awaitable[dict[int, int]]] = getattr(broker_actions, name)
+        partitions = None if partition is None else [partition]
+        return self._broker.in_broker_async(lambda node: function(node, topic, partitions, **parameters))
+
+
+def _rule(fault: Fault) -> Rule:
+    async def fires() -> bool:
+        return fault.fires()
+
+    async def note(
+        api_version: int, client_id: str | None, correlation_id: int, partitions: Named, detail: str
+    ) -> None:
+        fault.note(api_version, client_id, correlation_id, partitions, detail, node=None)
+
+    return Rule(fault.number, fault.match, fault.action, fault.parameters, fires, note)
