@@ -82,6 +82,10 @@ class Poller(Protocol):
 
     def unregister(self, stream: Any) -> None: ...
 
+    def defer(self, callback: Callable[[], None]) -> None:
+        """From within a stream's callback: call this once all that was readable with it has been read."""
+        ...
+
     async def run(self) -> None:
         """The work, until cancelled."""
         ...
@@ -222,6 +226,7 @@ class EpollPoller:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
+        self._deferred: list[Callable[[], None]] = []
 
     def register(self, stream: RealStream, callback: Callable[[], None]) -> None:
         fileno = stream.fileno()
@@ -235,8 +240,11 @@ class EpollPoller:
         if self._callbacks.pop(fileno, None) is not None and not self._epoll.closed:
             self._epoll.unregister(fileno)
 
+    def defer(self, callback: Callable[[], None]) -> None:
+        self._deferred.append(callback)
+
     async def run(self) -> None:
-        epoll, callbacks = self._epoll, self._callbacks
+        epoll, callbacks, deferred = self._epoll, self._callbacks, self._deferred
         try:
             while True:
                 await trio.lowlevel.wait_readable(epoll.fileno())
@@ -244,6 +252,9 @@ class EpollPoller:
                     callback = callbacks.get(fileno)
                     if callback is not None:
                         callback()
+                for callback in deferred:
+                    callback()
+                deferred.clear()
         finally:
             epoll.close()
 

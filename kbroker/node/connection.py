@@ -269,13 +269,32 @@ class Connection:
                     break
             self.bytes_received += received
             self.active = True
-            if (
-                (self._out and not self._try_write())
-                or (reader.buffered_bytes != self._reserved and self._take_account(reader.buffered_bytes))
-                or len(self._slots) >= MAX_DELAYED_REPLIES
-            ):
+            if (reader.buffered_bytes != self._reserved and self._take_account(reader.buffered_bytes)) or len(
+                self._slots
+            ) >= MAX_DELAYED_REPLIES:
                 self._hand_over()
+            elif self._out:
+                if received < LARGE_READ and self._poller is not None:
+                    self._poller.defer(self._write_deferred)
+                elif not self._try_write():
+                    self._hand_over()
         except BaseException as error:  # the connection's task tells it, as its own
+            if self._parked is None:
+                raise
+            self._hand_over(failure=error)
+
+    def _write_deferred(self) -> None:
+        """Called by the poller's task when all that were readable together have been served. Never raises.
+
+        A client that sleeps is woken by the first reply to one of its connections, which costs the sender as much
+        as serving a small request; replies in a row wake it once.
+        """
+        if self._parked is None:
+            return  # its own task has them now
+        try:
+            if self._out and not self._writing and not self._try_write():
+                self._hand_over()
+        except BaseException as error:
             if self._parked is None:
                 raise
             self._hand_over(failure=error)

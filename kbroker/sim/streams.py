@@ -228,6 +228,7 @@ class SimPoller:
     def __init__(self) -> None:
         self._callbacks: dict[SimStream, Callable[[], None]] = {}
         self._ready: dict[SimStream, None] = {}
+        self._deferred: list[Callable[[], None]] = []
         self._task: trio.lowlevel.Task | None = None
 
     def register(self, stream: SimStream, callback: Callable[[], None]) -> None:
@@ -242,6 +243,9 @@ class SimPoller:
         self._callbacks.pop(stream, None)
         self._ready.pop(stream, None)
         stream._poller = None
+
+    def defer(self, callback: Callable[[], None]) -> None:
+        self._deferred.append(callback)
 
     def mark(self, stream: SimStream) -> None:
         """It has become readable."""
@@ -268,6 +272,9 @@ class SimPoller:
                     callback()
                 if stream not in self._callbacks or not stream.is_readable:
                     self._ready.pop(stream, None)
+            deferred, self._deferred = self._deferred, []
+            for callback in deferred:
+                callback()
 
 
 class SimListener:

@@ -1,0 +1,46 @@
+"""The world around a node: what the real poller promises to connections."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+import trio
+
+from kbroker.env import EpollPoller, RealStream
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+
+
+def test_what_is_deferred_comes_after_all_that_were_readable_together() -> None:
+    async def main() -> list[str]:
+        poller = EpollPoller()
+        pairs = [socket.socketpair() for _ in range(3)]
+        streams = [RealStream(ours, use_sendfile=False) for ours, _ in pairs]
+        events: list[str] = []
+
+        def on_readable(index: int) -> None:
+            streams[index].recv_into(bytearray(10))
+            events.append("read")
+            poller.defer(written)
+
+        def written() -> None:
+            events.append("written")
+            if events.count("written") == 3:
+                pairs[0][1].send(b"again")  # another round, of one stream
+            elif events.count("written") == 4:
+                nursery.cancel_scope.cancel()
+
+        for index, stream in enumerate(streams):
+            poller.register(stream, lambda index=index: on_readable(index))  # type: ignore[misc]
+            pairs[index][1].send(b"once")
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+        for ours, theirs in pairs:
+            ours.close()
+            theirs.close()
+        return events
+
+    assert trio.run(main) == ["read"] * 3 + ["written"] * 3 + ["read", "written"]
