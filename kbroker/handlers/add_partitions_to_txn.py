@@ -6,14 +6,16 @@ Served: 0 to 5. 2: PRODUCER_FENCED; 3: flexible; 4: from brokers, several transa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
+from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
 from kbroker.handlers.registration import Versions, handler
-from kbroker.handlers.transactions import fenced_for
+from kbroker.handlers.transactions import fenced_for, submit_soon
 from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.transactions.transaction import TV_0, TV_2
 from kbroker.types import TopicPartition
@@ -30,33 +32,54 @@ VERSIONS = Versions(0, 5)
 
 _FROM_BROKERS = 4
 
+_TopicResults = list[AddPartitionsToTxnTopicResult]
+
 
 @handler(AddPartitionsToTxnRequest, versions=VERSIONS)
-async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartitionsToTxnResponse:
+def handle(
+    request: AddPartitionsToTxnRequest, ctx: RequestContext
+) -> AddPartitionsToTxnResponse | DelayedResponse:
     """Answer for each transaction; below version 4 there is one, in the request's own fields."""
     if ctx.api_version < _FROM_BROKERS:
-        transaction = AddPartitionsToTxnTransaction(
-            transactional_id=request.v3_and_below_transactional_id,
-            producer_id=request.v3_and_below_producer_id,
-            producer_epoch=request.v3_and_below_producer_epoch,
-            topics=request.v3_and_below_topics,
-        )
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _answer(transaction, ctx))
-    if not request.transactions:
-        raise CloseConnection("AddPartitionsToTxn without a transaction, which Kafka never answers")
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=await _answer(transaction, ctx)
+        transactions = [
+            AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
             )
-            for transaction in request.transactions
         ]
-    )
+    else:
+        transactions = request.transactions
+        if not transactions:
+            raise CloseConnection("AddPartitionsToTxn without a transaction, which Kafka never answers")
+    results: dict[int, _TopicResults] = {}
+    delayed = DelayedResponse()
+
+    def answered(index: int, topics: _TopicResults) -> None:
+        results[index] = topics
+        if len(results) < len(transactions):
+            return
+        if ctx.api_version < _FROM_BROKERS:
+            delayed.complete(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0]))
+            return
+        delayed.complete(
+            AddPartitionsToTxnResponse(
+                results_by_transaction=[
+                    AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=results[number])
+                    for number, each in enumerate(transactions)
+                ]
+            )
+        )
+
+    for index, transaction in enumerate(transactions):
+        _answer(transaction, ctx, partial(answered, index))
+    return delayed.response if delayed.done else delayed
 
 
-async def _answer(
-    transaction: AddPartitionsToTxnTransaction, ctx: RequestContext
-) -> list[AddPartitionsToTxnTopicResult]:
+def _answer(
+    transaction: AddPartitionsToTxnTransaction, ctx: RequestContext, on_answered: Callable[[_TopicResults], None]
+) -> None:
     partitions = list(
         dict.fromkeys(
             TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions
@@ -65,23 +88,35 @@ async def _answer(
     refused = _refused(partitions, ctx)
     if refused:
         # One that cannot be added keeps the others from being added too.
-        return _by_partition(
-            {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
+        on_answered(
+            _by_partition({each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions})
         )
+        return
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
-        return _by_partition(await _verify(transaction.transactional_id, producer, partitions, ctx))
-    code = fenced_for(await _add(transaction.transactional_id, producer, partitions, ctx), ctx.api_version >= 2)
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
-                for index in topic.partitions
-            ],
+        _verify(transaction.transactional_id, producer, partitions, ctx, on_answered)
+        return
+    client_version = TV_2 if ctx.api_version >= _FROM_BROKERS else TV_0
+
+    def added(_: None, error: ApiError | None) -> None:
+        code = ErrorCode.NONE if error is None else fenced_for(error.code, ctx.api_version >= 2)
+        on_answered(
+            [
+                AddPartitionsToTxnTopicResult(
+                    name=topic.name,
+                    results_by_partition=[
+                        AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in transaction.topics
+            ]
         )
-        for topic in transaction.topics
-    ]
+
+    def add(shard: TransactionCoordinator, now_ms: int) -> CoordinatorResult[None]:
+        return shard.add_partitions(transaction.transactional_id, producer, partitions, client_version, now_ms)
+
+    submit_soon(ctx, transaction.transactional_id, add, added)
 
 
 def _refused(partitions: list[TopicPartition], ctx: RequestContext) -> dict[TopicPartition, ErrorCode]:
@@ -97,35 +132,22 @@ def _refused(partitions: list[TopicPartition], ctx: RequestContext) -> dict[Topi
     return refused
 
 
-async def _verify(
-    transactional_id: str, producer: ProducerIdAndEpoch, partitions: list[TopicPartition], ctx: RequestContext
-) -> dict[TopicPartition, ErrorCode]:
-    try:
-        if not transactional_id:
-            raise ApiError(ErrorCode.INVALID_REQUEST)
-        shard = await ctx.services.transactions.loaded_shard(transactional_id)
-        verified: dict[TopicPartition, ErrorCode] = shard.verify_partitions(transactional_id, producer, partitions)
-    except ApiError as error:
-        return dict.fromkeys(partitions, error.code)
-    return verified
+def _verify(
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    partitions: list[TopicPartition],
+    ctx: RequestContext,
+    on_answered: Callable[[_TopicResults], None],
+) -> None:
+    def verify(shard: TransactionCoordinator, now_ms: int) -> CoordinatorResult[dict[TopicPartition, ErrorCode]]:
+        return CoordinatorResult(shard.verify_partitions(transactional_id, producer, partitions))
 
+    def verified(errors: dict[TopicPartition, ErrorCode] | None, error: ApiError | None) -> None:
+        if error is not None:
+            errors = dict.fromkeys(partitions, error.code)
+        on_answered(_by_partition(errors or {}))
 
-async def _add(
-    transactional_id: str, producer: ProducerIdAndEpoch, partitions: list[TopicPartition], ctx: RequestContext
-) -> ErrorCode:
-    client_version = TV_2 if ctx.api_version >= _FROM_BROKERS else TV_0
-    try:
-        if not transactional_id:
-            raise ApiError(ErrorCode.INVALID_REQUEST)
-        await ctx.services.transactions.submit(
-            transactional_id,
-            lambda shard, now_ms: shard.add_partitions(
-                transactional_id, producer, partitions, client_version, now_ms
-            ),
-        )
-    except ApiError as error:
-        return error.code
-    return ErrorCode.NONE
+    submit_soon(ctx, transactional_id, verify, verified)
 
 
 def _by_partition(errors: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:

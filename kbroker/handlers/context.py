@@ -20,17 +20,19 @@ class CloseConnection(Exception):
 
 
 class DelayedResponse:
-    """A response whose value comes later, while the connection reads on (Produce only).
+    """A response whose value comes later, while the connection reads on.
 
     The connection keeps its place in the order of replies. ``complete`` is called once, by whoever sees the
-    condition met or the time run out; later calls do nothing.
+    condition met or the time run out; later calls do nothing. ``begin`` is called with this response once it has its
+    place: a reply that it gives goes out at once, and before the rest of what ``begin`` does.
     """
 
-    __slots__ = ("_callback", "done", "response")
+    __slots__ = ("_begin", "_callback", "done", "response")
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[DelayedResponse], None] | None = None) -> None:
         self.done = False
         self.response: Any = None
+        self._begin = begin
         self._callback: Callable[[], None] | None = None
 
     def complete(self, response: Any) -> None:
@@ -47,6 +49,10 @@ class DelayedResponse:
         self._callback = callback
         if self.done:
             callback()
+            return
+        begin, self._begin = self._begin, None
+        if begin is not None:
+            begin(self)
 
 
 class MetadataDriver(Protocol):

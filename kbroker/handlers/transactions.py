@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import TypeVar
 
-from kbroker.errors import ErrorCode
+from kbroker.coordinator.result import CoordinatorResult
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.transactions.coordinator import TransactionCoordinator
 from kbroker.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+R = TypeVar("R")
 
 
 class ClientSupport(Enum):
@@ -44,3 +52,49 @@ def fenced_for(error: ErrorCode, understands_fenced: bool) -> ErrorCode:
     if error is ErrorCode.PRODUCER_FENCED and not understands_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
+
+
+def submit_soon(
+    ctx: RequestContext,
+    transactional_id: str | None,
+    operation: Callable[[TransactionCoordinator, int], CoordinatorResult[R]],
+    on_committed: Callable[[R | None, ApiError | None], None],
+) -> None:
+    """Run a step on the shard of a transactional id, at once where that is loaded and has what the step needs.
+
+    ``on_committed`` is called with the response as soon as the records are committed, before markers are written; or
+    with why there is none.
+    """
+    transactions, producer_ids = ctx.services.transactions, ctx.services.producer_ids
+
+    async def wait() -> None:
+        try:
+            try:
+                response = await transactions.submit(transactional_id, operation)
+            except ApiError as error:
+                if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    raise
+                await producer_ids.ensure()
+                response = await transactions.submit(transactional_id, operation)
+        except ApiError as error:
+            on_committed(None, error)
+        except Exception:
+            failed()
+        else:
+            on_committed(response, None)
+
+    def failed() -> None:
+        logger.exception("a request about the transactional id %r failed", transactional_id)
+        on_committed(None, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    try:
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST)
+        transactions.submit_now(transactional_id, operation, on_committed)
+    except ApiError as error:
+        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            ctx.services.replica_manager.start_soon(wait)
+        else:
+            on_committed(None, error)
+    except Exception:
+        failed()

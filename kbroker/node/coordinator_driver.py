@@ -323,13 +323,20 @@ class CoordinatorDriver(Generic[C]):
     # -- records -------------------------------------------------------------------------------
 
     def _process(
-        self, shard: Shard[C], result: CoordinatorResult[Any], writer: TransactionalWriter = NO_TRANSACTION
+        self,
+        shard: Shard[C],
+        result: CoordinatorResult[Any],
+        writer: TransactionalWriter = NO_TRANSACTION,
+        on_committed: Callable[[ErrorCode | None], None] | None = None,
     ) -> PendingReply | None:
         """Append and replay a result; replies go out when it is committed.
 
         Returns None if there was nothing to append, else what is completed with the append's error or None.
+        ``on_committed`` hears of that as well, before the rest of the step is done.
         """
         if not result.records:
+            if on_committed is not None:
+                on_committed(None)
             self._finish(shard, result, None)
             return None
         outcome = PendingReply(Token())
@@ -337,6 +344,8 @@ class CoordinatorDriver(Generic[C]):
         def finished(error: ErrorCode | None) -> None:
             if error is None and self.REPLAYS_COMMITTED:
                 self._replay(shard, result, end_offset, writer)
+            if on_committed is not None:
+                on_committed(error)
             self._finish(shard, result, error)
             outcome.complete(error)
 

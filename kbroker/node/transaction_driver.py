@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
+from kbroker.coordinator.core import append_error_for_client
+from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.broker_requests import BrokerRequests, MarkerQuestion, MembershipQuestion
 from kbroker.node.coordinator_driver import CoordinatorDriver
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 
+R = TypeVar("R")
 PartitionErrors = dict[TopicPartition, ErrorCode]
 
 
@@ -79,6 +82,35 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         if before is None or before.configs is not image.configs:
             self.settings = self._compute_settings(image)
         super().on_image(delta, image)
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def submit_now(
+        self,
+        key: str,
+        operation: Callable[[TransactionCoordinator, int], CoordinatorResult[R]],
+        on_committed: Callable[[R | None, ApiError | None], None],
+    ) -> None:
+        """As `submit`, without waiting. ``on_committed`` is called with the response, or with why there is none.
+
+        That happens as soon as the records are committed, often at once, and before the rest of the step: who has
+        asked need not wait until markers are written, say. `ApiError` for what the step refuses, also
+        COORDINATOR_LOAD_IN_PROGRESS; then ``on_committed`` is not called. What has no records is answered at once, as
+        the core knows only what is committed.
+        """
+        shard = self.shard_now(key)
+        self._append_gathered(shard)
+        result = operation(shard.core, self.now_ms())
+
+        def committed(append_error: ErrorCode | None) -> None:
+            if append_error is not None:
+                on_committed(None, ApiError(append_error_for_client(append_error)))
+            elif result.error is not None:
+                on_committed(None, result.error)
+            else:
+                on_committed(result.response, None)
+
+        self._process(shard, result, on_committed=committed)
 
     # -- markers -------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import select
 import subprocess
 import time
 from pathlib import Path
@@ -222,6 +223,59 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last_and_keeps_its_or
                 answers = dict([await producer.client.receive(), await producer.client.receive()])
             assert [answers[each].responses[0].partition_responses[0].error_code for each in (first, second)] == [0, 0]
             assert contents(await read(node, isolation=0)) == [b"a", b"b", b"c"]
+            assert contents(await read(node)) == [b"a"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_end_is_answered_before_the_markers_are_written(tmp_path: Path, version: int) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node, version)
+            driver = node.broker.services.transactions
+            real, answered = driver._markers, []
+
+            class Watched:
+                def write(self, *arguments: Any) -> None:
+                    # The same thread serves both ends of the connection: what is there has been sent already.
+                    fd = producer.client.stream.socket.fileno()
+                    answered.append(bool(select.select([fd], [], [], 0)[0]))
+                    real.write(*arguments)
+
+            driver._markers = Watched()
+            for commit in (True, False):
+                if version == 1:
+                    await producer.add()
+                assert await producer.send(b"a") == 0
+                assert await producer.end(commit) == 0
+            assert answered == [True, True]
+            assert contents(await read(node)) == [b"a", b"a"]
+            assert (await state(node)).transaction_state == "CompleteAbort"
+
+    run(test)
+
+
+def test_the_end_waits_for_a_coordinator_that_loads(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node, 1)
+            await producer.add()
+            assert await producer.send(b"a") == 0
+            shard = node.broker.services.transactions.shard_now(ID)
+            shard.loaded = trio.Event()
+
+            async def load() -> None:
+                while not shard.loaded.statistics().tasks_waiting:
+                    await trio.sleep(0.001)
+                shard.loaded.set()
+
+            with trio.fail_after(10):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(load)
+                    assert await producer.end(commit=True) == 0
             assert contents(await read(node)) == [b"a"]
 
     run(test)

@@ -336,6 +336,13 @@ def test_connections_have_slots_of_delayed_replies_in_order() -> None:
         delayed[0].complete(HeartbeatResponse())
         assert [sent[at + 7] for at in range(0, len(sent), 10)] == [1, 2, 3, 4]
 
+        def begin(response: DelayedResponse) -> None:
+            response.complete(HeartbeatResponse())
+            assert len(sent) == 50  # it is out before the handler goes on
+
+        connection._delay(DelayedResponse(begin), 12, 0, 5)
+        assert sent[47] == 5
+
     run(test)
 
 
