@@ -1,0 +1,208 @@
+"""Brokers and controllers that have registered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kbroker.raft_metadata.image.errors import MetadataReplayError
+from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.records import metadata as rec
+
+DIR_UNASSIGNED = ZERO_UUID
+"""A replica's directory that nobody has named yet."""
+DIR_MIGRATING = Uuid(bytes(15) + b"\x02")
+"""The directory of a replica from before directories had ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a node listens under a listener name. ``security_protocol``: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT,
+    3 SASL_SSL."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A registered broker. ``epoch`` is the offset of its registration record."""
+
+    id: int
+    epoch: int
+    incarnation_id: Uuid
+    endpoints: Mapping[str, Endpoint]
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None
+
+    @property
+    def active(self) -> bool:
+        """May lead and be in an ISR."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def has_uncordoned_dirs(self) -> bool:
+        """Whether a log directory takes new replicas (KIP-1066), as far as is known."""
+        return not self.log_dirs or not set(self.log_dirs) <= set(self.cordoned_log_dirs or ())
+
+    def has_online_dir(self, directory: Uuid) -> bool:
+        """Whether a replica placed in ``directory`` is on a disk that works. Ids whose first 15 bytes are zero are
+        reserved: unassigned and migrating count as online, lost does not."""
+        if directory in (DIR_UNASSIGNED, DIR_MIGRATING):
+            return True
+        return not self.log_dirs or directory in self.log_dirs
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerImage:
+    """A registered controller (quorum node)."""
+
+    id: int
+    incarnation_id: Uuid
+    endpoints: Mapping[str, Endpoint]
+    features: Mapping[str, tuple[int, int]]
+    zk_migration_ready: bool = False
+
+
+def register_broker_record(broker: BrokerImage) -> rec.RegisterBrokerRecord:
+    """The record that registers this broker."""
+    return rec.RegisterBrokerRecord(
+        broker_id=broker.id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            rec.BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in broker.endpoints.values()
+        ],
+        features=[
+            rec.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in broker.features.items()
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.log_dirs),
+        cordoned_log_dirs=None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs),
+    )
+
+
+def register_controller_record(controller: ControllerImage) -> rec.RegisterControllerRecord:
+    """The record that registers this controller."""
+    return rec.RegisterControllerRecord(
+        controller_id=controller.id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.zk_migration_ready,
+        end_points=[
+            rec.ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in controller.endpoints.values()
+        ],
+        features=[
+            rec.ControllerFeature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in controller.features.items()
+        ],
+    )
+
+
+class ClusterDelta:
+    """What records change among brokers and controllers: ``changed_...`` has the ids of those that came, went or
+    are others now."""
+
+    def __init__(self, brokers: Mapping[int, BrokerImage], controllers: Mapping[int, ControllerImage]) -> None:
+        self.changed_brokers: dict[int, None] = {}
+        self.changed_controllers: dict[int, None] = {}
+        self._old_brokers = brokers
+        self._old_controllers = controllers
+        self._brokers: dict[int, BrokerImage] | None = None
+        self._controllers: dict[int, ControllerImage] | None = None
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerImage]:
+        """The brokers as they are now."""
+        return self._old_brokers if self._brokers is None else self._brokers
+
+    @property
+    def controllers(self) -> Mapping[int, ControllerImage]:
+        """The controllers as they are now."""
+        return self._old_controllers if self._controllers is None else self._controllers
+
+    def _mutable_brokers(self) -> dict[int, BrokerImage]:
+        if self._brokers is None:
+            self._brokers = dict(self._old_brokers)
+        return self._brokers
+
+    def _change_broker(self, broker_id: int, epoch: int, **changes: Any) -> None:
+        brokers = self._mutable_brokers()
+        old = brokers.get(broker_id)
+        if old is None:
+            raise MetadataReplayError(f"broker {broker_id} is not registered")
+        if old.epoch != epoch:
+            raise MetadataReplayError(f"broker {broker_id} has epoch {old.epoch}, the record says {epoch}")
+        brokers[broker_id] = replace(old, **changes)
+        self.changed_brokers[broker_id] = None
+
+    def on_register_broker(self, record: rec.RegisterBrokerRecord) -> None:
+        """A broker registers; one of that id from before is replaced."""
+        self._mutable_brokers()[record.broker_id] = BrokerImage(
+            id=record.broker_id,
+            epoch=record.broker_epoch,
+            incarnation_id=Uuid(record.incarnation_id),
+            endpoints={e.name: Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points},
+            features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            log_dirs=tuple(Uuid(directory) for directory in record.log_dirs),
+            cordoned_log_dirs=(
+                None if record.cordoned_log_dirs is None else tuple(Uuid(d) for d in record.cordoned_log_dirs)
+            ),
+        )
+        self.changed_brokers[record.broker_id] = None
+
+    def on_unregister_broker(self, record: rec.UnregisterBrokerRecord) -> None:
+        """A broker is gone."""
+        brokers = self._mutable_brokers()
+        old = brokers.pop(record.broker_id, None)
+        if old is None or old.epoch != record.broker_epoch:
+            raise MetadataReplayError(f"broker {record.broker_id} epoch {record.broker_epoch} is not registered")
+        self.changed_brokers[record.broker_id] = None
+
+    def on_fence_broker(self, record: rec.FenceBrokerRecord) -> None:
+        """A broker is fenced."""
+        self._change_broker(record.id, record.epoch, fenced=True)
+
+    def on_unfence_broker(self, record: rec.UnfenceBrokerRecord) -> None:
+        """A broker takes part again."""
+        self._change_broker(record.id, record.epoch, fenced=False)
+
+    def on_broker_change(self, record: rec.BrokerRegistrationChangeRecord) -> None:
+        """A registered broker changes."""
+        changes: dict[str, Any] = {}
+        if record.fenced:
+            changes["fenced"] = record.fenced > 0
+        if record.in_controlled_shutdown:
+            changes["in_controlled_shutdown"] = record.in_controlled_shutdown > 0
+        if record.log_dirs:
+            changes["log_dirs"] = tuple(Uuid(directory) for directory in record.log_dirs)
+        if record.cordoned_log_dirs is not None:
+            changes["cordoned_log_dirs"] = tuple(Uuid(directory) for directory in record.cordoned_log_dirs)
+        self._change_broker(record.broker_id, record.broker_epoch, **changes)
+
+    def on_register_controller(self, record: rec.RegisterControllerRecord) -> None:
+        """A controller registers."""
+        if self._controllers is None:
+            self._controllers = dict(self._old_controllers)
+        self._controllers[record.controller_id] = ControllerImage(
+            id=record.controller_id,
+            incarnation_id=Uuid(record.incarnation_id),
+            endpoints={e.name: Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points},
+            features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+            zk_migration_ready=record.zk_migration_ready,
+        )
+        self.changed_controllers[record.controller_id] = None

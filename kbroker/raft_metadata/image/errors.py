@@ -1,0 +1,7 @@
+"""What can go wrong with an image."""
+
+from __future__ import annotations
+
+
+class MetadataReplayError(Exception):
+    """A record that cannot follow from the state before it: the log is damaged or its writer had a bug."""

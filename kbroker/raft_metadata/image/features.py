@@ -1,0 +1,61 @@
+"""Finalized features, of which the metadata version is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kbroker.wire.records import metadata as rec
+
+METADATA_VERSION = "metadata.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
+TRANSACTION_VERSION = "transaction.version"
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesImage:
+    """Finalized feature levels by name (``metadata.version`` among them); a missing name is level 0."""
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def metadata_version(self) -> int:
+        """The level of ``metadata.version``; 0 before the bootstrap records."""
+        return self.levels.get(METADATA_VERSION, 0)
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Whether the controller keeps eligible leader replicas (KIP-966)."""
+        return self.levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
+
+    def records(self) -> Iterator[rec.FeatureLevelRecord]:
+        """The levels as records: the metadata version first, which says how the others are to be read."""
+        names = sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name))
+        for name in names:
+            yield rec.FeatureLevelRecord(name=name, feature_level=self.levels[name])
+
+
+class FeaturesDelta:
+    """What records change in the features."""
+
+    def __init__(self, image: FeaturesImage) -> None:
+        self._image = image
+        self._levels: dict[str, int] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether a level was set."""
+        return self._levels is not None
+
+    def apply(self) -> FeaturesImage:
+        """The next image."""
+        return self._image if self._levels is None else FeaturesImage(self._levels)
+
+    def on_feature_level(self, record: rec.FeatureLevelRecord) -> None:
+        """Set a level; 0 takes the feature away."""
+        if self._levels is None:
+            self._levels = dict(self._image.levels)
+        if record.feature_level == 0:
+            self._levels.pop(record.name, None)
+        else:
+            self._levels[record.name] = record.feature_level

@@ -1,0 +1,65 @@
+"""The cluster's metadata as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbroker.raft_metadata.image.cluster import (
+    BrokerImage,
+    ControllerImage,
+    register_broker_record,
+    register_controller_record,
+)
+from kbroker.raft_metadata.image.configs import ConfigsImage
+from kbroker.raft_metadata.image.features import FeaturesImage
+from kbroker.raft_metadata.image.principals import PrincipalsImage
+from kbroker.raft_metadata.image.topics import TopicsImage
+from kbroker.types import OffsetAndEpoch
+from kbroker.wire.records import metadata as rec
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """Everything the metadata log says up to ``offset`` (the offset of the last record in it; -1 when empty)."""
+
+    offset: int = -1
+    epoch: int = 0
+    features: FeaturesImage = field(default_factory=FeaturesImage)
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
+    topics: TopicsImage = field(default_factory=TopicsImage)
+    configs: ConfigsImage = field(default_factory=ConfigsImage)
+    next_producer_id: int = -1
+    principals: PrincipalsImage = field(default_factory=PrincipalsImage)
+    controller_id: int = -1
+    """The active controller's node id as of this image, -1 if unknown."""
+
+    @property
+    def provenance(self) -> OffsetAndEpoch:
+        """Which part of the log this image stands for."""
+        return OffsetAndEpoch(self.offset, self.epoch)
+
+    def alive_brokers(self) -> list[BrokerImage]:
+        """Unfenced brokers in id order."""
+        return [self.brokers[broker] for broker in sorted(self.brokers) if not self.brokers[broker].fenced]
+
+    def records(self) -> Iterator[Any]:
+        """The image as records, in the order of Kafka's snapshots: replayed onto an empty image they give it again."""
+        yield from self.features.records()
+        for broker_id in sorted(self.brokers):
+            yield register_broker_record(self.brokers[broker_id])
+        for controller_id in sorted(self.controllers):
+            yield register_controller_record(self.controllers[controller_id])
+        yield from self.topics.records()
+        yield from self.configs.records()
+        yield from self.principals.quota_records()
+        if self.next_producer_id >= 0:
+            yield rec.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
+        yield from self.principals.acls.values()
+        yield from self.principals.scram.values()
+        yield from self.principals.delegation_tokens.values()
+
+
+EMPTY_IMAGE = MetadataImage()

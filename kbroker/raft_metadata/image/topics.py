@@ -1,0 +1,281 @@
+"""Topics and their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kbroker.raft_metadata.image.cluster import DIR_UNASSIGNED
+from kbroker.raft_metadata.image.errors import MetadataReplayError
+from kbroker.types import Uuid
+from kbroker.wire.records import metadata as rec
+
+RECOVERED = 0
+"""``leader_recovery_state``: the leader came from the ISR."""
+RECOVERING = 1
+"""The leader was elected uncleanly and has not finished recovery: nobody may join the ISR yet."""
+
+NO_LEADER = -1
+NO_LEADER_CHANGE = -2
+"""``PartitionChangeRecord.leader``: as it was, in the same leader epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition's assignment and leadership.
+
+    ``directories`` runs parallel to ``replicas``. ``isr`` is a subset of ``replicas``; ``leader`` is in ``isr`` or -1.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    directories: tuple[Uuid, ...] = ()
+    leader_recovery_state: int = RECOVERED
+
+    @property
+    def preferred_leader(self) -> int:
+        """The first replica."""
+        return self.replicas[0] if self.replicas else NO_LEADER
+
+    def directory(self, broker_id: int) -> Uuid:
+        """Where ``broker_id`` keeps its replica, as far as the controller knows."""
+        for index, replica in enumerate(self.replicas):
+            if replica == broker_id and index < len(self.directories):
+                return self.directories[index]
+        return DIR_UNASSIGNED
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic. Partition ids run from 0 without holes; the mapping is in id order."""
+
+    name: str
+    id: Uuid
+    partitions: Mapping[int, PartitionImage]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsImage:
+    """All topics, by name and by id. ``colliding``: names with ``.`` or ``_`` by their form with ``_`` only."""
+
+    by_name: Mapping[str, TopicImage] = field(default_factory=dict)
+    by_id: Mapping[Uuid, TopicImage] = field(default_factory=dict)
+    colliding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        """The partition, or None if the topic or the partition does not exist."""
+        found = self.by_name.get(topic)
+        return None if found is None else found.partitions.get(partition)
+
+    def records(self) -> Iterator[rec.TopicRecord | rec.PartitionRecord]:
+        """The topics as records, each with its partitions behind it."""
+        for topic in self.by_id.values():
+            yield rec.TopicRecord(name=topic.name, topic_id=topic.id)
+            for partition_id, partition in topic.partitions.items():
+                yield partition_record(topic.id, partition_id, partition)
+
+
+def partition_record(topic_id: Uuid, partition_id: int, partition: PartitionImage) -> rec.PartitionRecord:
+    """The record that creates this partition."""
+    return rec.PartitionRecord(
+        partition_id=partition_id,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=list(partition.directories),
+        eligible_leader_replicas=list(partition.elr) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
+    )
+
+
+def changed_partition(old: PartitionImage, record: rec.PartitionChangeRecord) -> PartitionImage:
+    """The partition that the record makes of ``old``."""
+    changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
+    if record.replicas is not None:
+        changes["replicas"] = tuple(record.replicas)
+    if record.directories is not None:
+        changes["directories"] = _directories(record.directories, len(changes.get("replicas", old.replicas)))
+    elif record.replicas is not None:
+        changes["directories"] = tuple(old.directory(broker) for broker in record.replicas)
+    if record.isr is not None:
+        changes["isr"] = tuple(record.isr)
+    if record.removing_replicas is not None:
+        changes["removing_replicas"] = tuple(record.removing_replicas)
+    if record.adding_replicas is not None:
+        changes["adding_replicas"] = tuple(record.adding_replicas)
+    if record.eligible_leader_replicas is not None:
+        changes["elr"] = tuple(record.eligible_leader_replicas)
+    if record.last_known_elr is not None:
+        changes["last_known_elr"] = tuple(record.last_known_elr)
+    if record.leader != NO_LEADER_CHANGE:
+        # The same leader written again still starts a new epoch (Kafka's PartitionRegistration.merge).
+        changes["leader"] = record.leader
+        changes["leader_epoch"] = old.leader_epoch + 1
+    if record.leader_recovery_state != -1:
+        changes["leader_recovery_state"] = record.leader_recovery_state
+    return replace(old, **changes)
+
+
+def _directories(directories: Any, replicas: int) -> tuple[Uuid, ...]:
+    if not directories:
+        return (DIR_UNASSIGNED,) * replicas
+    return tuple(Uuid(directory) for directory in directories)
+
+
+def has_collision_chars(name: str) -> bool:
+    """Whether another topic's metrics could carry the same name (``.`` and ``_`` look alike there)."""
+    return "." in name or "_" in name
+
+
+def unify_collision_chars(name: str) -> str:
+    """The form under which two colliding names are equal."""
+    return name.replace(".", "_")
+
+
+class TopicsDelta:
+    """What records change in topics, by id; a topic that came and went within the delta is in neither ``changed`` nor
+    ``deleted``."""
+
+    def __init__(self, image: TopicsImage) -> None:
+        self.changed: dict[Uuid, None] = {}
+        self.deleted: dict[Uuid, TopicImage] = {}
+        self.changed_partitions: dict[Uuid, set[int]] = {}
+        self._image = image
+        self._by_name: dict[str, TopicImage] | None = None
+        self._by_id: dict[Uuid, TopicImage] | None = None
+        self._colliding: dict[str, tuple[str, ...]] | None = None
+        self._partitions: dict[Uuid, dict[int, PartitionImage]] = {}
+
+    def apply(self) -> TopicsImage:
+        """The next image."""
+        if self._by_name is None or self._by_id is None:
+            return self._image
+        colliding = self._image.colliding if self._colliding is None else self._colliding
+        return TopicsImage(self._by_name, self._by_id, colliding)
+
+    def _mutable(self) -> tuple[dict[str, TopicImage], dict[Uuid, TopicImage]]:
+        if self._by_name is None or self._by_id is None:
+            self._by_name = dict(self._image.by_name)
+            self._by_id = dict(self._image.by_id)
+        return self._by_name, self._by_id
+
+    def _collisions(self) -> dict[str, tuple[str, ...]]:
+        if self._colliding is None:
+            self._colliding = dict(self._image.colliding)
+        return self._colliding
+
+    def on_topic(self, record: rec.TopicRecord) -> None:
+        """A topic comes, without partitions yet."""
+        by_name, by_id = self._mutable()
+        name, topic_id = record.name, Uuid(record.topic_id)
+        if name in by_name or topic_id in by_id:
+            raise MetadataReplayError(f"topic {name!r} exists already")
+        partitions: dict[int, PartitionImage] = {}
+        topic = TopicImage(name, topic_id, partitions)
+        by_name[name] = by_id[topic_id] = topic
+        self._partitions[topic_id] = partitions
+        self.changed[topic_id] = None
+        if has_collision_chars(name):
+            colliding = self._collisions()
+            key = unify_collision_chars(name)
+            colliding[key] = (*colliding.get(key, ()), name)
+
+    def _own_partitions(self, topic_id: Uuid) -> dict[int, PartitionImage]:
+        own = self._partitions.get(topic_id)
+        if own is None:
+            by_name, by_id = self._mutable()
+            topic = by_id.get(topic_id)
+            if topic is None:
+                raise MetadataReplayError(f"no topic has the id {topic_id.hex()}")
+            own = self._partitions[topic_id] = dict(topic.partitions)
+            changed = TopicImage(topic.name, topic_id, own)
+            by_name[topic.name] = by_id[topic_id] = changed
+            self.changed[topic_id] = None
+        return own
+
+    def on_partition(self, record: rec.PartitionRecord) -> None:
+        """A partition comes."""
+        topic_id = Uuid(record.topic_id)
+        self._own_partitions(topic_id)[record.partition_id] = PartitionImage(
+            replicas=tuple(record.replicas),
+            isr=tuple(record.isr),
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            removing_replicas=tuple(record.removing_replicas),
+            adding_replicas=tuple(record.adding_replicas),
+            elr=tuple(record.eligible_leader_replicas or ()),
+            last_known_elr=tuple(record.last_known_elr or ()),
+            directories=_directories(record.directories, len(record.replicas)),
+            leader_recovery_state=record.leader_recovery_state,
+        )
+        self.changed_partitions.setdefault(topic_id, set()).add(record.partition_id)
+
+    def on_partition_change(self, record: rec.PartitionChangeRecord) -> None:
+        """A partition changes."""
+        topic_id = Uuid(record.topic_id)
+        partitions = self._own_partitions(topic_id)
+        old = partitions.get(record.partition_id)
+        if old is None:
+            raise MetadataReplayError(f"partition {record.partition_id} of {topic_id.hex()} does not exist")
+        partitions[record.partition_id] = changed_partition(old, record)
+        self.changed_partitions.setdefault(topic_id, set()).add(record.partition_id)
+
+    def on_remove_topic(self, record: rec.RemoveTopicRecord) -> str:
+        """A topic is gone; answers its name, under which more may be kept."""
+        by_name, by_id = self._mutable()
+        topic_id = Uuid(record.topic_id)
+        topic = by_id.pop(topic_id, None)
+        if topic is None:
+            raise MetadataReplayError(f"no topic has the id {topic_id.hex()}")
+        del by_name[topic.name]
+        if has_collision_chars(topic.name):
+            colliding = self._collisions()
+            key = unify_collision_chars(topic.name)
+            left = tuple(name for name in colliding.get(key, ()) if name != topic.name)
+            if left:
+                colliding[key] = left
+            else:
+                colliding.pop(key, None)
+        self._partitions.pop(topic_id, None)
+        self.changed.pop(topic_id, None)
+        self.changed_partitions.pop(topic_id, None)
+        before = self._image.by_id.get(topic_id)
+        if before is not None:
+            self.deleted[topic_id] = before
+        return topic.name
+
+    def on_clear_elr(self, record: rec.ClearElrRecord) -> None:
+        """Eligible leader replicas are forgotten, of a topic or of all."""
+        by_name, _ = self._mutable()
+        if record.topic_name:
+            if record.topic_name not in by_name:
+                raise MetadataReplayError(f"no topic is named {record.topic_name!r}")
+            topics = [by_name[record.topic_name]]
+        else:
+            topics = list(by_name.values())
+        for topic in topics:
+            for partition_id, partition in list(topic.partitions.items()):
+                if partition.elr or partition.last_known_elr:
+                    self.on_partition_change(
+                        rec.PartitionChangeRecord(
+                            partition_id=partition_id,
+                            topic_id=topic.id,
+                            eligible_leader_replicas=[],
+                            last_known_elr=[],
+                        )
+                    )
