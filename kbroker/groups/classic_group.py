@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal, NamedTuple
 
 from kbroker.coordinator.result import Token
 from kbroker.errors import ApiError, ErrorCode
@@ -48,6 +49,14 @@ VALID_PREVIOUS_STATES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
 }
 
 
+class Timer(NamedTuple):
+    """Key of a deadline: a member's session, a group's join phase, or its sync phase."""
+
+    kind: Literal["session", "join", "sync"]
+    group_id: str
+    member_id: str = ""
+
+
 @dataclass(slots=True)
 class ClassicMember:
     """A member of a classic group."""
@@ -66,6 +75,8 @@ class ClassicMember:
     awaiting_sync: Token | None = None
     is_new: bool = False
     """Joined in the rebalance under way: its long poll may be given up before it completes."""
+    session_timer: Timer | None = None
+    """The key of its session's deadline, made once: every heartbeat and commit moves that deadline."""
 
     @property
     def is_static(self) -> bool:

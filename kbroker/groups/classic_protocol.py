@@ -10,13 +10,13 @@ import random
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kbroker.coordinator.core import append_error_for_client
 from kbroker.coordinator.deadlines import DeadlineQueue
 from kbroker.coordinator.result import Continuation, CoordinatorRecord, CoordinatorResult, Token
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState, ClassicMember
+from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState, ClassicMember, Timer
 from kbroker.groups.records import group_metadata_record
 from kbroker.groups.settings import GroupSettings
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
@@ -37,14 +37,6 @@ class ClientContext(NamedTuple):
     client_id: str
     client_host: str
     api_version: int
-
-
-class Timer(NamedTuple):
-    """Key of a deadline: a member's session, a group's join phase, or its sync phase."""
-
-    kind: Literal["session", "join", "sync"]
-    group_id: str
-    member_id: str = ""
 
 
 @dataclass(slots=True)
@@ -199,9 +191,10 @@ class ClassicProtocol:
 
     def renew_session(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> None:
         """The member was heard of: its session runs from now."""
-        self._timers.schedule(
-            Timer("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms
-        )
+        timer = member.session_timer
+        if timer is None:
+            timer = member.session_timer = Timer("session", group.group_id, member.member_id)
+        self._timers.schedule(timer, now_ms + member.session_timeout_ms)
 
     def forget(self, group: ClassicGroup) -> None:
         """Cancel everything that waits for the group; it is being deleted or unloaded."""
@@ -448,6 +441,7 @@ class ClassicProtocol:
             group.leader_id = new_member_id
         group.pending_sync_members.discard(old_member_id)
         self._timers.cancel(Timer("session", group.group_id, old_member_id))
+        member.session_timer = None
         return member
 
     # -- the join phase ------------------------------------------------------------------------

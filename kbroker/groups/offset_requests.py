@@ -5,6 +5,7 @@ Rules: Kafka's ``OffsetMetadataManager`` and the groups' ``validateOffset...`` (
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Collection
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
@@ -16,7 +17,13 @@ from kbroker.groups.consumer_group_records import group_removal
 from kbroker.groups.groups import Groups
 from kbroker.groups.offsets import CommittedOffsets, expired_offsets
 from kbroker.groups.pending_offsets import OffsetKey, PendingOffsets
-from kbroker.groups.records import OffsetAndMetadata, group_metadata_tombstone, offset_commit_record
+from kbroker.groups.records import (
+    OffsetAndMetadata,
+    group_metadata_tombstone,
+    offset_commit_record,
+    offset_key_prefix,
+    offset_value,
+)
 from kbroker.groups.settings import GroupSettings
 from kbroker.groups.topics import TopicsImage
 from kbroker.types import ZERO_UUID, Uuid
@@ -46,6 +53,7 @@ from kbroker.wire.messages.txn_offset_commit import (
 )
 
 _S = ClassicGroupState
+_pack_index = struct.Struct(">i").pack
 _CONSUMER_MEMBER_VERSION = 9
 """A member of the consumer protocol commits with this version of OffsetCommit or a later one (KIP-848)."""
 
@@ -74,43 +82,37 @@ class OffsetRequests:
     ) -> CoordinatorResult[OffsetCommitResponse]:
         """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
         by_partition = self._validate_commit(request, api_version, now_ms)
-        limit = self._settings().offset_metadata_max_bytes
         retention_ms = request.retention_time_ms
         expires = None if retention_ms == -1 else now_ms + retention_ms
+        group_id = request.group_id
         records = []
         topics = []
         for topic in request.topics:
+            name, topic_id = topic.name, topic.topic_id
+            prefix = offset_key_prefix(group_id, name)
             partitions = []
             for partition in topic.partitions:
+                index = partition.partition_index
                 metadata = partition.committed_metadata or ""
-                error = ErrorCode.NONE
-                if len(metadata) > limit:
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
-                    if by_partition is not None:
-                        _validate_partition(*by_partition, Uuid(topic.topic_id), partition.partition_index)
-                    committed = OffsetAndMetadata(
-                        offset=partition.committed_offset,
-                        leader_epoch=partition.committed_leader_epoch,
-                        metadata=metadata,
-                        commit_timestamp_ms=now_ms,
-                        expire_timestamp_ms=expires,
-                        topic_id=Uuid(topic.topic_id),
-                    )
-                    records.append(
-                        offset_commit_record(
-                            request.group_id, topic.name, partition.partition_index, committed
-                        )
-                    )
-                partitions.append(
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=error
-                    )
+                # Here fields are set one by one, which takes half of the time that arguments by name do.
+                answer = OffsetCommitResponsePartition()
+                answer.partition_index = index
+                partitions.append(answer)
+                if metadata and len(metadata) > self._settings().offset_metadata_max_bytes:
+                    answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                    continue
+                if by_partition is not None:
+                    _validate_partition(*by_partition, Uuid(topic_id), index)
+                value = offset_value(
+                    partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expires, topic_id
                 )
-            topics.append(
-                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-            )
-        return CoordinatorResult(OffsetCommitResponse(topics=topics), records)
+                records.append(CoordinatorRecord(prefix + _pack_index(index), value))
+            answers = OffsetCommitResponseTopic()
+            answers.name, answers.topic_id, answers.partitions = name, topic_id, partitions
+            topics.append(answers)
+        response = OffsetCommitResponse()
+        response.topics = topics
+        return CoordinatorResult(response, records)
 
     def _validate_commit(
         self, request: OffsetCommitRequest, api_version: int, now_ms: int

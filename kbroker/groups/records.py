@@ -7,6 +7,7 @@ A key opens with the record's type as int16, a value with its version as int16
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.coordinator.result import CoordinatorRecord
@@ -37,10 +38,12 @@ _OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
 _GROUP_METADATA_VERSION = 3
 
 _PLAIN_OFFSET = struct.Struct(">hqiBqBBB16s")
-"""An offset's value of version 4 without metadata, with the topic's id: what nearly all are."""
-_PLAIN_MARKS = (_OFFSET_COMMIT_VERSION, 1, 1, 0, 16)
-"""Its version, length of metadata (plus one), number of tags, the tag and its size."""
+"""An offset's value of version 4 without metadata, with the topic's id, which is what nearly all are: version (4),
+offset, leader epoch, length of the metadata plus one (1), commit time, tags (1), tag (0), its size (16), id."""
+_pack_plain_offset = _PLAIN_OFFSET.pack
 _MOST_NAMES = 4_000
+_LONGEST_KEPT_NAMES = 255
+"""Longer names of group and topic are encoded each time: anybody may choose any, and what is kept must stay small."""
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -60,39 +63,47 @@ def offset_commit_record(
     group_id: str, topic: str, partition: int, committed: OffsetAndMetadata | None
 ) -> CoordinatorRecord:
     """The record of a committed offset; a tombstone for None."""
-    key = _offset_key(group_id, topic, partition)
+    key = offset_key_prefix(group_id, topic) + _INT.pack(partition)
     if committed is None:
         return CoordinatorRecord(key, None)
-    expires = committed.expire_timestamp_ms
-    if expires is None and not committed.metadata and committed.topic_id != ZERO_UUID:
-        version, no_metadata, *tags = _PLAIN_MARKS
-        return CoordinatorRecord(
-            key,
-            _PLAIN_OFFSET.pack(
-                version,
-                committed.offset,
-                committed.leader_epoch,
-                no_metadata,
-                committed.commit_timestamp_ms,
-                *tags,
-                committed.topic_id,
-            ),
-        )
+    offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id, _ = committed
+    value = offset_value(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
+    return CoordinatorRecord(key, value)
+
+
+def offset_value(
+    offset: int,
+    leader_epoch: int,
+    metadata: str,
+    commit_timestamp_ms: int,
+    expire_timestamp_ms: int | None,
+    topic_id: Uuid,
+) -> bytes:
+    """The value of a committed offset; the fields of `OffsetAndMetadata`."""
+    if expire_timestamp_ms is None and not metadata and topic_id != ZERO_UUID:
+        # Written out: each commit makes one for every partition.
+        return _pack_plain_offset(4, offset, leader_epoch, 1, commit_timestamp_ms, 1, 0, 16, topic_id)
     # Only version 1 can hold an expiry; the versions after it leave that to the retention config.
-    version = _OFFSET_COMMIT_VERSION if expires is None else _OFFSET_COMMIT_VERSION_WITH_EXPIRY
+    version = _OFFSET_COMMIT_VERSION if expire_timestamp_ms is None else _OFFSET_COMMIT_VERSION_WITH_EXPIRY
     value = OffsetCommitValue(
-        offset=committed.offset,
-        leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
-        commit_timestamp=committed.commit_timestamp_ms,
-        expire_timestamp=-1 if expires is None else expires,
-        topic_id=committed.topic_id,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        commit_timestamp=commit_timestamp_ms,
+        expire_timestamp=-1 if expire_timestamp_ms is None else expire_timestamp_ms,
+        topic_id=topic_id,
     )
-    return CoordinatorRecord(key, _PREFIX.pack(version) + encode(value, version))
+    return _PREFIX.pack(version) + encode(value, version)
 
 
-def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """As `OffsetCommitKey` is encoded; each commit makes one for every partition."""
+def offset_key_prefix(group_id: str, topic: str) -> bytes:
+    """An `OffsetCommitKey` as it is encoded, without the partition, which is its last four bytes."""
+    if len(group_id) + len(topic) > _LONGEST_KEPT_NAMES:
+        return _encode_names(group_id, topic)
+    return _kept_names(group_id, topic)
+
+
+def _encode_names(group_id: str, topic: str) -> bytes:
     group_bytes, topic_bytes = group_id.encode(), topic.encode()
     return b"".join(
         (
@@ -101,9 +112,11 @@ def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
             group_bytes,
             _PREFIX.pack(len(topic_bytes)),
             topic_bytes,
-            _INT.pack(partition),
         )
     )
+
+
+_kept_names = lru_cache(maxsize=_MOST_NAMES)(_encode_names)
 
 
 def group_metadata_record(
@@ -165,17 +178,18 @@ class OffsetKeys:
 
     def read(self, key: bytes) -> tuple[str, str, int] | None:
         """Group, topic and partition; None for any other key, and for a broken one."""
-        if key[:2] != _OFFSET_COMMIT_PREFIX:
-            return None
         names = self._names.get(key[:-4])
         if names is None:
+            if key[:2] != _OFFSET_COMMIT_PREFIX:
+                return None
             names = _read_names(key)
             if names is None:
                 return None
             if len(self._names) >= _MOST_NAMES:
                 self._names.clear()
-            self._names[key[:-4]] = names
-        return *names, int.from_bytes(key[-4:], "big", signed=True)
+            if len(key) <= _LONGEST_KEPT_NAMES:
+                self._names[key[:-4]] = names
+        return names[0], names[1], _INT.unpack_from(key, len(key) - 4)[0]
 
 
 def _read_names(key: bytes) -> tuple[str, str] | None:
@@ -194,7 +208,7 @@ def read_offset_commit(value: bytes, record_offset: int = -1) -> OffsetAndMetada
     """Decode the value of an offset's record, which stands at ``record_offset``."""
     if len(value) == _PLAIN_OFFSET.size:
         version, offset, leader_epoch, metadata, commit_ms, tags, tag, size, topic_id = _PLAIN_OFFSET.unpack(value)
-        if (version, metadata, tags, tag, size) == _PLAIN_MARKS:
+        if version == 4 and metadata == 1 and tags == 1 and tag == 0 and size == 16:
             return OffsetAndMetadata(offset, leader_epoch, "", commit_ms, None, topic_id, record_offset)
     record, _ = decode(OffsetCommitValue, _prefix(value), value, _PREFIX.size)
     return OffsetAndMetadata(

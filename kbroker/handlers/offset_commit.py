@@ -6,6 +6,8 @@ Served: 2 to 10. 2-4: retention time; 6: leader epoch; 7: static members; 8: fle
 
 from __future__ import annotations
 
+from typing import Any
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import DelayedResponse, RequestContext
 from kbroker.handlers.registration import Versions, handler
@@ -21,6 +23,9 @@ from kbroker.wire.messages.offset_commit import (
 
 VERSIONS = Versions(2, 10)
 
+Refused = dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
+"""Partitions that do not exist, by their topic's name and id."""
+
 
 @handler(OffsetCommitRequest, versions=VERSIONS)
 def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse | DelayedResponse:
@@ -28,41 +33,32 @@ def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitRes
 
     The commits of one turn of the event loop are appended together; the connection reads on meanwhile.
     """
-    by_id = ctx.api_version >= 10
-    refused: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]] = {}
-    valid = []
-    for topic in request.topics:
-        kept = _resolve(topic, by_id, refused, ctx)
-        if kept:
-            valid.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=kept))
-    if not valid:
-        return _with_refused(OffsetCommitResponse(), refused)
-    asked, request.topics = request.topics, valid
+    services, api_version = ctx.services, ctx.api_version
+    asked = request.topics
+    refused: Refused = {}
+    if not _resolve_all(asked, api_version >= 10, services.metadata.image.topics):
+        request.topics = _resolve_each(asked, api_version >= 10, services.metadata.image.topics, refused)
+        if not request.topics:
+            return _with_refused(OffsetCommitResponse(), refused)
     delayed = DelayedResponse()
 
     def on_stored(response: OffsetCommitResponse | None, error: ApiError | None) -> None:
         if response is None:
-            request.topics = asked
-            delayed.complete(_all_failed(request, ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error.code))
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error.code
+            delayed.complete(_all_failed(asked, code))
         else:
-            delayed.complete(_with_refused(response, refused))
+            delayed.complete(_with_refused(response, refused) if refused else response)
 
     try:
-        ctx.services.groups.submit_gathered(
-            request.group_id,
-            lambda shard, now_ms: shard.commit_offsets(request, ctx.api_version, now_ms),
-            on_stored,
+        services.groups.submit_gathered(
+            request.group_id, lambda shard, now_ms: shard.commit_offsets(request, api_version, now_ms), on_stored
         )
     except ApiError as error:
         on_stored(None, error)
     return delayed.response if delayed.done else delayed
 
 
-def _with_refused(
-    response: OffsetCommitResponse, refused: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
-) -> OffsetCommitResponse:
-    if not refused:
-        return response
+def _with_refused(response: OffsetCommitResponse, refused: Refused) -> OffsetCommitResponse:
     # As Kafka does: what was refused here comes before what the coordinator answered.
     answers = {
         key: OffsetCommitResponseTopic(name=key[0], topic_id=Uuid(key[1]), partitions=partitions)
@@ -75,14 +71,35 @@ def _with_refused(
     return OffsetCommitResponse(topics=list(answers.values()))
 
 
+def _resolve_all(asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any) -> bool:
+    """Fill in the topics' names or ids, if all of it exists, as it nearly always does; whether it does."""
+    for topic in asked:
+        found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
+        if found is None or not topic.partitions:
+            return False
+        for partition in topic.partitions:
+            if partition.partition_index not in found.partitions:
+                return False
+        topic.name, topic.topic_id = found.name, found.id
+    return bool(asked)
+
+
+def _resolve_each(
+    asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any, refused: Refused
+) -> list[OffsetCommitRequestTopic]:
+    """The topics with those of their partitions that exist; the others go to ``refused``."""
+    valid = []
+    for topic in asked:
+        kept = _resolve(topic, by_id, topics, refused)
+        if kept:
+            valid.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=kept))
+    return valid
+
+
 def _resolve(
-    topic: OffsetCommitRequestTopic,
-    by_id: bool,
-    refused: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]],
-    ctx: RequestContext,
+    topic: OffsetCommitRequestTopic, by_id: bool, topics: Any, refused: Refused
 ) -> list[OffsetCommitRequestPartition]:
     """Fill in the topic's name or id; returns the partitions that exist."""
-    topics = ctx.services.metadata.image.topics
     found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and found is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if found is not None:
@@ -100,7 +117,7 @@ def _resolve(
     return kept
 
 
-def _all_failed(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+def _all_failed(asked: list[OffsetCommitRequestTopic], error: ErrorCode) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -111,6 +128,6 @@ def _all_failed(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitR
                     for partition in topic.partitions
                 ],
             )
-            for topic in request.topics
+            for topic in asked
         ]
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import trio
 
+from kbroker.coordinator.batches import coordinator_batch
 from kbroker.coordinator.core import append_error_for_client
 from kbroker.coordinator.partitioner import partition_for
 from kbroker.coordinator.result import (
@@ -24,11 +25,10 @@ from kbroker.coordinator.result import (
 )
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinator_loading import replay_chunk
-from kbroker.node.coordinator_shard import C, PendingReply, Shard
+from kbroker.node.coordinator_shard import C, GatheredStep, PendingReply, Shard
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import Record, build_batch
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -115,8 +115,7 @@ class CoordinatorDriver(Generic[C]):
         shard.loaded.set()
         self._deliver(shard.core.on_unloaded())
         gathered, shard.gathered = shard.gathered, []
-        for _, outcome in gathered:
-            outcome.complete(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        _tell(gathered, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _reload(self, shard: Shard[C]) -> None:
         """The log may hold what the core does not know: begin again from the log."""
@@ -257,30 +256,18 @@ class CoordinatorDriver(Generic[C]):
         """
         shard = self.shard_now(key)
         result = operation(shard.core, self.now_ms())
-        stored: PendingReply | None
         if shard.gathers and result.records:
-            stored = PendingReply(Token())
-            shard.gathered.append((result.records, stored))
-        else:
-            # Whoever is alone does not wait; who comes in the same turn of the loop is gathered.
-            stored = self._process(shard, result)
-            if stored is not None:
-                shard.gathers = True
-                self._gathering.append(shard)
-                self._wake_gatherer.set()
-
-        def done() -> None:
-            try:
-                _raise_failure(result, stored)
-            except ApiError as error:
-                on_stored(None, error)
-            else:
-                on_stored(result.response, None)
-
+            shard.gathered.append((result, on_stored))
+            return
+        # Whoever is alone does not wait; who comes in the same turn of the loop is gathered.
+        stored = self._process(shard, result)
         if stored is None:
-            done()
-        else:
-            stored.on_done(done)
+            _tell([(result, on_stored)], None)
+            return
+        shard.gathers = True
+        self._gathering.append(shard)
+        self._wake_gatherer.set()
+        stored.on_done(lambda: _tell([(result, on_stored)], stored.response))
 
     def perform(
         self,
@@ -375,15 +362,10 @@ class CoordinatorDriver(Generic[C]):
         if not shard.gathered:
             return
         gathered, shard.gathered = shard.gathered, []
-        records = [record for step, _ in gathered for record in step]
+        records = [record for result, _ in gathered for record in result.records]
         stored = self._process(shard, CoordinatorResult(None, records))
         assert stored is not None
-
-        def done() -> None:
-            for _, outcome in gathered:
-                outcome.complete(stored.response)
-
-        stored.on_done(done)
+        stored.on_done(lambda: _tell(gathered, stored.response))
 
     def _replay(
         self, shard: Shard[C], result: CoordinatorResult[Any], end_offset: int, writer: TransactionalWriter
@@ -408,19 +390,10 @@ class CoordinatorDriver(Generic[C]):
     ) -> int:
         now_ms = self._env.wall_clock_ms()
         end_offset = 0
-        in_transaction = writer is not NO_TRANSACTION
         for chunk in _chunks(records):
-            batch = build_batch(
-                [Record(0, now_ms, record.key, record.value) for record in chunk],
-                producer_id=writer.producer_id,
-                producer_epoch=writer.producer_epoch,
-                base_sequence=0,  # in every batch, producer or not, as Kafka's coordinators write them
-                is_transactional=in_transaction,
-            )
+            batch = coordinator_batch(chunk, now_ms, writer)
             try:
-                info = shard.partition.append_as_coordinator(
-                    bytearray(batch), now_ms, verification_guard=writer.guard
-                )
+                info = shard.partition.append_as_coordinator(batch, now_ms, verification_guard=writer.guard)
             except ApiError:
                 if end_offset:
                     self._reload(shard)  # a part of the step is in the log
@@ -547,6 +520,14 @@ def _raise_failure(result: CoordinatorResult[Any], stored: PendingReply | None) 
     _raise_error(stored)
     if result.error is not None:
         raise result.error
+
+
+def _tell(gathered: list[GatheredStep], failed: ErrorCode | None) -> None:
+    """Say to each what came of its step's records."""
+    error = None if failed is None else ApiError(append_error_for_client(failed))
+    for result, on_stored in gathered:
+        refused = error or result.error
+        on_stored(result.response if refused is None else None, refused)
 
 
 def _chunks(records: list[CoordinatorRecord]) -> Iterator[list[CoordinatorRecord]]:

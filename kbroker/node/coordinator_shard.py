@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 
 from kbroker.coordinator.core import CoordinatorCore
-from kbroker.coordinator.result import CoordinatorRecord, Token
+from kbroker.coordinator.result import CoordinatorResult, Token
+from kbroker.errors import ApiError
 
 if TYPE_CHECKING:
     from kbroker.node.partition import Partition
@@ -43,10 +44,14 @@ class PendingReply:
             self.wake = callback
 
 
+GatheredStep = tuple[CoordinatorResult[Any], Callable[[Any, ApiError | None], None]]
+"""A step, and who is told its response, or why its records could not be stored."""
+
+
 class Shard(Generic[C]):
     """A partition's core, and whether its log has been replayed.
 
-    ``gathered`` has the records of steps that are neither appended nor replayed yet, with what their clients wait for.
+    ``gathered`` has steps whose records are neither appended nor replayed yet, and whom to tell.
     ``gathers`` says that more are expected before the event loop comes round, which is when they are appended.
     """
 
@@ -58,5 +63,5 @@ class Shard(Generic[C]):
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.loaded = trio.Event()
-        self.gathered: list[tuple[list[CoordinatorRecord], PendingReply]] = []
+        self.gathered: list[GatheredStep] = []
         self.gathers = False

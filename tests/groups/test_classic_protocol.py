@@ -189,6 +189,25 @@ def test_a_static_member_takes_its_place_back_without_a_rebalance() -> None:
     assert returned.synced.assignment == follower.member_id.encode()
 
 
+def test_the_session_of_a_static_member_that_returned_is_its_own() -> None:
+    shard = Shard()
+    members = [Member(shard, instance_id=f"i{n}") for n in range(2)]
+    for member in members:
+        member.join()
+    settle(shard, members)
+    stays, follower = sorted(members, key=lambda member: not member.is_leader)
+    for member in members:
+        assert member.heartbeat() is ErrorCode.NONE
+    returned = Member(shard, instance_id=follower.instance_id)
+    returned.join()
+    returned.sync()
+    assert returned.heartbeat() is ErrorCode.NONE
+    for _ in range(4):
+        shard.advance(returned.session_timeout_ms // 2)
+        assert stays.heartbeat() in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+    assert returned.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_static_leader_that_returns_is_told_to_skip_the_assignment() -> None:
     shard = Shard()
     members = [Member(shard, instance_id=f"i{n}") for n in range(2)]

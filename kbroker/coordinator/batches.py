@@ -1,0 +1,71 @@
+"""The record batches of a coordinator's topic: records of one time, without headers, not compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbroker.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
+from kbroker.wire.batch_header import CRC, HEADER, HEADER_SIZE, LOG_OVERHEAD, crc32c
+
+_TRANSACTIONAL = 0x10
+_CRC_AT = 17
+_CRC_FROM = 21
+_MAGIC = 2
+
+
+def _varint(value: int) -> bytes:
+    """A zigzag varint of a number that is not negative."""
+    value <<= 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_VARINTS = tuple(_varint(value) for value in range(1024))
+"""Lengths of keys, values and records, and offsets in a batch, are rarely more."""
+
+
+def coordinator_batch(
+    records: Sequence[CoordinatorRecord], now_ms: int, writer: TransactionalWriter = NO_TRANSACTION
+) -> bytearray:
+    """One batch of at least one record; as ``build_batch`` makes it, in a third of the time."""
+    parts = [b""]
+    size = HEADER_SIZE
+    for delta, (key, value) in enumerate(records):
+        key_size = len(key)
+        body = (
+            (b"\0\0" + _VARINTS[delta] if delta < 1024 else b"\0\0" + _varint(delta))
+            + (_VARINTS[key_size] if key_size < 1024 else _varint(key_size))
+            + key
+        )
+        if value is None:
+            body += b"\1\0"
+        else:
+            value_size = len(value)
+            body += (_VARINTS[value_size] if value_size < 1024 else _varint(value_size)) + value + b"\0"
+        body_size = len(body)
+        length = _VARINTS[body_size] if body_size < 1024 else _varint(body_size)
+        parts.append(length)
+        parts.append(body)
+        size += len(length) + body_size
+    parts[0] = HEADER.pack(
+        0,
+        size - LOG_OVERHEAD,
+        -1,
+        _MAGIC,
+        0,
+        0 if writer is NO_TRANSACTION else _TRANSACTIONAL,
+        len(records) - 1,
+        now_ms,
+        now_ms,
+        writer.producer_id,
+        writer.producer_epoch,
+        0,  # in every batch, producer or not, as Kafka's coordinators write them
+        len(records),
+    )
+    batch = bytearray().join(parts)
+    CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_FROM:]))
+    return batch

@@ -1,0 +1,39 @@
+"""The short way to a coordinator's batch agrees with the general one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbroker.coordinator.batches import coordinator_batch
+from kbroker.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
+from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.record_batch import Record, build_batch
+
+contents = st.one_of(st.binary(max_size=40), st.integers(0, 20_000).map(bytes))
+records = st.builds(CoordinatorRecord, contents, st.one_of(st.none(), contents))
+writers = st.one_of(
+    st.just(NO_TRANSACTION), st.builds(TransactionalWriter, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
+)
+
+
+def by_the_general_way(steps: list[CoordinatorRecord], now_ms: int, writer: TransactionalWriter) -> bytes:
+    return build_batch(
+        [Record(0, now_ms, key, value) for key, value in steps],
+        producer_id=writer.producer_id,
+        producer_epoch=writer.producer_epoch,
+        base_sequence=0,
+        is_transactional=writer is not NO_TRANSACTION,
+    )
+
+
+@given(st.lists(records, min_size=1, max_size=5), st.integers(0, 2**62), writers)
+def test_same_bytes(steps: list[CoordinatorRecord], now_ms: int, writer: TransactionalWriter) -> None:
+    batch = coordinator_batch(steps, now_ms, writer)
+    assert batch == by_the_general_way(steps, now_ms, writer)
+    assert sum(1 for _ in walk_headers(batch)) == 1
+
+
+def test_many_records() -> None:
+    steps = [CoordinatorRecord(b"key %d" % number, b"") for number in range(3_000)]
+    assert coordinator_batch(steps, 7) == by_the_general_way(steps, 7, NO_TRANSACTION)
