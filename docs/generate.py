@@ -14,6 +14,7 @@ def configuration() -> str:
     """Every property, by scope."""
     from kbroker.config import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIG_SYNONYMS, TOPIC_CONFIGS, ConfigDef
     from kbroker.config.definition import REQUIRED
+    from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS
 
     def table(definition: ConfigDef, *, modes: bool = False, synonyms: bool = False) -> list[str]:
         head = ["Property", "Type", "Default", "Valid"]
@@ -48,6 +49,12 @@ def configuration() -> str:
         "In `server.properties`, or `-o name=value` on the command line.",
         "",
         *table(BROKER_CONFIGS, modes=True),
+        "",
+        "## Node, at run time only",
+        "",
+        "Set with `kbroker config` or `kafka-configs`, for one node or for all of them.",
+        "",
+        *table(DYNAMIC_BROKER_CONFIGS, modes=True),
         "",
         "## Topic",
         "",

@@ -19,6 +19,7 @@ from kbroker.config import (
     validate_topic_configs,
 )
 from kbroker.config.definition import REQUIRED, ConfigKey, Importance
+from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
 
 FACTS = json.loads((Path(__file__).parent / "facts" / "kafka_configs.json").read_text())
 SCOPES: dict[str, ConfigDef] = {"broker": BROKER_CONFIGS, "topic": TOPIC_CONFIGS, "group": GROUP_CONFIGS}
@@ -60,8 +61,22 @@ def test_defaults_can_be_parsed_validated_and_written_back(scope: str) -> None:
             assert text == key.default, key.name
 
 
+def test_the_throttles_of_replication_exist_at_run_time_only() -> None:
+    """As ``QuotaConfig.brokerQuotaConfigs``, which the table of facts leaves out."""
+    assert list(DYNAMIC_BROKER_CONFIGS) == [
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    ]
+    for name, found in DYNAMIC_BROKER_CONFIGS.items():
+        assert name not in BROKER_CONFIGS and broker_config_key(name) is found
+        assert found.parse(found.default) == 2**63 - 1
+        with pytest.raises(InvalidConfig, match=f"Invalid value -1 for configuration {name}: Value must be at least 0"):
+            found.parse("-1")
+
+
 def test_every_property_is_described() -> None:
-    for definition in SCOPES.values():
+    for definition in (*SCOPES.values(), DYNAMIC_BROKER_CONFIGS):
         for key in definition.values():
             assert key.doc.endswith("."), key.name
 

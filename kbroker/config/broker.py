@@ -61,6 +61,22 @@ BROKER_CONFIGS = ConfigDef(
             validator=ListOf(may_be_empty=False, may_be_null=True),
         ),
         ConfigKey(
+            "alter.log.dirs.replication.quota.window.num",
+            INT,
+            "11",
+            LOW,
+            "Windows that the throttle of moves between log directories is measured over.",
+            validator=Range(1),
+        ),
+        ConfigKey(
+            "alter.log.dirs.replication.quota.window.size.seconds",
+            INT,
+            "1",
+            LOW,
+            "Seconds in a window of the throttle of moves between log directories.",
+            validator=Range(1),
+        ),
+        ConfigKey(
             "auto.create.topics.enable",
             BOOLEAN,
             "true",
@@ -1325,7 +1341,6 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Windows that replication throttles are measured over.",
             validator=Range(1),
-            no_effect="there are no throttles yet",
         ),
         ConfigKey(
             "replication.quota.window.size.seconds",
@@ -1334,7 +1349,6 @@ BROKER_CONFIGS = ConfigDef(
             LOW,
             "Seconds in a window of a replication throttle.",
             validator=Range(1),
-            no_effect="there are no throttles yet",
         ),
         ConfigKey(
             "request.timeout.ms",

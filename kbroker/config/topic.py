@@ -108,7 +108,6 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Replicas whose fetching counts against the follower throttle: `*`, or `partition:broker` pairs.",
             validator=ThrottledReplicas(),
-            no_effect="there are no throttles yet",
         ),
         ConfigKey(
             "leader.replication.throttled.replicas",
@@ -117,7 +116,6 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "Replicas whose serving counts against the leader throttle: `*`, or `partition:broker` pairs.",
             validator=ThrottledReplicas(),
-            no_effect="there are no throttles yet",
         ),
         ConfigKey(
             "index.interval.bytes",

@@ -114,6 +114,7 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
             reader.read(again=True)
             if reader.has_news and not waiting.done:
                 break
+    reader.count_throttled()
     return _respond(reader, plan, ctx)
 
 
@@ -140,6 +141,9 @@ class _Reader:
             self.rack = request.rack_id
         self.patience = inf
         """Seconds to wait for data before what else there is to tell is looked at."""
+        self.throttle = self.manager.throttles.leader if self.by_follower else None
+        if self.throttle is not None and not self.throttle.is_active:
+            self.throttle = None
         self.has_news = False
         """A follower does not know yet how far its leader's records are committed."""
         self.urgent = False
@@ -270,6 +274,8 @@ class _Reader:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if self.by_follower:
             self._on_follower(partition, wanted, bound, again)
+            if self.throttle is not None and self._is_held_back(partition):
+                info = info._replace(records=b"")
         data.high_watermark = state.high_watermark
         data.log_start_offset = log.log_start_offset
         data.records = info.records
@@ -281,6 +287,26 @@ class _Reader:
         else:
             data.aborted_transactions = None
         return data
+
+    def _is_held_back(self, partition: Any) -> bool:
+        """Whether a follower gets nothing for now (``ReplicaManager.shouldLeaderThrottle``)."""
+        assert self.throttle is not None
+        return (
+            self.replica_id not in partition.state.isr
+            and self.throttle.is_throttled(*partition.topic_partition)
+            and self.throttle.is_exceeded(self.manager.throttles.now_ms())
+        )
+
+    def count_throttled(self) -> None:
+        """Count what a follower is sent of throttled partitions."""
+        if self.throttle is None:
+            return
+        size = 0
+        for name, data in zip(self.names, self.results, strict=True):
+            if name is not None and self.throttle.is_throttled(name, data.partition_index):
+                size += len(data.records)  # type: ignore[arg-type]
+        if size:
+            self.throttle.record(size, self.manager.throttles.now_ms())
 
     def _on_follower(self, partition: Any, wanted: SessionPartition, bound: int, again: bool) -> None:
         """Note how far a follower is, and what there is to tell it besides records."""

@@ -51,13 +51,14 @@ class LogMove:
         """Offsets that the new log lacks."""
         return max(0, self.source.log_end_offset - self.future.log_end_offset)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """``MoveInterrupted`` if nothing can come of it any more."""
         if self.over or self.source.generation != self._generation:
             raise MoveInterrupted(str(self.topic_partition))
 
     def copy(self, max_bytes: int, now_ms: int) -> int:
         """Bring some batches over; their bytes, 0 when nothing is missing. ``OSError`` of either disk."""
-        self._check()
+        self.check()
         source, future = self.source, self.future
         if not future.log_end_offset and not future.size:
             self._begin(now_ms)
@@ -83,12 +84,12 @@ class LogMove:
 
     def begin_close(self) -> FlushTask | None:
         """Everything that was copied is to be durable: run what this returns."""
-        self._check()
+        self.check()
         return self.future.begin_close()
 
     def take_name(self, now_ms: int) -> None:
         """Give the new directory the log's name."""
-        self._check()
+        self.check()
         future, disk = self.future, self.future.disk
         path = os.path.join(self.target.path, str(self.topic_partition))
         old, end = future.directory, future.log_end_offset

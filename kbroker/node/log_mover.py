@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import PartitionLog
     from kbroker.node.partition import Partition
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.replication_throttles import ReplicationThrottles
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +23,9 @@ CHUNK = 256 * 1024
 """Bytes that are copied at once: about a millisecond of the event loop."""
 
 _RETRY_SECONDS = 0.5
+
+_LOOK_AGAIN_MS = 1000
+"""When a move is throttled: the throttle may be another one, or none, after so long."""
 
 
 async def move_log(manager: ReplicaManager, partition: Partition, target: LogDir) -> None:
@@ -40,7 +44,7 @@ async def move_log(manager: ReplicaManager, partition: Partition, target: LogDir
             _follow(manager, partition)
             return
         try:
-            await _carry(manager.env, move)
+            await _carry(manager, move)
         except MoveInterrupted:
             if move.over:
                 return
@@ -67,24 +71,29 @@ def _follow(manager: ReplicaManager, partition: Partition) -> None:
         partition.replace_log(log)
 
 
-async def _carry(env: Env, move: LogMove) -> None:
-    await _catch_up(env, move)
+async def _carry(manager: ReplicaManager, move: LogMove) -> None:
+    env = manager.env
+    await _catch_up(env, manager.throttles, move)
     task = move.begin_close()
     if task is not None:
         await env.run_blocking(task.run)
     # What follows is done once for the few records of the meantime.
     move.take_name(env.wall_clock_ms())
     await env.run_blocking(move.future.disk.sync_dir, move.target.path)
-    await _catch_up(env, move)
+    await _catch_up(env, manager.throttles, move)
     move.finish(env.wall_clock_ms())
 
 
-async def _catch_up(env: Env, move: LogMove) -> None:
-    """Copy until nothing is missing at this moment."""
+async def _catch_up(env: Env, throttles: ReplicationThrottles, move: LogMove) -> None:
+    """Copy until nothing is missing at this moment, no faster than the throttle allows."""
+    quota = throttles.alter_log_dirs
     while True:
         began = env.now()
-        move.copy(CHUNK, env.wall_clock_ms())
+        quota.record(move.copy(CHUNK, env.wall_clock_ms()), throttles.now_ms())
         if not move.lag:
             return
         # As long as the copying took, everything else may run.
         await trio.sleep(min(env.now() - began, 0.05))
+        while wait_ms := quota.wait_ms(throttles.now_ms(), _LOOK_AGAIN_MS):
+            await trio.sleep(wait_ms / 1000)
+            move.check()

@@ -88,13 +88,15 @@ Key = tuple[str, int]
 class _Followed:
     """A partition that is followed in one leader epoch."""
 
-    __slots__ = ("attempts", "begun", "key", "leader_epoch", "partition", "retry_at")
+    __slots__ = ("attempts", "begun", "in_sync", "key", "leader_epoch", "partition", "retry_at")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.key: Key = partition.topic_partition
         self.leader_epoch = partition.state.leader_epoch
         self.begun = False
+        self.in_sync = False
+        """By the leader's last answer it has all that is committed (``PartitionFetchState.isReplicaInSync``)."""
         self.attempts = 0
         self.retry_at = 0.0
         """When it may be asked for again, while it backs off."""
@@ -177,6 +179,7 @@ class LeaderFetcher:
                 if self._out_of_range:
                     await self._look_up_bounds()
                 self._take_up()
+                self._hold_back()
                 if len(self._aside) < len(self._partitions):
                     await self._fetch()
                 else:
@@ -276,6 +279,23 @@ class LeaderFetcher:
         for key, followed in list(self._aside.items()):
             if followed.retry_at <= now:
                 del self._aside[key]
+                self._changed[key] = None
+
+    def _hold_back(self) -> None:
+        """While the throttle is exceeded, partitions that it is for are left out (``shouldFollowerThrottle``).
+
+        Not those in sync: they would leave the ISR."""
+        quota = self._manager.throttles.follower
+        if not quota.is_active:
+            return
+        wait_ms = quota.wait_ms(self._manager.throttles.now_ms(), self._config.replica_fetch_backoff_ms)
+        if not wait_ms:
+            return
+        retry_at = self._env.now() + wait_ms / 1000
+        for key, followed in self._partitions.items():
+            if not followed.in_sync and key not in self._aside and quota.is_throttled(*key):
+                followed.retry_at = retry_at
+                self._aside[key] = followed
                 self._changed[key] = None
 
     def _request(self, version: int) -> FetchRequest:
@@ -390,9 +410,13 @@ class LeaderFetcher:
                 self._set_aside(followed)
                 return
             manager.mark_dirty()
+            throttles = manager.throttles
+            if throttles.follower.is_throttled(*followed.key):
+                throttles.follower.record(len(records), throttles.now_ms())
             if partition.must_flush:
                 self._unflushed[followed.key] = partition
         followed.attempts = 0
+        followed.in_sync = action.high_watermark <= log.log_end_offset
         state = partition.state
         before = state.high_watermark
         high_watermark = follower_high_watermark(before, action.high_watermark, log.log_end_offset)

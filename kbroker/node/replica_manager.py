@@ -16,6 +16,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
 from kbroker.node.log_mover import move_log
 from kbroker.node.partition import ALL_BYTES, Partition
+from kbroker.node.replication_throttles import ReplicationThrottles
 from kbroker.replication.delayed import DelayedProduce, Purgatory
 from kbroker.replication.replica_selector import ReplicaView, select_by_rack
 from kbroker.types import TopicPartition, Uuid
@@ -70,6 +71,7 @@ class ReplicaManager:
         self.config = config
         self.log_manager = log_manager
         self.purgatory = Purgatory()
+        self.throttles = ReplicationThrottles(env, config)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self._dirty = trio.Event()
         self._is_dirty = False
@@ -93,6 +95,7 @@ class ReplicaManager:
     def on_image(self, delta: Any, image: Any) -> None:
         """Follow the metadata: make, lead, and drop partitions. Synchronous; touches the disk only to delete."""
         before, self._image = self._image, image
+        self.throttles.on_image(delta if before is not None else None, image)
         if before is None:
             for topic in image.topics.by_name.values():
                 self._apply_topic(topic, image, is_new=False)

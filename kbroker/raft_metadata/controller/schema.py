@@ -27,6 +27,7 @@ from kbroker.config import (
     validate_topic_configs,
 )
 from kbroker.config.broker_config import redact
+from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
 from kbroker.config.group import check_consumer_group_bounds
 from kbroker.config.reconfiguration import BROKER_SYNONYMS, overridden, validate_reconfiguration
 from kbroker.errors import ApiError, ErrorCode
@@ -167,8 +168,9 @@ class ConfigSchema:
         values: dict[str, Any] = {}
         try:
             for name, value in configs.items():
-                if name in BROKER_CONFIGS:
-                    values[name] = BROKER_CONFIGS.parse(name, value)
+                key = broker_config_key(name)
+                if key is not None:
+                    values[name] = key.parse(value)
             check_consumer_group_bounds(self.config.values | values)
         except InvalidConfig as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
@@ -195,9 +197,10 @@ class ConfigSchema:
 
     def key(self, resource_type: int, name: str) -> ConfigKey | None:
         """What a property is; None if its kind of resource has no such one."""
+        if resource_type == ResourceType.BROKER:
+            return broker_config_key(name)
         table = {
             ResourceType.TOPIC: TOPIC_CONFIGS,
-            ResourceType.BROKER: BROKER_CONFIGS,
             ResourceType.GROUP: GROUP_CONFIGS,
         }.get(resource_type)
         return None if table is None else table.get(name)
@@ -293,7 +296,7 @@ class ConfigSchema:
         text = dynamic.get(name)
         key = BROKER_CONFIGS.get(name)
         if key is None:
-            return text if text is not None else self._static.get(name)
+            return text if text is not None else self._static.get(name)  # such as one of DYNAMIC_BROKER_CONFIGS
         if text is not None:
             try:
                 return key.format(key.parse(text))
@@ -304,7 +307,7 @@ class ConfigSchema:
     def _broker_entry(
         self, name: str, configs: ConfigsImage, value: str | None, per_broker: bool, documentation: bool
     ) -> ConfigEntry:
-        key = BROKER_CONFIGS.get(name)
+        key = broker_config_key(name)
         sensitive = key.sensitive if key is not None else True
         synonyms = [
             synonym
@@ -319,11 +322,11 @@ class ConfigSchema:
             key is None or key.update_mode is UpdateMode.READ_ONLY,
             tuple(synonyms),
             0 if key is None else int(key.type),
-            key.doc if documentation and key is not None else None,
+            key.doc if documentation and key is not None and name not in DYNAMIC_BROKER_CONFIGS else None,
         )
 
     def _broker_synonyms(self, configs: ConfigsImage, name: str) -> list[Synonym]:
-        key = BROKER_CONFIGS.get(name)
+        key = broker_config_key(name)
         sensitive = key.sensitive if key is not None else True
         found: list[Synonym] = []
         for table, source in (

@@ -1,0 +1,48 @@
+"""Properties of a node that exist at run time only (``QuotaConfig.brokerQuotaConfigs``).
+
+In ``server.properties`` they mean nothing, and they are described only where they are set, as Apache Kafka does it.
+"""
+
+from __future__ import annotations
+
+from kbroker.config.broker import BROKER_CONFIGS
+from kbroker.config.definition import ConfigDef, ConfigKey, ConfigType, Importance, Range, UpdateMode
+
+LEADER_THROTTLED_RATE = "leader.replication.throttled.rate"
+FOLLOWER_THROTTLED_RATE = "follower.replication.throttled.rate"
+ALTER_LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+
+def _rate(name: str, doc: str) -> ConfigKey:
+    return ConfigKey(
+        name,
+        ConfigType.LONG,
+        str(2**63 - 1),
+        Importance.MEDIUM,
+        doc,
+        validator=Range(0),
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    )
+
+
+DYNAMIC_BROKER_CONFIGS = ConfigDef(
+    "broker",
+    [
+        _rate(
+            LEADER_THROTTLED_RATE,
+            "Bytes a second that a broker serves to followers of the partitions that the topics' "
+            "`leader.replication.throttled.replicas` name for it. Followers in sync count and are not held back.",
+        ),
+        _rate(
+            FOLLOWER_THROTTLED_RATE,
+            "Bytes a second that a broker fetches of the partitions that the topics' "
+            "`follower.replication.throttled.replicas` name for it. Those in sync count and are not held back.",
+        ),
+        _rate(ALTER_LOG_DIRS_RATE, "Bytes a second that a broker copies from one of its log directories to another."),
+    ],
+)
+
+
+def broker_config_key(name: str) -> ConfigKey | None:
+    """What a property of a node is, of those that a file sets as well as of those that only are set at run time."""
+    return BROKER_CONFIGS.get(name) or DYNAMIC_BROKER_CONFIGS.get(name)

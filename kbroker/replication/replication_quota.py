@@ -1,0 +1,135 @@
+"""How many bytes a second replication may take: the throttles of reassignments (KIP-73) and of moves between log dirs.
+
+Pure: the time is an argument. Rules: Kafka's ``ReplicationQuotaManager``, whose rate is a ``SimpleRate`` over samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+UNLIMITED = 2**63 - 1
+"""The rate of a throttle that is not set (``QuotaConfig.QUOTA_BYTES_PER_SECOND_DEFAULT``)."""
+
+
+class _Sample:
+    """What was counted in one window."""
+
+    __slots__ = ("last_event_ms", "start_ms", "value")
+
+    def __init__(self, now_ms: int) -> None:
+        self.reset(now_ms)
+
+    def reset(self, now_ms: int) -> None:
+        self.start_ms = self.last_event_ms = now_ms
+        self.value = 0
+
+
+class SimpleRate:
+    """Units a second since the oldest sample that still counts, which is taken to be one window old at least.
+
+    ``samples`` windows of ``window_ms`` count, and one more that only overlaps them (``SampledStat``).
+    """
+
+    def __init__(self, samples: int, window_ms: int) -> None:
+        self._max_samples = samples + 1
+        self._window_ms = window_ms
+        self._expire_ms = samples * window_ms
+        self._samples: list[_Sample] = []
+        self._current = 0
+
+    def record(self, value: int, now_ms: int) -> None:
+        """Count ``value`` units."""
+        if not self._samples:
+            self._samples.append(_Sample(now_ms))
+        sample = self._samples[self._current]
+        if now_ms - sample.start_ms >= self._window_ms:
+            sample = self._advance(now_ms)
+        sample.value += value
+        sample.last_event_ms = now_ms
+
+    def _advance(self, now_ms: int) -> _Sample:
+        self._current = (self._current + 1) % self._max_samples
+        if self._current == len(self._samples):
+            self._samples.append(_Sample(now_ms))
+        else:
+            self._samples[self._current].reset(now_ms)
+        return self._samples[self._current]
+
+    def measure(self, now_ms: int) -> tuple[int, int]:
+        """Units, and the milliseconds that they are spread over."""
+        total, oldest_ms = 0, now_ms
+        for sample in self._samples:
+            if now_ms - sample.last_event_ms >= self._expire_ms:
+                sample.reset(now_ms)
+            total += sample.value
+            oldest_ms = min(oldest_ms, sample.start_ms)
+        return total, max(now_ms - oldest_ms, self._window_ms)
+
+
+class ReplicationQuota:
+    """One kind of traffic of this broker: what it serves to followers, what it fetches, or what it moves.
+
+    All traffic of throttled partitions counts, also that of replicas in sync, which is never held back: who holds
+    back asks :meth:`is_throttled` and :meth:`is_exceeded` for replicas that are not in sync.
+    """
+
+    def __init__(self, samples: int, window_seconds: int) -> None:
+        self._rate = SimpleRate(samples, window_seconds * 1000)
+        self._throttled: dict[str, frozenset[int] | None] = {}
+        self.bound = UNLIMITED
+        """Bytes a second."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether any partition is throttled."""
+        return bool(self._throttled)
+
+    def throttle(self, topic: str, partitions: Iterable[int] | None) -> None:
+        """These partitions of a topic are throttled from now on and no others of it; None: all."""
+        self._throttled[topic] = None if partitions is None else frozenset(partitions)
+
+    def unthrottle(self, topic: str) -> None:
+        """No partition of the topic is throttled any more."""
+        self._throttled.pop(topic, None)
+
+    def is_throttled(self, topic: str, partition: int) -> bool:
+        """Whether the traffic of a partition counts."""
+        if topic not in self._throttled:
+            return False
+        partitions = self._throttled[topic]
+        return partitions is None or partition in partitions
+
+    def record(self, size: int, now_ms: int) -> None:
+        """``size`` bytes have gone by. They count also if that is too much."""
+        self._rate.record(size, now_ms)
+
+    def is_exceeded(self, now_ms: int) -> bool:
+        """Whether there was more than the bound allows."""
+        if self.bound == UNLIMITED:
+            return False
+        total, elapsed_ms = self._rate.measure(now_ms)
+        return total * 1000 > self.bound * elapsed_ms
+
+    def wait_ms(self, now_ms: int, at_most_ms: int) -> int:
+        """Milliseconds after which it is not exceeded any more if nothing is added, 0 if it is not."""
+        if not self.is_exceeded(now_ms):
+            return 0
+        total, elapsed_ms = self._rate.measure(now_ms)
+        if not self.bound:
+            return at_most_ms
+        return min(max(-(-total * 1000 // self.bound) - elapsed_ms, 1), at_most_ms)
+
+
+def parse_throttled_replicas(text: str, broker_id: int) -> frozenset[int] | None:
+    """The partitions that ``leader.`` or ``follower.replication.throttled.replicas`` names for a broker; None: all.
+
+    Entries that are no ``partition:broker`` name nothing; they come from a release that judged less.
+    """
+    if text.strip() == "*":
+        return None
+    found = set()
+    for entry in text.split(","):
+        partition, _, broker = entry.strip().partition(":")
+        if partition.isdecimal() and broker.isdecimal() and int(broker) == broker_id:
+            found.add(int(partition))
+    return frozenset(found)
