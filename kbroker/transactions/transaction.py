@@ -7,10 +7,9 @@ decided in ``coordinator.py``. The rules are those of Kafka 4.3's ``TransactionM
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import TopicPartition
@@ -79,6 +78,9 @@ VALID_PREVIOUS_STATES: Mapping[TransactionState, frozenset[TransactionState]] = 
 )
 
 
+NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
+
+
 class IllegalTransition(Exception):
     """A bug: the coordinator asked for a change that a transaction cannot go through."""
 
@@ -88,9 +90,11 @@ def is_epoch_exhausted(epoch: int) -> bool:
     return epoch >= MAX_EPOCH - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """What is known of a transactional id. Times are ms since the epoch."""
+class Transaction(NamedTuple):
+    """What is known of a transactional id. Times are ms since the epoch.
+
+    A tuple, as each of the three changes of every transaction makes a new one, and that is quicker than anything else.
+    """
 
     transactional_id: str
     producer_id: int
@@ -104,7 +108,7 @@ class Transaction:
     of InitProducerId is fenced."""
     timeout_ms: int = 0
     state: TransactionState = _S.EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TopicPartition] = NO_PARTITIONS
     """Partitions that await a marker when the transaction ends."""
     start_ms: int = NO_TIMESTAMP
     last_update_ms: int = NO_TIMESTAMP
@@ -129,7 +133,7 @@ class Transaction:
     def _next(self, state: TransactionState, **changes: Any) -> Transaction:
         if self.state not in VALID_PREVIOUS_STATES[state]:
             raise IllegalTransition(f"{self.transactional_id}: {self.state.name} cannot become {state.name}")
-        changed = replace(self, state=state, previous_producer_id=self.producer_id, **changes)
+        changed = self._replace(state=state, previous_producer_id=self.producer_id, **changes)
         if changed.producer_id < 0 or not 0 <= changed.producer_epoch <= MAX_EPOCH:
             raise IllegalTransition(f"{self.transactional_id}: no such producer: {changed}")
         return changed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kbroker.coordinator.result import CoordinatorResult
@@ -209,7 +207,7 @@ def test_while_version_2_decides_only_the_retry_is_told_to_wait(shard: Shard) ->
 def at_epoch(shard: Shard, epoch: int) -> ProducerIdAndEpoch:
     """Have the id in the state that so many initializations lead to."""
     shard.init()
-    late = replace(shard.state(), producer_epoch=epoch)
+    late = shard.state()._replace(producer_epoch=epoch)
     shard.run(CoordinatorResult(None, [transaction_record(late, shard.version)]))
     return ProducerIdAndEpoch(1000, epoch)
 

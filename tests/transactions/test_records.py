@@ -31,6 +31,7 @@ TRANSACTIONS = st.builds(
     start_ms=INT64,
     last_update_ms=INT64,
     client_version=st.integers(0, 2),
+    last_producer_epoch=st.just(-1),
 )
 
 

@@ -7,8 +7,6 @@ on; no epoch goes back.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -152,7 +150,7 @@ class Machine(RuleBasedStateMachine):
             return
         if transactional_id in self.shard.core._pending or state.producer_epoch > MAX_EPOCH - 4:
             return
-        late = replace(state, producer_epoch=MAX_EPOCH - 3, last_producer_epoch=-1)
+        late = state._replace(producer_epoch=MAX_EPOCH - 3, last_producer_epoch=-1)
         self.previous.pop(transactional_id, None)
         self.shard.run(CoordinatorResult(None, [transaction_record(late, self.shard.version)]))
 
@@ -202,8 +200,8 @@ class Machine(RuleBasedStateMachine):
     def stored(self, transaction: Transaction) -> Transaction:
         """What of it a record holds."""
         if self.VERSION == TV_0:
-            transaction = replace(transaction, previous_producer_id=-1)
-        return replace(transaction, last_producer_epoch=-1)
+            transaction = transaction._replace(previous_producer_id=-1)
+        return transaction._replace(last_producer_epoch=-1)
 
     @invariant()
     def epochs_go_forward_and_states_follow_the_table(self) -> None:
