@@ -23,6 +23,9 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 _VERSION_BYTES = 2
 """The metadata opens with its version as int16."""
 
+UNKNOWN_MEMBER_ID = ""
+"""What a client sends as its member id before it has one."""
+
 
 class ClassicGroupState(Enum):
     """The five states, with the names that DescribeGroups shows."""

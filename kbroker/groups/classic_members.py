@@ -12,7 +12,7 @@ from dataclasses import replace
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import CONSUMER_PROTOCOL_TYPE
-from kbroker.groups.classic_protocol import ClientContext
+from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import (
     ClassicMemberMetadata,
     ConsumerGroup,

@@ -16,7 +16,8 @@ from kbroker.config import GroupConfig
 from kbroker.coordinator.result import Continuation, CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import ClassicGroupState
-from kbroker.groups.classic_protocol import ClassicProtocol, ClientContext
+from kbroker.groups.classic_protocol import ClassicProtocol
+from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import (
     LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,

@@ -17,7 +17,8 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups import consumer_group_records
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState, ClassicMember
 from kbroker.groups.classic_members import ClassicMembers
-from kbroker.groups.classic_protocol import ClassicProtocol, ClientContext
+from kbroker.groups.classic_protocol import ClassicProtocol
+from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group_records import group_removal
 from kbroker.groups.consumer_protocol import ConsumerProtocol
 from kbroker.groups.group_admin import GroupAdmin

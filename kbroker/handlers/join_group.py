@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.classic_protocol import ClientContext
+from kbroker.groups.client import ClientContext
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Versions, handler
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.classic_protocol import ClientContext
+from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import ConsumerGroup
 from kbroker.groups.topics import TopicMetadata
 from kbroker.types import Uuid

@@ -8,7 +8,7 @@ from typing import Any
 from kbroker.config import GroupConfig
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
 from kbroker.errors import ErrorCode
-from kbroker.groups.classic_protocol import ClientContext
+from kbroker.groups.client import ClientContext
 from kbroker.groups.group_coordinator import GroupCoordinator
 from kbroker.groups.settings import GroupSettings
 from kbroker.wire.compiler import encode
