@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--older-spark", action="store_true", help="also the smoke tests of older PySparks (they download 800 MB once)"
     )
     group.addoption("--nodes", type=int, default=1, metavar="N", help="a cluster of so many nodes of kbroker")
+    group.addoption("--messages", type=int, metavar="N", help="how many the tests of exactly-once copy (5,000; 400)")
     group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
     group.addoption(
         "--bootstrap", default=os.environ.get("KBROKER_COMPAT_BOOTSTRAP"), help="a broker that runs already"

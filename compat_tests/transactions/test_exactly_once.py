@@ -1,4 +1,7 @@
-"""Five thousand messages are copied in transactions while broker and copier are killed: each arrives once, in order."""
+"""Thousands of messages are copied in transactions while broker and copier are killed: each arrives once, in order.
+
+``--messages 100000`` copies more of them, in larger transactions, and leaves the copiers more time between kills.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,9 @@ from compat_tests.clients import unavailable
 from compat_tests.transactions.conftest import OPTIONS
 from compat_tests.transactions.participants import Participant, ParticipantError, committed_offsets, participant_of
 
-MESSAGES = 5_000
 PARTITIONS = 2
-BATCH = 2
-LIMIT_SECONDS = 240
+TRANSACTIONS = 2_500
+"""So many are needed at least."""
 
 
 @pytest.fixture
@@ -38,7 +40,8 @@ def own_broker(request: pytest.FixtureRequest) -> Iterator[ApacheBroker | Kbroke
 class Copier:
     """A process that copies until it is killed or fails, and then another."""
 
-    def __init__(self, client: str, bootstrap: str, source: str, target: str) -> None:
+    def __init__(self, client: str, bootstrap: str, source: str, target: str, messages: int, batch: int) -> None:
+        self._messages, self._batch = messages, batch
         self._client, self._bootstrap, self._source, self._target = client, bootstrap, source, target
         self._current: Participant | None = None
         self._ended = threading.Event()
@@ -55,7 +58,7 @@ class Copier:
                 producer = self._current.open("copier", timeout_ms=10_000)
                 producer.call(
                     "copy", group="copiers", instance="copier", source=self._source, target=self._target,
-                    count=MESSAGES + 1, batch=BATCH,
+                    count=self._messages + 1, batch=self._batch,
                 )
             except ParticipantError as problem:
                 self.failures.append(str(problem)[:300])
@@ -73,23 +76,26 @@ class Copier:
         self._thread.join(30)
 
 
-def _is_done(bootstrap: str, topic: str) -> bool:
+def _is_done(bootstrap: str, topic: str, messages: int) -> bool:
     """Whether the copiers have committed all of the source; the broker may be away for a moment."""
     try:
         offsets = committed_offsets(bootstrap, "copiers", topic, timeout=2)
     except confluent_kafka.KafkaException:
         return False
-    return min(offsets) >= MESSAGES // PARTITIONS
+    return min(offsets) >= messages // PARTITIONS
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "java"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_copy_is_exact_while_everybody_is_killed(
-    client: str, seed: int, own_broker: ApacheBroker | KbrokerBroker
+    client: str, seed: int, own_broker: ApacheBroker | KbrokerBroker, pytestconfig: pytest.Config
 ) -> None:
     missing = unavailable(client)
     if missing:
         pytest.skip(missing)
+    messages = pytestconfig.getoption("--messages") or 5_000
+    batch = max(1, messages // TRANSACTIONS)
+    pace = (3 if client == "java" else 1) * (1 if batch <= 2 else 3)
     rng = random.Random(seed)
     bootstrap = own_broker.bootstrap
     source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "target"))
@@ -98,18 +104,18 @@ def test_a_copy_is_exact_while_everybody_is_killed(
         future.result(20)
     helper = participant_of("confluent-kafka", bootstrap)
     producer = helper.open()
-    wanted = [[f"{partition}-{each}" for each in range(MESSAGES // PARTITIONS)] for partition in range(PARTITIONS)]
+    wanted = [[f"{partition}-{each}" for each in range(messages // PARTITIONS)] for partition in range(PARTITIONS)]
     for partition, values in enumerate(wanted):
         producer.begin()
         producer.send(source, partition, values)
         producer.call("commit")
-    copier = Copier(client, bootstrap, source, target)
-    deadline = time.monotonic() + LIMIT_SECONDS
+    copier = Copier(client, bootstrap, source, target, messages, batch)
+    deadline = time.monotonic() + 240 + messages / 200
     crashes = 0
     try:
-        while not _is_done(bootstrap, source):
+        while not _is_done(bootstrap, source, messages):
             assert time.monotonic() < deadline, copier.failures
-            time.sleep(rng.uniform(0.3, 1.2) * (3 if client == "java" else 1))
+            time.sleep(rng.uniform(0.3, 1.2) * pace)
             if rng.random() < 0.6 or copier.lives == 1:
                 copier.kill()
             if rng.random() < 0.4 or not crashes:
