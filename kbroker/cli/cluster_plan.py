@@ -58,7 +58,11 @@ class NodePlan:
     @property
     def command(self) -> list[str]:
         """What starts the node; it stops when its standard input ends, so that it cannot outlive who started it."""
-        return [sys.executable, "-m", "kbroker", "start", "-c", str(self.properties_file), "--until-eof"]
+        return self.command_of("kbroker", "start")
+
+    def command_of(self, module: str, *first: str) -> list[str]:
+        """As ``command``, of another module that takes the options of ``kbroker start`` after ``first``."""
+        return [sys.executable, "-m", module, *first, "-c", str(self.properties_file), "--until-eof"]
 
 
 def cluster_properties(count: int) -> dict[str, str]:

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,8 +114,8 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
     return BrokerConfig.from_properties(read_properties_file(arguments.config) | overrides)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT."""
+def run(arguments: argparse.Namespace, *, beside: Callable[[Broker], Awaitable[object]] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT. ``beside`` runs while the node serves (``kbroker.testing``)."""
     # What start-up makes lives as long as the node: collecting garbage in it would only cost time, now and later.
     gc.disable()
     set_up_logging(arguments.log_level)
@@ -125,15 +125,17 @@ def run(arguments: argparse.Namespace) -> int:
         from kbroker.cli.storage import format_if_needed
 
         format_if_needed(config)
-    return serve(config, until_eof=arguments.until_eof)
+    return serve(config, until_eof=arguments.until_eof, beside=beside)
 
 
-def serve(config: BrokerConfig, *, until_eof: bool = False) -> int:
+def serve(
+    config: BrokerConfig, *, until_eof: bool = False, beside: Callable[[Broker], Awaitable[object]] | None = None
+) -> int:
     """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code."""
     import trio
 
     with quiet_exit():
-        trio.run(_serve, config, until_eof)
+        trio.run(_serve, config, until_eof, beside)
     return 0
 
 
@@ -176,7 +178,9 @@ def _reachable(listener: Listener, host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _serve(config: BrokerConfig, until_eof: bool) -> None:
+async def _serve(
+    config: BrokerConfig, until_eof: bool, beside: Callable[[Broker], Awaitable[object]] | None
+) -> None:
     import trio
 
     from kbroker.env import RealEnv
@@ -194,6 +198,8 @@ async def _serve(config: BrokerConfig, until_eof: bool) -> None:
         if until_eof:
             nursery.start_soon(_await_end_of_input, stop)
         broker = await nursery.start(run_broker, config, RealEnv())
+        if beside is not None:
+            nursery.start_soon(beside, broker)
         gc.freeze()
         gc.enable()
         print(ready_line(broker, config), flush=True)

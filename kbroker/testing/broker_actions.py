@@ -112,6 +112,8 @@ async def compact(node: Broker, topic: str, partitions: Partitions) -> dict[int,
         if not one.config.compact:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"cleanup.policy of {topic} is not compact")
         log = one.log
+        while one.high_watermark < log.log_end_offset:  # of which a follower hears a little later
+            await trio.sleep(0.01)
         log.roll(node.env.wall_clock_ms())
         await manager.flush(one)
         # Only what a restart would not look at again may be compacted.

@@ -20,6 +20,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -27,13 +28,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.cli.cluster_plan import READY, NodePlan, plan_cluster, prepare
 from kbroker.client import Client, ClientError
 from kbroker.client.nodes import describe_cluster, describe_quorum
 from kbroker.errors import FatalError
 from kbroker.testing.broker import _text
+from kbroker.testing.link import OWN_CLIENT_ID, Link, LinkClosed
+
+if TYPE_CHECKING:
+    from kbroker.testing.faults import Fault, Faults
 
 __all__ = ["ClusterNode", "RunningCluster", "running_cluster"]
 
@@ -47,8 +52,13 @@ T = TypeVar("T")
 class ClusterNode:
     """One node of a cluster and its process. Every call is bounded in time; ``TimeoutError`` says what did not come."""
 
-    def __init__(self, plan: NodePlan) -> None:
+    def __init__(self, cluster: RunningCluster, plan: NodePlan) -> None:
+        self._cluster = cluster
         self._plan = plan
+        self._link: Link | None = None
+        self._serves = False
+        self._faults: Faults | None = None
+        self._faults_here: dict[int, Fault] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
 
@@ -94,14 +104,18 @@ class ClusterNode:
             return
         self._clean_up()
         with self._plan.log_file.open("ab") as log:
-            # Standard input is held open by this process alone: when it ends, however it ends, so do the nodes.
-            self._process = subprocess.Popen(
-                self._plan.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
+            ours, theirs = socket.socketpair()
+            self._link = Link(ours, self._answer)
+            with theirs:
+                # Standard input is held open by this process alone: when it ends, however it ends, so do the nodes.
+                self._process = subprocess.Popen(
+                    self._plan.command_of("kbroker.testing.node", str(theirs.fileno())),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=[theirs.fileno()],
+                )
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
         self._output = b""
@@ -112,6 +126,10 @@ class ClusterNode:
         """Return once the node serves; :class:`FatalError` if it ends instead."""
         what = f"node {self.id} does not serve"
         _until(self._is_ready, what, timeout, lambda: f"; its log ends:\n{self.log[-2000:]}")
+        if not self._serves:
+            self._serves = True
+            for fault in list(self._faults_here.values()):
+                self._tell("add", **_as_arguments(fault))
 
     def _is_ready(self) -> bool:
         if READY.encode() in self._output:
@@ -164,13 +182,61 @@ class ClusterNode:
         self.stop()
         self.start()
 
+    # --- Faults
+
+    @property
+    def faults(self) -> Faults:
+        """What can be made to go wrong at this node alone; :attr:`RunningCluster.faults` is for all."""
+        if self._faults is None:
+            from kbroker.testing.cluster_faults import ClusterHost
+            from kbroker.testing.faults import Faults
+
+            self._faults = Faults(ClusterHost(self._cluster, [self]), within=self._cluster.faults)
+        return self._faults
+
+    @property
+    def _link_is_up(self) -> bool:
+        return self._serves and self.is_running and not self._paused
+
+    def _add_fault(self, fault: Fault) -> None:
+        self._faults_here[fault.number] = fault
+        self._tell("add", **_as_arguments(fault))
+
+    def _remove_fault(self, fault: Fault) -> None:
+        if self._faults_here.pop(fault.number, None) is not None:
+            self._tell("remove", number=fault.number)
+
+    def _tell(self, what: str, **arguments: Any) -> None:
+        """A node that does not serve is told when it does; a paused one hears of it when it goes on."""
+        if self._link is None or not self._serves:
+            return
+        with contextlib.suppress(LinkClosed):
+            if self._paused:
+                self._link.post(what, **arguments)
+            else:
+                self._link.call(what, **arguments)
+
+    def _answer(self, what: str, arguments: Mapping[str, Any]) -> Any:
+        """What the node asks about a request; on the link's thread."""
+        arguments = dict(arguments)
+        fault = self._faults_here.get(arguments.pop("number"))
+        if what == "fires":
+            return fault is not None and fault.fires()
+        if fault is not None:
+            partitions = tuple((topic, index) for topic, index in arguments.pop("partitions"))
+            fault.note(**arguments, partitions=partitions, node=self.id)
+        return None
+
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     def _clean_up(self) -> None:
-        process, self._process, self._paused = self._process, None, False
+        process, self._process, self._paused, self._serves = self._process, None, False, False
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
         if process is not None:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
@@ -202,13 +268,24 @@ class RunningCluster:
         except BaseException:
             self._remove_data()
             raise
-        self.nodes: Sequence[ClusterNode] = [ClusterNode(plan) for plan in plans]
+        self.nodes: Sequence[ClusterNode] = [ClusterNode(self, plan) for plan in plans]
         """The nodes in the order of their ids: node 1 is ``nodes[0]``."""
+        self._faults: Faults | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """``host:port,host:port,...`` of all nodes, running or not."""
         return ",".join(node.bootstrap_servers for node in self.nodes)
+
+    @property
+    def faults(self) -> Faults:
+        """What can be made to go wrong, at every node; see :class:`kbroker.testing.faults.Faults`."""
+        if self._faults is None:
+            from kbroker.testing.cluster_faults import ClusterHost
+            from kbroker.testing.faults import Faults
+
+            self._faults = Faults(ClusterHost(self, self.nodes))
+        return self._faults
 
     def node(self, node_id: int) -> ClusterNode:
         """The node with this id; ``KeyError`` if there is none."""
@@ -266,7 +343,7 @@ class RunningCluster:
         addresses = [node.bootstrap_servers for node in self.nodes if node.is_running and not node._paused]
         if not addresses:
             raise FatalError("no node runs")
-        with Client(",".join(addresses), client_id="running-cluster", timeout=timeout) as client:
+        with Client(",".join(addresses), client_id=OWN_CLIENT_ID, timeout=timeout) as client:
             yield client
 
     @property
@@ -366,6 +443,24 @@ class RunningCluster:
 
     def __repr__(self) -> str:
         return f"<cluster of {len(self.nodes)} at {self.bootstrap_servers}, data in {self.data_dir}>"
+
+
+def _as_arguments(fault: Fault) -> dict[str, Any]:
+    match = fault.match
+    pattern = None if match.client_id is None else match.client_id.pattern
+    return {
+        "number": fault.number,
+        "action": fault.action,
+        "parameters": dict(fault.parameters),
+        "match": {
+            "api": match.api.key,
+            "topic": match.topic,
+            "partition": match.partition,
+            "client_id": pattern,
+            "followers": match.followers,
+            "timestamp": match.timestamp,
+        },
+    }
 
 
 def _until(condition: Callable[[], bool], what: str, timeout: float, more: Callable[[], str] = str) -> None:

@@ -25,6 +25,7 @@ from kbroker.testing.error_answers import (
     split,
 )
 from kbroker.testing.faults import Match
+from kbroker.testing.link import OWN_CLIENT_ID
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kbroker.wire.registry import ApiDescription
@@ -37,10 +38,6 @@ Proceed = Callable[[Any], Awaitable[Any]]
 """Serves a request, through the faults that come later: the response."""
 
 NO_ACKS = 0
-
-
-OWN_CLIENT_ID = "kbroker.testing"
-"""Of a cluster's own questions, which no fault is for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,121 @@
+"""Faults of nodes that are processes of their own: which nodes act, and what is done where."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kbroker.client import ClientError
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.testing.faults import Fault
+from kbroker.testing.link import CALL_SECONDS, LinkClosed
+
+if TYPE_CHECKING:
+    from kbroker.testing.cluster import ClusterNode, RunningCluster
+
+_AGAIN_SECONDS = 0.05
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
+
+
+class ClusterHost:
+    """Where the faults of a cluster act, or of one of its nodes; a ``faults.Host``.
+
+    A node that does not run, or is paused, has them as soon as it serves again. What is done to records and topics is
+    done at the leaders, of whichever node the faults are.
+    """
+
+    def __init__(self, cluster: RunningCluster, nodes: Sequence[ClusterNode]) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+
+    def add(self, fault: Fault) -> None:
+        """At every node."""
+        try:
+            for node in self._nodes:
+                node._add_fault(fault)
+        except BaseException:
+            self.remove(fault)
+            raise
+
+    def remove(self, fault: Fault) -> None:
+        """At every node."""
+        for node in self._nodes:
+            node._remove_fault(fault)
+
+    def act(self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any]) -> dict[int, int]:
+        """As ``broker_actions`` says, at whoever leads; tried again while there is another leader to be found.
+
+        TimeoutError where there is none within 30 s.
+        """
+        deadline = time.monotonic() + CALL_SECONDS
+        while True:
+            try:
+                if name in ("delete_topic", "recreate_topic"):
+                    return self._at_controller(name, topic, parameters, deadline)
+                return self._at_replicas(name, topic, partition, parameters, deadline)
+            except (LinkClosed, ClientError) as error:
+                reason: BaseException = error
+            except ApiError as error:
+                if error.code not in _MOVED:
+                    raise
+                reason = error
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} of {topic} was not done within {CALL_SECONDS:g} s: {reason!r}")
+            time.sleep(_AGAIN_SECONDS)
+
+    def _at_controller(
+        self, name: str, topic: str, parameters: Mapping[str, Any], deadline: float
+    ) -> dict[int, int]:
+        _act(self._cluster.controller, name, topic, None, parameters, deadline)
+        topic_id = self._topic_id(topic)
+        for node in self._cluster.nodes:  # all of them know, before the test goes on
+            if node._link_is_up:
+                _act(node, "await_topic", topic, None, {"topic_id": topic_id}, deadline)
+        return {}
+
+    def _topic_id(self, topic: str) -> str | None:
+        link = self._cluster.controller._link
+        if link is None:
+            raise LinkClosed
+        found: str | None = link.call("topic_id", topic=topic)
+        return found
+
+    def _at_replicas(
+        self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any], deadline: float
+    ) -> dict[int, int]:
+        with self._cluster.client() as client:
+            [found] = client.refresh([topic])
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+        entries = [entry for entry in found.partitions if partition is None or entry.partition_index == partition]
+        if not entries:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}")
+        places: dict[int, list[int]] = {}
+        for entry in entries:
+            if entry.leader_id < 0:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"nobody leads {topic}-{entry.partition_index}")
+            for node_id in entry.isr_nodes if name == "compact" else [entry.leader_id]:
+                if node_id == entry.leader_id or self._cluster.node(node_id)._link_is_up:
+                    places.setdefault(node_id, []).append(entry.partition_index)
+        leaders = {entry.partition_index: entry.leader_id for entry in entries}
+        done: dict[int, int] = {}
+        for node_id, partitions in sorted(places.items()):
+            answers = _act(self._cluster.node(node_id), name, topic, partitions, parameters, deadline)
+            done |= {index: answer for index, answer in answers.items() if leaders[index] == node_id}
+        return done
+
+
+def _act(
+    node: ClusterNode,
+    name: str,
+    topic: str,
+    partitions: Sequence[int] | None,
+    parameters: Mapping[str, Any],
+    deadline: float,
+) -> dict[int, int]:
+    if node._link is None:
+        raise LinkClosed
+    left = max(0.1, deadline - time.monotonic())
+    answer = node._link.call("act", left, name=name, topic=topic, partitions=partitions, parameters=parameters)
+    return dict(answer)

@@ -1,0 +1,123 @@
+"""What a test's process and the nodes of its cluster say to each other about faults: calls and replies, both ways.
+
+One socket for each life of a node, one JSON object a line: ``{"call": 3, "what": "add", "with": {...}}``, then
+``{"reply": 3, "value": ...}`` or ``{"reply": 3, "error": [kind, code, message]}``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kbroker.errors import ApiError, ErrorCode
+
+__all__ = ["OWN_CLIENT_ID", "Link", "LinkClosed", "described", "encoded", "raised"]
+
+OWN_CLIENT_ID = "kbroker.testing"
+"""Of a cluster's own questions, which no fault is for."""
+
+CALL_SECONDS = 30.0
+
+
+class LinkClosed(Exception):
+    """The node is gone."""
+
+
+class Link:
+    """The test's end. Calls may be made from any thread; the node's are answered on a thread of the link's own."""
+
+    def __init__(self, connection: socket.socket, answer: Callable[[str, Mapping[str, Any]], Any]) -> None:
+        self._connection = connection
+        self._answer = answer
+        self._numbers = itertools.count()
+        self._writing = threading.Lock()
+        self._changed = threading.Condition()
+        self._replies: dict[int, dict[str, Any]] = {}
+        self._closed = False
+        self._reader: threading.Thread | None = None
+
+    def call(self, what: str, /, timeout: float = CALL_SECONDS, **arguments: Any) -> Any:
+        """What the node answers, or raises. LinkClosed when it is gone, TimeoutError when it says nothing."""
+        number = self.post(what, **arguments)
+        with self._changed:
+            if not self._changed.wait_for(lambda: number in self._replies or self._closed, timeout):
+                raise TimeoutError(f"the node did not answer {what} within {timeout:g} s")
+            if number not in self._replies:
+                raise LinkClosed
+            reply = self._replies.pop(number)
+        if "error" in reply:
+            raise raised(reply["error"])
+        return reply["value"]
+
+    def post(self, what: str, /, **arguments: Any) -> int:
+        """Have the node do something without waiting for it; LinkClosed when it is gone."""
+        with self._writing:
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._read, name="kbroker-link", daemon=True)
+                self._reader.start()
+        number = next(self._numbers)
+        self._write({"call": number, "what": what, "with": arguments})
+        return number
+
+    def close(self) -> None:
+        """Have it end; also calls that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the node is gone already
+        if self._reader is not None and self._reader is not threading.current_thread():
+            self._reader.join()
+        self._connection.close()
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        try:
+            with self._writing:
+                self._connection.sendall(encoded(message))
+        except OSError:
+            raise LinkClosed from None
+
+    def _read(self) -> None:
+        try:
+            with self._connection.makefile("rb") as lines:
+                for line in lines:
+                    self._take(json.loads(line))
+        except (OSError, LinkClosed, ValueError):
+            pass  # the end of the node, perhaps in the middle of a line
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "reply" in message:
+            with self._changed:
+                self._replies[message["reply"]] = message
+                self._changed.notify_all()
+            return
+        self._write({"reply": message["call"], "value": self._answer(message["what"], message["with"])})
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """A line."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def described(error: Exception) -> list[Any]:
+    """An error as it goes over the link."""
+    if isinstance(error, ApiError):
+        return ["ApiError", int(error.code), str(error.message)]
+    return ["ValueError" if isinstance(error, ValueError) else "RuntimeError", 0, str(error)]
+
+
+def raised(error: list[Any]) -> Exception:
+    """The error that was described."""
+    kind, code, message = error
+    if kind == "ApiError":
+        return ApiError(ErrorCode(code), message)
+    return ValueError(message) if kind == "ValueError" else RuntimeError(message)

@@ -1,0 +1,151 @@
+"""A node of :func:`~kbroker.testing.running_cluster`: ``kbroker start``, and what its test says about faults.
+
+    python -m kbroker.testing.node FD START-OPTION ...
+
+``FD`` is the node's end of a :class:`~kbroker.testing.link.Link`. Without faults, none of this is on a request's path.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.cli import build_parser
+from kbroker.cli.start import run
+from kbroker.errors import FatalError
+from kbroker.testing.link import described, encoded
+from kbroker.types import uuid_to_str
+
+if TYPE_CHECKING:
+    from kbroker.node.broker import Broker
+    from kbroker.testing.interception import Interceptor, Named, Rule
+
+_READ_BYTES = 1 << 16
+
+
+class Remote:
+    """The node's end: does what the test asks for, and asks it about each request that a fault is for."""
+
+    def __init__(self, node: Broker, stream: trio.abc.Stream) -> None:
+        self._node = node
+        self._stream = stream
+        self._numbers = itertools.count()
+        self._waiting: dict[int, trio.Event] = {}
+        self._replies: dict[int, Any] = {}
+        self._writing = trio.Lock()
+        self._interceptor: Interceptor | None = None
+
+    async def serve(self) -> None:
+        """Until the test is gone."""
+        buffer = b""
+        async with trio.open_nursery() as nursery:
+            while received := await self._stream.receive_some(_READ_BYTES):
+                *lines, buffer = (buffer + received).split(b"\n")
+                for line in lines:
+                    message = json.loads(line)
+                    if "reply" in message:
+                        self._replies[message["reply"]] = message["value"]
+                        self._waiting.pop(message["reply"]).set()
+                    elif message["what"] == "act":
+                        nursery.start_soon(self._answer, message)
+                    else:  # in their order
+                        await self._answer(message)
+            nursery.cancel_scope.cancel()
+
+    async def _answer(self, message: dict[str, Any]) -> None:
+        try:
+            value = await self._do(message["what"], **message["with"])
+        except Exception as error:
+            await self._write({"reply": message["call"], "error": described(error)})
+        else:
+            await self._write({"reply": message["call"], "value": value})
+
+    async def _do(self, what: str, **arguments: Any) -> Any:
+        if what == "add":
+            self._interception().add(self._rule(**arguments))
+            return None
+        if what == "remove":
+            self._interception().remove(arguments["number"])
+            return None
+        if what == "topic_id":
+            topic = self._node.driver.image.topics.by_name.get(arguments["topic"])
+            return None if topic is None else uuid_to_str(topic.id)
+        from kbroker.testing import broker_actions
+
+        function = getattr(broker_actions, arguments["name"])
+        done = await function(self._node, arguments["topic"], arguments["partitions"], **arguments["parameters"])
+        return list(done.items())
+
+    def _interception(self) -> Interceptor:
+        if self._interceptor is None:
+            from kbroker.testing.interception import Interceptor
+
+            self._interceptor = Interceptor(self._node)
+        return self._interceptor
+
+    def _rule(self, number: int, match: dict[str, Any], action: str, parameters: dict[str, Any]) -> Rule:
+        from kbroker.testing.faults import Match
+        from kbroker.testing.interception import Rule
+        from kbroker.wire.registry import API_KEYS
+
+        async def fires() -> bool:
+            return bool(await self._ask("fires", number=number))
+
+        async def note(
+            api_version: int, client_id: str | None, correlation_id: int, partitions: Named, detail: str
+        ) -> None:
+            await self._ask(
+                "note",
+                number=number,
+                api_version=api_version,
+                client_id=client_id,
+                correlation_id=correlation_id,
+                partitions=partitions,
+                detail=detail,
+            )
+
+        api, client_id = match.pop("api"), match.pop("client_id")
+        chosen = Match(API_KEYS[api], client_id=None if client_id is None else re.compile(client_id), **match)
+        return Rule(number, chosen, action, parameters, fires, note)
+
+    async def _ask(self, what: str, **arguments: Any) -> Any:
+        number = next(self._numbers)
+        self._waiting[number] = event = trio.Event()
+        await self._write({"call": number, "what": what, "with": arguments})
+        await event.wait()
+        return self._replies.pop(number)
+
+    async def _write(self, message: dict[str, Any]) -> None:
+        async with self._writing:
+            await self._stream.send_all(encoded(message))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until told to stop, as ``kbroker start`` does; the exit code."""
+    descriptor, *options = argv
+
+    async def beside(node: Broker) -> None:
+        connection = trio.socket.from_stdlib_socket(socket.socket(fileno=int(descriptor)))
+        async with trio.SocketStream(connection) as stream:
+            try:
+                await Remote(node, stream).serve()
+            except* (trio.BrokenResourceError, OSError):
+                pass  # the test is gone; that the node is to end is told by its standard input
+
+    parser, words = build_parser(["start", *options])
+    try:
+        return run(parser.parse_args(words), beside=beside)
+    except FatalError as error:
+        print(f"kbroker: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,195 @@
+"""cluster.faults: at one node or at all, counted once, through deaths of nodes."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kbroker.client import Client
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+admin = pytest.importorskip("confluent_kafka.admin")
+
+pytestmark = pytest.mark.slow
+
+CONFIG: dict[str, Any] = {
+    "log_level": 0,
+    "reconnect.backoff.ms": 10,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 40,
+}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[RunningCluster]:
+    with running_cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: RunningCluster) -> Iterator[RunningCluster]:
+    shared.heal()
+    with shared.faults:
+        yield shared
+
+
+@pytest.fixture
+def topic(cluster: RunningCluster) -> str:
+    """Three partitions, each with another leader."""
+    return create(cluster, 3)
+
+
+def create(cluster: RunningCluster, partitions: int, **config: str) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    client = admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **CONFIG})
+    configs = {key.replace("_", "."): value for key, value in config.items()}
+    client.create_topics([admin.NewTopic(name, partitions, 3, config=configs)])[name].result(30)
+    return name
+
+
+def produce(cluster: RunningCluster, topic: str, *values: str, partition: int = 0, key: str = "", **config: Any) -> Any:
+    """The error of each record, or None; one after another."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, **CONFIG}
+    producer = confluent_kafka.Producer(settings | {k.replace("_", "."): v for k, v in config.items()})
+    errors: list[str | None] = []
+    for value in values:
+        producer.produce(
+            topic,
+            value,
+            key or None,
+            partition=partition,
+            on_delivery=lambda error, message: errors.append(error and error.name()),
+        )
+        assert producer.flush(30) == 0
+    return errors
+
+
+def read(cluster: RunningCluster, topic: str, partition: int = 0, first: int = 0) -> list[tuple[int, str]]:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "enable.partition.eof": True}
+    consumer = confluent_kafka.Consumer({**settings, "auto.offset.reset": "error", **CONFIG})
+    consumer.assign([confluent_kafka.TopicPartition(topic, partition, first)])
+    found = []
+    try:
+        while (message := consumer.poll(30)).error() is None:
+            found.append((message.offset(), message.value().decode()))
+        assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+        return found
+    finally:
+        consumer.close()
+
+
+def test_at_one_node(cluster: RunningCluster, topic: str) -> None:
+    leader = cluster.leader_of(topic)
+    other = next(node for node in cluster.nodes if node is not leader)
+    unused = other.faults.drop("Produce", topic=topic)
+    lost = leader.faults.drop("Produce", when="after", topic=topic, times=1)
+    assert cluster.faults.active == [unused, lost] and leader.faults.active == [lost]
+    assert produce(cluster, topic, "a", "b") == [None, None]
+    assert (unused.hits, lost.hits) == (0, 1)
+    assert read(cluster, topic) == [(0, "a"), (1, "b")]
+    (injection,) = lost.injections
+    assert injection.node == leader.id and injection.partitions == ((topic, 0),)
+    assert f"of rdkafka at node {leader.id} ({topic}-0)" in str(injection)
+    assert cluster.faults.record[-1] == injection
+
+
+def test_at_all_nodes_and_counted_once(cluster: RunningCluster, topic: str) -> None:
+    assert len({cluster.leader_of(topic, partition) for partition in range(3)}) == 3
+    with cluster.faults.error("Produce", "POLICY_VIOLATION", topic=topic, times=2) as fault:
+        errors = [produce(cluster, topic, "x", partition=partition)[0] for partition in range(3)]
+        assert errors == ["POLICY_VIOLATION", "POLICY_VIOLATION", None]
+        assert len({injection.node for injection in fault.injections}) == 2
+    with cluster.faults.error("Produce", "POLICY_VIOLATION", topic=topic, nth=2):
+        errors = [produce(cluster, topic, "x", partition=partition)[0] for partition in range(3)]
+        assert errors == [None, "POLICY_VIOLATION", None]
+    assert cluster.faults.active == []
+    assert produce(cluster, topic, "x") == [None]
+
+
+def test_followers_are_left_alone_unless_meant(cluster: RunningCluster, topic: str) -> None:
+    with cluster.faults.drop("Fetch", topic=topic) as fault:
+        assert produce(cluster, topic, "a", acks="all") == [None]
+        assert fault.hits == 0
+    errors: list[Any] = []
+    held = cluster.faults.hold("Fetch", topic=topic, followers=True)
+    held.wait(2)
+    waiting = threading.Thread(target=lambda: errors.extend(produce(cluster, topic, "b", acks="all")))
+    waiting.start()
+    held.undo()  # nothing of it is acknowledged before: neither follower can have it
+    waiting.join(30)
+    assert errors == [None]
+    assert {injection.client_id for injection in held.injections} <= {f"broker-{n}-fetcher-0" for n in (1, 2, 3)}
+    assert read(cluster, topic) == [(0, "a"), (1, "b")]
+
+
+def test_a_node_that_starts_again_has_its_faults(cluster: RunningCluster, topic: str) -> None:
+    leader = cluster.leader_of(topic)
+    everywhere = cluster.faults.error("ListGroups", "GROUP_AUTHORIZATION_FAILED")
+    leader.kill()
+    here = leader.faults.error("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic=topic)
+    leader.start()
+    assert errors_at(leader, topic) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert (everywhere.hits, here.hits) == (1, 1)
+    leader.pause()
+    everywhere.undo()
+    here.undo()
+    leader.resume()
+    cluster.heal()
+    assert errors_at(leader, topic) == (0, 0)
+
+
+def errors_at(node: ClusterNode, topic: str) -> tuple[int, int]:
+    """Of ListGroups, and of a topic in Metadata."""
+    with Client(node.bootstrap_servers) as client:
+        groups = client.ask_any(ListGroupsRequest())
+        metadata = client.ask_any(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+    return groups.error_code, metadata.topics[0].error_code
+
+
+def test_records_and_topics(cluster: RunningCluster, topic: str) -> None:
+    faults = cluster.faults
+    for partition in range(3):
+        assert produce(cluster, topic, "a", "b", "c", partition=partition) == [None] * 3
+    assert faults.delete_records(topic, 0, before=1) == {0: 1}
+    assert faults.delete_records(topic) == {0: 3, 1: 3, 2: 3}
+    assert faults.offset_gap(topic, 1, size=5) == {1: 8}
+    assert produce(cluster, topic, "d", partition=1) == [None]
+    assert read(cluster, topic, 1, 3) == [(8, "d")]
+    assert faults.apply_retention(topic) == {0: 3, 1: 3, 2: 3}
+    assert faults.expire(topic, 1) == {1: 9}
+    faults.recreate_topic(topic, partitions=1)
+    assert produce(cluster, topic, "anew") == [None]
+    assert read(cluster, topic) == [(0, "anew")]
+    faults.delete_topic(topic)
+    with pytest.raises(ApiError, match=f"there is no topic {topic}"):
+        faults.expire(topic)
+    assert [injection.action for injection in faults.record[-3:]] == ["expire", "recreate topic", "delete topic"]
+
+
+def test_every_replica_is_compacted(cluster: RunningCluster) -> None:
+    topic = create(cluster, 1, cleanup_policy="compact")
+    for number in range(4):
+        assert produce(cluster, topic, f"v{number}", key="ab"[number % 2]) == [None]
+    cluster.faults.compact(topic)
+    assert read(cluster, topic) == [(2, "v2"), (3, "v3")]
+    cluster.leader_of(topic).stop()
+    assert read(cluster, topic) == [(2, "v2"), (3, "v3")]
+
+
+def test_wrong_arguments_are_refused_and_leave_nothing(cluster: RunningCluster, topic: str) -> None:
+    with pytest.raises(ValueError, match="Vote is not served to clients"):
+        cluster.faults.drop("Vote")
+    with pytest.raises(ApiError, match="there is no topic nowhere"):
+        cluster.faults.expire("nowhere")
+    with pytest.raises(ApiError, match="ends at 0") as caught:
+        cluster.faults.delete_records(topic, 0, before=6)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert cluster.faults.active == []
