@@ -13,10 +13,13 @@ What is not registered is not advertised, and a request for it closes the connec
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from kbroker.handlers.context import RepeatedRequest, RequestContext
 
 
 class Versions(NamedTuple):
@@ -47,7 +50,8 @@ class Registration:
 
     ``advertised`` is what ApiVersions says, where it must differ from what is really served
     (Produce alone: see its handler). ``forwarded``: a broker that is not the active controller passes the
-    request on to it.
+    request on to it. ``learn``, if there is one, takes from a served request what serves its repetitions
+    (``RepeatedRequest``).
     """
 
     api_key: int
@@ -58,9 +62,11 @@ class Registration:
     forwarded: bool
     handle: Callable[[Any, Any], Any]
     is_async: bool
+    learn: Callable[[memoryview, Any, Any, RequestContext], RepeatedRequest | None] | None = None
 
 
 _registrations: dict[int, Registration] = {}
+_tables: dict[ListenerKind, dict[int, Registration]] = {}
 
 _Handle = TypeVar("_Handle", bound=Callable[..., Any])
 
@@ -77,6 +83,7 @@ def handler(
     advertised: Versions | None = None,
     listeners: ListenerKind = BROKER,
     forwarded: bool = False,
+    learn: Callable[[memoryview, Any, Any, RequestContext], RepeatedRequest | None] | None = None,
 ) -> Callable[[_Handle], _Handle]:
     """Register ``async def handle(request, ctx)`` for an API; a plain ``def`` if it never waits and must be fast.
 
@@ -89,6 +96,7 @@ def handler(
         key = api_key_of(request_class)
         if key in _registrations and _registrations[key].handle.__module__ != function.__module__:
             raise ValueError(f"API key {key} is registered twice")
+        _tables.clear()
         _registrations[key] = Registration(
             api_key=key,
             request_class=request_class,
@@ -98,12 +106,17 @@ def handler(
             forwarded=forwarded,
             handle=function,
             is_async=iscoroutinefunction(function),
+            learn=learn,
         )
         return function
 
     return register
 
 
-def registrations(listener: ListenerKind) -> dict[int, Registration]:
-    """The APIs of a kind of listener by key, in key order."""
-    return {key: entry for key, entry in sorted(_registrations.items()) if listener & entry.listeners}
+def registrations(listener: ListenerKind) -> Mapping[int, Registration]:
+    """The APIs of a kind of listener by key, in key order. It is one table for all who ask."""
+    table = _tables.get(listener)
+    if table is None:
+        table = {key: entry for key, entry in sorted(_registrations.items()) if listener & entry.listeners}
+        _tables[listener] = table
+    return table

@@ -97,7 +97,7 @@ class Listener:
         stream_listener: StreamListener,
         *,
         services: Services,
-        table: dict[int, Registration],
+        table: Mapping[int, Registration],
         is_controller: bool,
         quota: ConnectionQuota,
         budget: MemoryBudget,
@@ -106,7 +106,7 @@ class Listener:
         self.address = stream_listener.address
         self._listener = stream_listener
         self._services = services
-        self._table = table
+        self._table = dict(table)
         self.is_controller = is_controller
         self._quota = quota
         self._budget = budget

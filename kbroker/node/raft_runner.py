@@ -103,20 +103,29 @@ class RaftRunner:
 
     async def step(self, call: Callable[[int], Ready]) -> None:
         """Call the core and act on its answer. :class:`FatalError` if the disk fails."""
-        async with self._lock:
+        try:
+            self._lock.acquire_nowait()  # most often nobody holds it: no turn of the scheduler for that
+        except trio.WouldBlock:
+            await self._lock.acquire()
+        try:
             if self.failure is not None:
                 raise FatalError("the metadata quorum has failed")
-            try:
-                ready: Ready | None = call(self.now_ms())
-                # What the core takes for done must not be left half done; all of it is disk work, which ends.
-                with trio.CancelScope(shield=True):
-                    while ready is not None:
+            ready: Ready | None = call(self.now_ms())
+            while ready is not None:
+                if ready.needs_disk:
+                    # What the core takes for done must not be left half done; the disk's work ends.
+                    with trio.CancelScope(shield=True):
                         ready = await self._act(ready)
-            except Exception as error:
+                else:
+                    ready = await self._act(ready)  # in one go
+        except Exception as error:
+            if self.failure is None:
                 # Whoever it happened to: the core is not to be called again, and ``run`` ends.
                 self.failure = error
                 self._appended.set()
-                raise
+            raise
+        finally:
+            self._lock.release()
         if self.core.next_deadline() < self._timer_at:
             self._timer.set()
         self._stepped.set()

@@ -116,6 +116,13 @@ class Ready:
         self.high_watermark: int | None = None
         self.role_changed = False
 
+    @property
+    def needs_disk(self) -> bool:
+        """Whether acting on it may have to wait; all else is done in one go."""
+        return (
+            self.flush or self.election_state is not None or self.truncate_to is not None or self.snapshot is not None
+        )
+
 
 class QuorumView(NamedTuple):
     """The quorum as its leader sees it; the times are of the core's clock, -1 for never."""

@@ -52,9 +52,10 @@ class SimClock:
         await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
 
     def _autojump(self) -> None:
-        # Called by Trio when nothing can run. What ``event`` wakes runs next.
+        # Called by Trio when nothing can run. What ``event`` or a deadline wakes runs next.
         events = self._events
-        deadline = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline()
+        deadlines = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines
+        deadline = deadlines.next_deadline()
         mock = self.mock
         now = mock._virtual_base
         if events and events[0][0] <= deadline:
@@ -67,6 +68,7 @@ class SimClock:
                 event()
         elif now < deadline < inf:
             mock._virtual_base = deadline
+            deadlines.expire(deadline)
 
 
 _clock: ContextVar[SimClock] = ContextVar("_clock")
@@ -105,6 +107,31 @@ class Trace:
     def digest(self) -> str:
         """The hash so far."""
         return self._hash.hexdigest()
+
+
+class _NoIO:
+    """Trio's view of the operating system, which has nothing to tell a simulation but Ctrl-C: it is asked seldom."""
+
+    ASK_EVERY = 1000
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self._turns = 0
+
+    def get_events(self, timeout: float) -> Any:
+        """What has happened: nothing, but for Ctrl-C."""
+        self._turns += 1
+        if timeout == 0 and self._turns % self.ASK_EVERY:
+            return ()
+        return self._real.get_events(timeout)
+
+    def process_events(self, events: Any) -> None:
+        """Pass on what there is."""
+        if events:
+            self._real.process_events(events)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
 
 class _Pauses(trio.abc.Instrument):
@@ -167,8 +194,14 @@ def run_deterministically(seed: int, main: Callable[..., Awaitable[T]], *args: A
     token = _clock.set(clock)
     collects = gc.isenabled()
     gc.disable()
+
+    async def without_io() -> T:
+        runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
+        runner.io_manager = _NoIO(runner.io_manager)
+        return await main(*args)
+
     try:
-        return trio.run(main, *args, clock=clock.mock)
+        return trio.run(without_io, clock=clock.mock)
     finally:
         _clock.reset(token)
         if collects:
