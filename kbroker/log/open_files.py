@@ -13,16 +13,16 @@ T = TypeVar("T")
 
 class OpenIndex:
     """An index file in use, with what searches keep asking of it. :class:`~kbroker.log.sparse_index.SparseIndex`
-    fills it in: the first entry of each block of entries that a search has come by, and the block read last."""
+    fills it in: the first entry of each page of entries that a search has come by, and the page read last."""
 
-    __slots__ = ("block", "block_number", "file", "firsts")
+    __slots__ = ("file", "firsts", "page", "page_number")
 
     def __init__(self, file: DiskFile) -> None:
         self.file = file
-        self.firsts: tuple[array[int], array[int]] = array("q"), array("q")
-        """Keys and values; -1 for a block that no search has looked at."""
-        self.block_number = -1
-        self.block = b""
+        self.firsts: tuple[array[int], array[int]] = array("q"), array("i")
+        """Keys and values; -1 for a page that no search has looked at."""
+        self.page_number = -1
+        self.page = b""
 
 
 class OpenFiles:
@@ -36,7 +36,7 @@ class OpenFiles:
     __slots__ = ("_disk", "_files", "_indexes", "capacity")
 
     INDEXES = 256
-    """Of 1 GiB segments: at most some 20 KB each."""
+    """Of 1 GiB segments: at most some 30 KB each."""
 
     def __init__(self, disk: Disk, capacity: int = 512) -> None:
         self._disk = disk
@@ -66,6 +66,11 @@ class OpenFiles:
         index = OpenIndex(self._disk.open(path))
         _keep(self._indexes, path, index, min(self.capacity, self.INDEXES))
         return index
+
+    @property
+    def open_indexes(self) -> list[str]:
+        """Paths of the index files that are open, the one used last at the end."""
+        return list(self._indexes)
 
     def forget(self, path: str) -> None:
         """Drop the file of a path that is about to be renamed or removed."""

@@ -30,7 +30,8 @@ from kbroker.log.rolling import RollRules
 from kbroker.log.segment import MAX_RELATIVE_OFFSET, CleanedSegment, CorruptSegment, Segment
 from kbroker.log.segment_list import SegmentList
 from kbroker.log.transaction_index import AbortedTxn
-from kbroker.log.validation import AppendOrigin, ValidatedBatches, validate_and_assign_offsets
+from kbroker.log.validated_batches import ValidatedBatches
+from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
 from kbroker.types import FileRegion, TopicPartition, Uuid
 from kbroker.wire.control_batch import EndTxnMarker, parse_end_txn_marker
 

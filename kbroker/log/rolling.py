@@ -6,7 +6,7 @@ import zlib
 
 from kbroker.log.log_config import LogConfig
 from kbroker.log.segment import MAX_RELATIVE_OFFSET, Segment
-from kbroker.log.validation import ValidatedBatches
+from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.types import TopicPartition
 
 

@@ -309,14 +309,15 @@ class Segment:
 
     # -- finding
 
-    def scan(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    def scan(self, position: int, length: int = _FIRST_CHUNK) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from ``position``, where one must begin, to the end.
 
-        :class:`CorruptSegment` at the first bytes that cannot be a batch in their place.
+        ``length`` bytes are read at first. :class:`CorruptSegment` at the first bytes that cannot be a batch in their
+        place.
         """
         file = self._files.get(self.path)
         size = self.size
-        chunk, start, length = b"", position, _FIRST_CHUNK
+        chunk, start = b"", position
         next_offset = self.base_offset
         limit = next_offset + MAX_RELATIVE_OFFSET
         while position < size:
@@ -410,7 +411,10 @@ class Segment:
     def _walk_to(self, offset: int, position: int, entry_offset: int | None) -> Located | None:
         if not 0 <= position < self.size:
             raise CorruptIndex(f"{self.offset_index.path}: position {position} is not in the log")
-        for at, header in self.scan(position):
+        # The next entry is an interval and the rest of a batch away: one read has all the headers up to there, unless
+        # batches are so large that each has an entry.
+        length = min(self._index_interval + _FIRST_CHUNK, _LARGEST_CHUNK)
+        for at, header in self.scan(position, length):
             if entry_offset is not None:
                 if header.base_offset > entry_offset:
                     path = self.offset_index.path
@@ -440,13 +444,13 @@ class Segment:
         """``(timestamp, offset, leader epoch)`` of the first record at or after ``start_offset`` whose
         timestamp is at least the one asked for."""
         try:
-            entry = self.time_index.floor(timestamp)
+            located = self._locate_by_time(timestamp)
         except CorruptIndex:
             self.rebuild_indexes()
-            entry = self.time_index.floor(timestamp)
-        # Before the entry's batch all timestamps are smaller than the entry's: search from that batch on.
-        offset = self.base_offset if entry is None else self.base_offset + entry[1]
-        located = self.locate(max(offset, start_offset))
+            located = self._locate_by_time(timestamp)
+        # Before that batch all timestamps are smaller: search from there on.
+        if located is None or located.last_offset < start_offset:
+            located = self.locate(max(start_offset, self.base_offset))
         if located is None:
             return None
         for position, header in self.scan(located.position):
@@ -456,6 +460,21 @@ class Segment:
                 if record.timestamp >= timestamp and record.offset >= start_offset:
                     return record.timestamp, record.offset, header.partition_leader_epoch
         return None
+
+    def _locate_by_time(self, timestamp: int) -> Located | None:
+        """The batch of the time index's last entry up to ``timestamp``, if there is one. It is held against the entry
+        (:class:`CorruptIndex`): one that has too low a time, or points too far, would hide records."""
+        entry = self.time_index.floor(timestamp)
+        if entry is None:
+            return None
+        offset = self.base_offset + entry[1]
+        located = self.locate(offset)
+        if located is not None and located.base_offset <= offset:
+            for _, header in self.scan(located.position):
+                if header.max_timestamp == entry[0]:
+                    return located
+                break
+        raise CorruptIndex(f"{self.time_index.path}: no batch with {offset} has {entry[0]} as its greatest timestamp")
 
     def find_max_timestamp(self) -> tuple[int, int, int] | None:
         """``(timestamp, offset, leader epoch)`` of the first record with the greatest timestamp."""

@@ -4,10 +4,10 @@ Entries are added at the end in memory and written out a block at a time, on a r
 a crash the segments past the recovery point are read anyway, and their indexes built anew. So an append costs
 no system call, and a log holds at most one block of entries in memory.
 
-A search in a file reads one block of it. Which one, it finds among the blocks' first entries, which are remembered
-as they are read: those that every search comes by are in memory soon, as is the block that was read last. Both
+A search in a file reads one page of it. Which one, it finds among the pages' first entries, which are remembered
+as they are read: those that every search comes by are in memory soon, as is the page that was read last. Both
 belong to the open file (:class:`~kbroker.log.open_files.OpenFiles`) and go with it, so that an index costs memory
-while it is used. Apache Kafka's binary search has a "warm section" to the same end: few pages that stay in memory.
+while it is used. (To the same end Apache Kafka's binary search has a "warm section".)
 
 Apache Kafka maps the files into memory and preallocates the active one; the files here hold just their
 entries. Its tools and its broker take both.
@@ -24,7 +24,9 @@ from kbroker.log.disk import Disk, DiskFile
 from kbroker.log.open_files import OpenFiles, OpenIndex
 
 BLOCK = 512
-"""Entries that are written or read together."""
+"""Entries that are written together."""
+PAGE = 128
+"""Entries that a search reads together."""
 
 
 class CorruptIndex(Exception):
@@ -185,7 +187,7 @@ class SparseIndex:
 
     def _search_file(self, opened: OpenIndex, column: int, target: int, count: int) -> tuple[int, int] | None:
         firsts = opened.firsts[column]
-        low, high = 0, (count + BLOCK - 1) // BLOCK
+        low, high = 0, (count + PAGE - 1) // PAGE
         if len(firsts) < high:
             for numbers in opened.firsts:
                 numbers.extend([-1] * (high - len(numbers)))
@@ -199,37 +201,37 @@ class SparseIndex:
             else:
                 high = middle
         width = self.ENTRY.size
-        entries = min(BLOCK, count - low * BLOCK)
-        block = opened.block
-        if opened.block_number != low or len(block) != entries * width:
-            block = opened.file.pread(entries * width, low * BLOCK * width)
-            if len(block) != entries * width:
-                raise CorruptIndex(f"{self.path}: it became shorter than {low * BLOCK + entries} entries")
-            opened.block, opened.block_number = block, low
+        entries = min(PAGE, count - low * PAGE)
+        page = opened.page
+        if opened.page_number != low or len(page) != entries * width:
+            page = opened.file.pread(entries * width, low * PAGE * width)
+            if len(page) != entries * width:
+                raise CorruptIndex(f"{self.path}: it became shorter than {low * PAGE + entries} entries")
+            opened.page, opened.page_number = page, low
         unpack = self.ENTRY.unpack_from
-        found = unpack(block)
+        found = unpack(page)
         if found[column] > target:
             return None
         slot, end = 0, entries
         while end - slot > 1:
             middle = (slot + end) >> 1
-            entry = unpack(block, middle * width)
+            entry = unpack(page, middle * width)
             if entry[column] <= target:
                 slot, found = middle, entry
             else:
                 end = middle
         key, value = found
         if slot:
-            before_key, before_value = unpack(block, (slot - 1) * width)
+            before_key, before_value = unpack(page, (slot - 1) * width)
             if before_key >= key or before_value > value:
-                number = low * BLOCK + slot
+                number = low * PAGE + slot
                 raise CorruptIndex(f"{self.path}: the entries around number {number} are not in order")
         return key, value
 
-    def _note_first(self, opened: OpenIndex, block: int) -> tuple[int, int]:
-        entry = self._entry(opened.file, block * BLOCK)
+    def _note_first(self, opened: OpenIndex, page: int) -> tuple[int, int]:
+        entry = self._entry(opened.file, page * PAGE)
         for numbers, number in zip(opened.firsts, entry, strict=True):
-            numbers[block] = number
+            numbers[page] = number
         return entry
 
     def _truncate(self, column: int, bound: int) -> None:

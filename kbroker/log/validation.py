@@ -18,15 +18,14 @@ INVALID_RECORD there. A parse of each record would cost more than all else that 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from enum import Enum, auto
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log.log_config import CREATE_TIME, LOG_APPEND_TIME, LogConfig
-from kbroker.log.record_walk import are_keyed
+from kbroker.log.log_config import CREATE_TIME, LogConfig
+from kbroker.log.record_validation import validate_records
+from kbroker.log.trusted_batches import assign_to_own, validate_replicated
+from kbroker.log.validated_batches import ValidatedBatches, too_large, too_large_for_segment
 from kbroker.types import TopicPartition
-from kbroker.wire import record_batch
 from kbroker.wire.batch_header import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -35,35 +34,16 @@ from kbroker.wire.batch_header import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC_AT,
-    NO_PARTITION_LEADER_EPOCH,
-    NO_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
     Buffer,
-    TimestampType,
-    check_crc,
     crc32c,
-    parse_header,
     patch_in_place,
-    set_timestamp,
-    walk_headers,
 )
-from kbroker.wire.compression import CompressionType, CorruptRecord
-from kbroker.wire.record_batch import MIN_RECORD_SIZE, Record
-
-__all__ = [
-    "AppendOrigin",
-    "InvalidRecordsError",
-    "UnexpectedAppendOffset",
-    "ValidatedBatches",
-    "check_produce_version",
-    "validate_and_assign_offsets",
-]
+from kbroker.wire.compression import CompressionType
+from kbroker.wire.record_batch import MIN_RECORD_SIZE
 
 _MAX_LONG = 2**63 - 1
-_MAX_RECORD_ERRORS = 1000
-"""Bad records that one answer names; a batch may hold more than a hundred thousand of them."""
-
 _PARSE = HEADER.unpack_from
 
 
@@ -78,43 +58,6 @@ class AppendOrigin(Enum):
     """The metadata log's leader: the batch already bears the epoch; any size."""
     REPLICATION = auto()
     """A leader judged them: checksum, order, and no later epoch than expected; offsets are kept."""
-
-
-class ValidatedBatches(NamedTuple):
-    """What is to be written, and what the log needs to know of it."""
-
-    records: Buffer
-    """The bytes to write: the caller's own, patched, unless the codec or the records had to change."""
-    batches: Sequence[BatchHeader]
-    """Headers as they are in ``records``; empty if a follower was sent nothing that it may append."""
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    """Latest timestamp, or -1."""
-    offset_of_max_timestamp: int
-    """Last offset of the batch with that timestamp (as exact as the time index is), or -1."""
-    log_append_time_ms: int
-    """The append time if the topic stamps batches with it, else -1."""
-
-
-class InvalidRecordsError(ApiError):
-    """Some records of a batch break a rule, so none is appended.
-
-    ``record_errors`` holds (index in the batch, message), for the field of that name of Produce v8+.
-    """
-
-    def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
-        super().__init__(code, message)
-        self.record_errors = tuple(record_errors)
-
-
-class UnexpectedAppendOffset(ApiError):
-    """A follower was sent offsets that it already has; it may recover if its log is empty."""
-
-    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
-        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        self.first_offset = first_offset
-        self.last_offset = last_offset
 
 
 def check_produce_version(records: Buffer, api_version: int) -> None:
@@ -148,57 +91,49 @@ def validate_and_assign_offsets(
     are left out. Raises ``ApiError`` with the code for the client: CORRUPT_MESSAGE, INVALID_RECORD,
     INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
     """
-    if origin is not AppendOrigin.CLIENT:
-        if origin is AppendOrigin.REPLICATION:
-            return _validate_replicated(records, next_offset, leader_epoch, topic_partition)
-        return _assign_to_own(
-            records,
-            next_offset,
-            leader_epoch,
-            now_ms,
-            config,
-            topic_partition,
-            origin is AppendOrigin.RAFT_LEADER,
-        )
+    if origin is AppendOrigin.CLIENT:
+        batch, header = _only_batch(records, topic_partition)
+        _check_whole(batch, header, config, topic_partition)
+        _check_header(batch, header, config, topic_partition)
+        if _asks_for_more(header, now_ms, config):
+            return validate_records(batch, header, next_offset, leader_epoch, now_ms, config, topic_partition)
+        return _place(batch, header, next_offset, leader_epoch)
+    if origin is AppendOrigin.REPLICATION:
+        return validate_replicated(records, next_offset, leader_epoch, topic_partition)
+    is_raft = origin is AppendOrigin.RAFT_LEADER
+    return assign_to_own(records, next_offset, leader_epoch, now_ms, config, topic_partition, is_raft)
 
-    size = len(records)
+
+def _only_batch(records: Buffer, topic_partition: TopicPartition) -> tuple[memoryview, BatchHeader]:
+    """``ProduceRequest.validateRecords``: a Produce request has exactly one batch of format v2 for a partition."""
     try:
-        fields = _PARSE(records, 0)
+        header = BatchHeader._make(_PARSE(records, 0))
     except struct.error:
         raise _no_batch(records, topic_partition) from None
-    if fields[3] != 2 or fields[1] + LOG_OVERHEAD != size:
-        records = _one_batch(records, fields, topic_partition)
-        size = len(records)
-    (
-        base_offset,
-        batch_length,
-        _,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        records_count,
-    ) = fields
+    if header[3] != 2 or header[1] + LOG_OVERHEAD != len(records):
+        records = _first_batch(records, header, topic_partition)
+    return memoryview(records), header
 
-    if base_offset:
+
+def _check_whole(batch: memoryview, header: BatchHeader, config: LogConfig, topic_partition: TopicPartition) -> None:
+    """``UnifiedLog.analyzeAndValidateRecords``: where the batch begins, its size, its checksum."""
+    if header.base_offset:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
-            f"the base offset of a batch sent to {topic_partition} must be 0, not {base_offset}",
+            f"the base offset of a batch sent to {topic_partition} must be 0, not {header.base_offset}",
         )
-    if size > config.max_message_bytes:
-        raise _too_large(size, config, topic_partition)
-    view = memoryview(records)
-    if crc32c(view[21:]) != crc:
+    if len(batch) > config.max_message_bytes:
+        raise too_large(len(batch), config, topic_partition)
+    if crc32c(batch[ATTRIBUTES_AT:]) != header.crc:
         raise ApiError(
-            ErrorCode.CORRUPT_MESSAGE, f"a batch sent to {topic_partition} does not match its checksum {crc}"
+            ErrorCode.CORRUPT_MESSAGE, f"a batch sent to {topic_partition} does not match its checksum {header.crc}"
         )
 
-    # LogValidator.validateBatch
+
+def _check_header(batch: memoryview, header: BatchHeader, config: LogConfig, topic_partition: TopicPartition) -> None:
+    """``LogValidator.validateBatch``: whether the header can be true, and is a client's; and the size of a segment."""
+    (_, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, records_count) = header
+    size = len(batch)
     if records_count <= 0 or last_offset_delta + 1 != records_count:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
@@ -221,43 +156,34 @@ def validate_and_assign_offsets(
             f"a batch sent to {topic_partition} claims {records_count} records in {size - HEADER_SIZE} bytes",
         )
     if size > config.segment_bytes:
-        raise _too_large_for_segment(size, config, topic_partition)
+        raise too_large_for_segment(size, config, topic_partition)
 
-    create_time = config.message_timestamp_type == CREATE_TIME
-    if (
-        not create_time
-        or attributes & TIMESTAMP_TYPE_FLAG
+
+def _asks_for_more(header: BatchHeader, now_ms: int, config: LogConfig) -> bool:
+    """Whether a rule cannot be decided, or the batch not be stored as it is, without a look at its records."""
+    max_timestamp = header.max_timestamp
+    return (
+        config.message_timestamp_type != CREATE_TIME
+        or header.attributes & TIMESTAMP_TYPE_FLAG != 0
         or max_timestamp - now_ms > config.message_timestamp_after_max_ms
-        or max_timestamp < base_timestamp
+        or max_timestamp < header.base_timestamp
         or config.message_timestamp_before_max_ms != _MAX_LONG
         or config.compression_type != "producer"
         or config.compact
-    ):
-        header = BatchHeader._make(fields)
-        return _validate_closely(view, header, next_offset, leader_epoch, now_ms, config, topic_partition)
-
-    if view.readonly:
-        view = memoryview(bytearray(view))
-    patch_in_place(view, 0, next_offset, leader_epoch)
-    last_offset = next_offset + last_offset_delta
-    header = BatchHeader(
-        next_offset,
-        batch_length,
-        leader_epoch,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        records_count,
     )
+
+
+def _place(batch: memoryview, header: BatchHeader, next_offset: int, leader_epoch: int) -> ValidatedBatches:
+    """The batch in its place, its records untouched."""
+    if batch.readonly:
+        batch = memoryview(bytearray(batch))
+    patch_in_place(batch, 0, next_offset, leader_epoch)
+    placed = BatchHeader._make((next_offset, header[1], leader_epoch, *header[3:]))
+    last_offset = next_offset + header.last_offset_delta
+    max_timestamp = header.max_timestamp
     return ValidatedBatches(
-        view,
-        (header,),
+        batch,
+        (placed,),
         next_offset,
         last_offset,
         max_timestamp,
@@ -288,7 +214,7 @@ def _old_format(magic: int, topic_partition: TopicPartition) -> ApiError:
     )
 
 
-def _one_batch(records: Buffer, fields: tuple[int, ...], topic_partition: TopicPartition) -> Buffer:
+def _first_batch(records: Buffer, fields: tuple[int, ...], topic_partition: TopicPartition) -> Buffer:
     """The exactly one v2 batch, without the beginning of another that Kafka's reader does not see."""
     length, magic = fields[1], fields[3]
     if length < 14 or not 0 <= magic <= 2:
@@ -317,289 +243,3 @@ def _one_batch(records: Buffer, fields: tuple[int, ...], topic_partition: TopicP
             f"a batch of {end} bytes sent to {topic_partition} is below its overhead",
         )
     return memoryview(records)[:end]
-
-
-def _too_large(size: int, config: LogConfig, topic_partition: TopicPartition) -> ApiError:
-    return ApiError(
-        ErrorCode.MESSAGE_TOO_LARGE,
-        f"a record batch of {size} bytes for {topic_partition} is larger than max.message.bytes"
-        f" ({config.max_message_bytes})",
-    )
-
-
-def _too_large_for_segment(size: int, config: LogConfig, topic_partition: TopicPartition) -> ApiError:
-    return ApiError(
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        f"{size} bytes for {topic_partition} do not fit into a segment of {config.segment_bytes}",
-    )
-
-
-def _validate_closely(
-    view: memoryview,
-    header: BatchHeader,
-    next_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-    config: LogConfig,
-    topic_partition: TopicPartition,
-) -> ValidatedBatches:
-    """A client's batch, sound by its header, on a topic (or with timestamps) that asks for more."""
-    if view.readonly:
-        view = memoryview(bytearray(view))
-    source = header.compression_type
-    target = source if config.compression_type == "producer" else CompressionType.from_name(config.compression_type)
-    level = _level(target, config)
-    create_time = config.message_timestamp_type == CREATE_TIME
-    claims_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    max_timestamp = header.max_timestamp
-    buffer: memoryview | bytes = view
-    suspicious = claims_append_time or (
-        create_time
-        and (
-            max_timestamp - now_ms > config.message_timestamp_after_max_ms
-            or max_timestamp < header.base_timestamp
-            or config.message_timestamp_before_max_ms != _MAX_LONG
-        )
-    )
-    if suspicious or (config.compact and not _are_keyed(view, header, topic_partition)):
-        parsed = _parse(view, header, topic_partition)
-        _check_records(parsed, header, now_ms, config, topic_partition)
-        max_timestamp = max(record.timestamp for record in parsed)
-        if source is not CompressionType.NONE and any(record.offset != index for index, record in enumerate(parsed)):
-            # Kafka numbers the records of a compressed batch anew if their producer did not.
-            rebuilt = record_batch.build_batch(
-                parsed,
-                compression=source,
-                timestamp_type=header.timestamp_type,
-                producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch,
-                base_sequence=header.base_sequence,
-                is_transactional=header.is_transactional,
-            )
-            view = memoryview(bytearray(rebuilt))
-            buffer = view
-            header = parse_header(view)
-
-    if create_time:
-        header = set_timestamp(view, 0, header, TimestampType.CREATE_TIME, max_timestamp)
-        log_append_time = -1
-    else:
-        header = set_timestamp(view, 0, header, TimestampType.LOG_APPEND_TIME, now_ms)
-        log_append_time = max_timestamp = now_ms
-
-    if target is not source:
-        try:
-            view = memoryview(bytearray(record_batch.recompress(view, 0, header, target, level)))
-        except CorruptRecord as error:
-            raise ApiError(
-                ErrorCode.CORRUPT_MESSAGE, f"a batch sent to {topic_partition} cannot be read: {error}"
-            ) from None
-        buffer = view
-        header = parse_header(view)
-    if len(buffer) > config.max_message_bytes:
-        raise _too_large(len(buffer), config, topic_partition)
-    if len(buffer) > config.segment_bytes:
-        raise _too_large_for_segment(len(buffer), config, topic_partition)
-
-    patch_in_place(view, 0, next_offset, leader_epoch)
-    header = header._replace(base_offset=next_offset, partition_leader_epoch=leader_epoch)
-    last_offset = header.last_offset
-    return ValidatedBatches(
-        buffer,
-        (header,),
-        next_offset,
-        last_offset,
-        max_timestamp,
-        last_offset if max_timestamp >= 0 else -1,
-        log_append_time,
-    )
-
-
-def _level(codec: CompressionType, config: LogConfig) -> int | None:
-    if codec is CompressionType.GZIP:
-        return config.compression_gzip_level
-    if codec is CompressionType.LZ4:
-        # Kafka's default of 9 stands for the fast compressor, any other level for the high one.
-        return 0 if config.compression_lz4_level == 9 else config.compression_lz4_level
-    if codec is CompressionType.ZSTD:
-        return config.compression_zstd_level
-    return None
-
-
-def _are_keyed(view: memoryview, header: BatchHeader, topic_partition: TopicPartition) -> bool:
-    """What a compacted topic asks of records, and that they are numbered, without looking at anything else."""
-    try:
-        payload = record_batch.records_payload(view, 0, header)
-    except CorruptRecord as error:
-        raise ApiError(
-            ErrorCode.CORRUPT_MESSAGE, f"a batch sent to {topic_partition} cannot be read: {error}"
-        ) from None
-    try:
-        return are_keyed(payload, 0, header.records_count)
-    except CorruptRecord as error:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"a batch sent to {topic_partition} cannot be read: {error}") from None
-
-
-def _parse(view: memoryview, header: BatchHeader, topic_partition: TopicPartition) -> list[Record]:
-    try:
-        payload = record_batch.records_payload(view, 0, header)
-    except CorruptRecord as error:
-        raise ApiError(
-            ErrorCode.CORRUPT_MESSAGE, f"a batch sent to {topic_partition} cannot be read: {error}"
-        ) from None
-    try:
-        return list(record_batch.iter_payload(payload, header))
-    except CorruptRecord as error:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"a batch sent to {topic_partition} cannot be read: {error}") from None
-
-
-def _check_records(
-    parsed: Sequence[Record],
-    header: BatchHeader,
-    now_ms: int,
-    config: LogConfig,
-    topic_partition: TopicPartition,
-) -> None:
-    """``LogValidator.validateRecord`` for each of them."""
-    errors: list[tuple[int, str]] = []
-    count = 0
-    code = ErrorCode.INVALID_RECORD
-    create_time = config.message_timestamp_type == CREATE_TIME
-    claims_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    compact = config.compact
-    for index, record in enumerate(parsed):
-        timestamp = record.timestamp
-        if compact and record.key is None:
-            message = f"a compacted topic takes no record without a key (in {topic_partition})"
-        elif create_time and timestamp != NO_TIMESTAMP:
-            if earliest <= timestamp <= latest:
-                continue
-            code = ErrorCode.INVALID_TIMESTAMP
-            message = f"timestamp {timestamp} of the record at offset {record.offset} is outside [{earliest}, {latest}]"
-        elif claims_append_time:
-            code = ErrorCode.INVALID_TIMESTAMP
-            message = f"a producer may not set the timestamp type {LOG_APPEND_TIME}"
-        else:
-            continue
-        count += 1
-        if len(errors) < _MAX_RECORD_ERRORS:
-            errors.append((index, message))
-    if errors:
-        if code is ErrorCode.INVALID_TIMESTAMP:
-            raise InvalidRecordsError(code, "One or more records have been rejected due to invalid timestamp", errors)
-        raise InvalidRecordsError(
-            code,
-            f"One or more records have been rejected due to {count} record errors in total, the first: {errors[0][1]}",
-            errors,
-        )
-
-
-def _whole_batches(records: Buffer, topic_partition: TopicPartition) -> list[tuple[int, BatchHeader]]:
-    """Every whole batch with its position, its checksum found right."""
-    try:
-        batches = list(walk_headers(records))
-        for position, header in batches:
-            check_crc(records, position, header)
-    except CorruptRecord as error:
-        raise ApiError(
-            ErrorCode.CORRUPT_MESSAGE, f"records appended to {topic_partition} are damaged: {error}"
-        ) from None
-    return batches
-
-
-def _assign_to_own(
-    records: Buffer,
-    next_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-    config: LogConfig,
-    topic_partition: TopicPartition,
-    raft: bool,
-) -> ValidatedBatches:
-    """Batches that this node built itself, for a coordinator's partition or the metadata log."""
-    batches = _whole_batches(records, topic_partition)
-    if not batches or batches[-1][0] + batches[-1][1].size != len(records):
-        raise ApiError(ErrorCode.INVALID_RECORD, f"records appended to {topic_partition} are not whole batches")
-    view = memoryview(records)
-    if view.readonly:
-        view = memoryview(bytearray(view))
-    append_time = config.message_timestamp_type == LOG_APPEND_TIME
-    headers: list[BatchHeader] = []
-    offset = next_offset
-    max_timestamp = offset_of_max_timestamp = -1
-    for position, header in batches:
-        if raft:
-            if header.partition_leader_epoch != leader_epoch:
-                raise ApiError(
-                    ErrorCode.INVALID_RECORD,
-                    f"the metadata log's leader appends in epoch {leader_epoch} a batch of epoch"
-                    f" {header.partition_leader_epoch}",
-                )
-        elif header.size > config.max_message_bytes:
-            raise _too_large(header.size, config, topic_partition)
-        if append_time:
-            header = set_timestamp(view, position, header, TimestampType.LOG_APPEND_TIME, now_ms)
-        patch_in_place(view, position, offset, leader_epoch)
-        header = header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)
-        headers.append(header)
-        if header.max_timestamp > max_timestamp:
-            max_timestamp = header.max_timestamp
-            offset_of_max_timestamp = header.last_offset
-        offset = header.next_offset
-    if len(view) > config.segment_bytes:
-        raise _too_large_for_segment(len(view), config, topic_partition)
-    return ValidatedBatches(
-        view,
-        headers,
-        next_offset,
-        offset - 1,
-        max_timestamp,
-        offset_of_max_timestamp,
-        now_ms if append_time else -1,
-    )
-
-
-def _validate_replicated(
-    records: Buffer, next_offset: int, leader_epoch: int, topic_partition: TopicPartition
-) -> ValidatedBatches:
-    """What a leader sent: nothing is changed, and a cut-off batch at the end is left out."""
-    headers: list[BatchHeader] = []
-    end = 0
-    last_offset = -1
-    max_timestamp = offset_of_max_timestamp = -1
-    for position, header in _whole_batches(records, topic_partition):
-        epoch = header.partition_leader_epoch
-        if epoch != NO_PARTITION_LEADER_EPOCH and epoch > leader_epoch:
-            # KAFKA-18723: the fetch was answered after its sender had lost the leadership
-            break
-        if header.last_offset <= last_offset:
-            raise ApiError(
-                ErrorCode.INVALID_RECORD,
-                f"records replicated to {topic_partition} are out of order: {header.last_offset} after {last_offset}",
-            )
-        last_offset = header.last_offset
-        headers.append(header)
-        end = position + header.size
-        if header.max_timestamp > max_timestamp:
-            max_timestamp = header.max_timestamp
-            offset_of_max_timestamp = last_offset
-    if not headers:
-        return ValidatedBatches(b"", (), next_offset, next_offset - 1, -1, -1, -1)
-    first_offset = headers[0].base_offset
-    if first_offset < next_offset:
-        raise UnexpectedAppendOffset(
-            f"records from offset {first_offset} on were sent to {topic_partition}, which ends at {next_offset}",
-            first_offset,
-            last_offset,
-        )
-    return ValidatedBatches(
-        records if end == len(records) else memoryview(records)[:end],
-        headers,
-        first_offset,
-        last_offset,
-        max_timestamp,
-        offset_of_max_timestamp,
-        -1,
-    )

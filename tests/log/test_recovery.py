@@ -11,6 +11,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.segment import file_name
+from kbroker.log.time_index import TimeIndex
 from kbroker.wire.batch_header import walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, append, batch, open_log, read_all
 
@@ -192,6 +193,30 @@ def test_what_is_missing_is_made_anew(lost: str, clean: bool) -> None:
     log.close()
     after = {name: disk.read_bytes(f"{DIRECTORY}/{name}") for name in before}
     assert after == before
+
+
+@pytest.mark.parametrize(("stamp_change", "offset_change"), [(-15, 0), (-5, 0), (5, 0), (0, 1), (0, -1)])
+def test_an_entry_of_the_time_index_that_is_in_order_and_wrong_hides_no_record(
+    stamp_change: int, offset_change: int
+) -> None:
+    disk = FakeDisk()
+    config = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100)
+    log = open_log(disk, config)
+    for number in range(40):
+        append(log, [b"v" * 50], timestamp=NOW + number * 10)
+    log.roll(NOW)
+    log.close()
+    path = f"{DIRECTORY}/{file_name(0)}.timeindex"
+    data = bytearray(disk.read_bytes(path))
+    middle = len(data) // TimeIndex.ENTRY.size // 2 * TimeIndex.ENTRY.size
+    stamp, offset = TimeIndex.ENTRY.unpack_from(data, middle)
+    TimeIndex.ENTRY.pack_into(data, middle, stamp + stamp_change, offset + offset_change)
+    disk.write_bytes(path, data, sync=True)
+    log = open_log(disk, config, clean=True)
+    for number in range(40):
+        found = log.offset_for_timestamp(NOW + number * 10 - 5)
+        assert found is not None
+        assert (found.timestamp, found.offset) == (NOW + number * 10, number)
 
 
 def test_only_segments_from_the_recovery_point_on_are_read() -> None:

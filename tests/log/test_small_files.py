@@ -12,7 +12,8 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.offset_index import OffsetIndex
-from kbroker.log.sparse_index import BLOCK, CorruptIndex, SparseIndex
+from kbroker.log.open_files import OpenFiles
+from kbroker.log.sparse_index import BLOCK, PAGE, CorruptIndex, SparseIndex
 from kbroker.log.time_index import TimeIndex
 from kbroker.types import TopicPartition, Uuid
 
@@ -191,6 +192,77 @@ def test_indexes_are_truncated_anywhere(disk: FakeDisk, column: int) -> None:
         index.append(1_000_000, 1_000_000)
         index.write_out()
         assert disk.read_bytes("/d/i") == b"".join(OffsetIndex.ENTRY.pack(*e) for e in [*kept, (1_000_000, 1_000_000)])
+
+
+def test_what_is_searched_meanwhile_grows_and_is_cut(disk: FakeDisk) -> None:
+    """Pages and first entries that searches keep are never those of entries that are not there any more."""
+    rng = random.Random(3)
+    index = OffsetIndex(disk, "/d/i", exists=False)
+    entries: list[tuple[int, int]] = []
+    for _ in range(300):
+        key, value = entries[-1] if entries else (0, 0)
+        for _ in range(rng.randrange(2 * PAGE)):
+            key, value = key + rng.randrange(1, 9), value + rng.randrange(1, 9)
+            entries.append((key, value))
+            index.append(key, value)
+        change = rng.random()
+        if change < 0.2:
+            index.write_out()
+        elif change < 0.5:
+            bound = rng.randrange(key + 2)
+            index.truncate_from_key(bound)
+            entries = [entry for entry in entries if entry[0] < bound]
+        elif change < 0.55:
+            index.reset()
+            entries = []
+        for _ in range(20):
+            target = rng.randrange(key + 10)
+            assert index.floor(target) == max((entry for entry in entries if entry[0] <= target), default=None)
+            by_value = max((entry for entry in entries if entry[1] <= target), default=None)
+            assert index.floor_by_value(target) == by_value
+
+
+@pytest.mark.parametrize("count", [50, 5_000, 300_000])
+def test_a_search_takes_one_read_however_many_entries_there_are(disk: FakeDisk, count: int) -> None:
+    index = OffsetIndex(disk, "/d/i", exists=False)
+    for number in range(1, count + 1):
+        index.append(number * 10, number * 4096)
+    index.write_out()
+    index = OffsetIndex(disk, "/d/i", exists=True, files=OpenFiles(disk))
+    reads = 0
+
+    def count_reads(operation: str, path: str) -> None:
+        nonlocal reads
+        reads += operation == "read"
+
+    disk.on_operation = count_reads
+    assert index.floor(5) is None
+    assert reads <= 4 + (count // PAGE).bit_length()  # the check of the file, and a first binary search
+    rng = random.Random(1)
+    for _ in range(30_000 if count > 5_000 else 2_000):
+        index.floor(rng.randrange(count * 10))  # until the first entries of all pages are known
+    reads = 0
+    for _ in range(1_000):
+        number = rng.randrange(1, count + 1)
+        assert index.floor(number * 10 + 9) == (number * 10, number * 4096)
+    assert reads <= 1_000
+
+
+def test_index_files_that_are_kept_open_are_bounded(disk: FakeDisk) -> None:
+    files = OpenFiles(disk, 3)
+    indexes = []
+    for number in range(8):
+        index = OffsetIndex(disk, f"/d/{number}", exists=False, files=files)
+        index.append(number, number + 1)
+        index.drop_memory()
+        indexes.append(index)
+    for _ in range(2):
+        for number, index in enumerate(indexes):
+            assert index.floor(100) == (number, number + 1)
+    assert len(files.open_indexes) == 3
+    for index in indexes:
+        index.close()
+    assert not files.open_indexes
 
 
 def test_wrong_indexes_are_told(disk: FakeDisk) -> None:
