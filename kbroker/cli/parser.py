@@ -56,6 +56,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str = "", epilog: str = "") -> None:
         self.choices_missing = ""
+        self._in_turn = False
         super().__init__(
             prog=prog,
             description=description or None,
@@ -73,7 +74,12 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As the base; a relative time or negative number after a long option is its value."""
+        """As the base; a relative time or negative number after a long option is its value.
+
+        Options may stand between what is named by its place: `produce TOPIC -k KEY FILE`.
+        """
+        if self._in_turn:
+            return super().parse_known_args(args, namespace)
         words = list(sys.argv[1:] if args is None else args)
         joined: list[str] = []
         for word in words:
@@ -81,7 +87,13 @@ class Parser(argparse.ArgumentParser):
                 joined[-1] += f"={word}"
             else:
                 joined.append(word)
-        return super().parse_known_args(joined, namespace)
+        if self.choices_missing:
+            return super().parse_known_args(joined, namespace)
+        self._in_turn = True  # the next calls it again: for the options, then for what is left
+        try:
+            return self.parse_known_intermixed_args(joined, namespace)
+        finally:
+            self._in_turn = False
 
     def _takes_value(self, word: str) -> bool:
         option = self._option_string_actions.get(word)

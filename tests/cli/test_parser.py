@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import COMMANDS, build_parser, main
-from kbroker.cli.parser import all_parsers
+from kbroker.cli.parser import all_parsers, parser_of
 
 ROOT = str(Path(__file__).parents[2])
 EVERY = dict(all_parsers(COMMANDS))
@@ -105,3 +105,29 @@ def test_starting_a_node_imports_nothing_of_the_other_commands() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ROOT}
     )
     assert done.stdout.strip() == "['kbroker.cli.parser', 'kbroker.cli.start']"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "produce t f.csv --key k -i csv",
+        "produce t --key k f.csv -i csv",
+        "produce -i csv t --key k f.csv",
+        "produce --key k -i csv t f.csv",
+    ],
+)
+def test_options_between_what_is_named_by_its_place(line: str) -> None:
+    words = line.split()
+    arguments = parser_of("produce", COMMANDS["produce"]).parse_args(words[1:])
+    assert (arguments.topic, arguments.file, arguments.key, arguments.input) == ("t", "f.csv", "k", "csv")
+    topics = parser_of("topic", COMMANDS["topic"], ["create"]).parse_args(["a", "-p", "3", "b"])
+    assert (topics.topics, topics.partitions) == (["a", "b"], 3)
+
+
+@pytest.mark.parametrize("line", ["", "a b c", "t --no-such", "t f --key"])
+def test_wrong_usage_of_words_is_told(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parser_of("produce", COMMANDS["produce"]).parse_args(line.split())
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("kbroker produce: ") and told.count("\n") == 1, told
