@@ -8,7 +8,7 @@ defaults are those of ``LogConfig`` in Apache Kafka 4.3.1. Parsing and validatin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 _MAX_LONG = 2**63 - 1
 _WEEK_MS = 7 * 24 * 60 * 60 * 1000
@@ -47,6 +47,18 @@ class LogConfig:
     message_timestamp_type: str = CREATE_TIME
     message_timestamp_before_max_ms: int = _MAX_LONG
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
+    header_suffices: bool = field(init=False)
+    """Whether a batch with plausible timestamps can be judged by its header, and stored as it is. Derived, because
+    each batch asks."""
+
+    def __post_init__(self) -> None:
+        suffices = (
+            self.message_timestamp_type == CREATE_TIME
+            and self.message_timestamp_before_max_ms == _MAX_LONG
+            and self.compression_type == "producer"
+            and not self.compact
+        )
+        object.__setattr__(self, "header_suffices", suffices)
 
     @property
     def compact(self) -> bool:
@@ -65,7 +77,7 @@ class LogConfig:
         Text is taken too, as ``kbroker.config`` has validated it; names that no log needs are left out.
         ``internal.segment.bytes`` (Kafka's way to small segments in tests) wins over ``segment.bytes``.
         """
-        known = {field.name: field.default for field in fields(cls)}
+        known = {each.name: each.default for each in fields(cls) if each.init}
         chosen: dict[str, object] = {}
         for name, value in values.items():
             key = name.replace(".", "_")

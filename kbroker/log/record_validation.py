@@ -1,4 +1,4 @@
-"""A client's batch whose records have to be looked at: its topic, or its timestamps, ask for more than the header says."""
+"""A client's batch whose records have to be looked at, because its topic or its timestamps ask for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from kbroker.wire.record_batch import Record
 _MAX_LONG = 2**63 - 1
 _MAX_RECORD_ERRORS = 1000
 """Bad records that one answer names; a batch may hold more than a hundred thousand of them."""
-
 
 
 def validate_records(

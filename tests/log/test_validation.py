@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
-from kbroker.log.validation import (
-    AppendOrigin,
-    InvalidRecordsError,
-    UnexpectedAppendOffset,
-    ValidatedBatches,
-    check_produce_version,
-    validate_and_assign_offsets,
-)
+from kbroker.log.validated_batches import InvalidRecordsError, UnexpectedAppendOffset, ValidatedBatches
+from kbroker.log.validation import AppendOrigin, check_produce_version, validate_and_assign_offsets
 from kbroker.types import TopicPartition
 from kbroker.wire import batch_header, control_batch
 from kbroker.wire import record_batch as rb
