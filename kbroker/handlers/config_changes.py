@@ -1,12 +1,17 @@
-"""What IncrementalAlterConfigs and AlterConfigs share: the checks before the controller's. Not an API itself."""
+"""What IncrementalAlterConfigs and AlterConfigs share: the checks before the controller's. Not an API itself.
+
+The broker that is asked makes them, and passes on to the active controller what is left (``ConfigAdminManager``): the
+properties of a broker are changed by asking that broker, or a controller.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
 
 
@@ -15,10 +20,12 @@ class _Named(Protocol):
     value: str | None
 
 
-class _Resource(Protocol):
+class _Key(Protocol):
     resource_type: int
     resource_name: str
 
+
+class _Resource(_Key, Protocol):
     @property
     def configs(self) -> Sequence[_Named]: ...
 
@@ -28,16 +35,31 @@ R = TypeVar("R", bound=_Resource)
 _CHANGEABLE = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP})
 
 
-def resource_key(resource: _Resource) -> ConfigResource:
+def resource_key(resource: _Key) -> ConfigResource:
     """What a request's entry is about."""
     return ConfigResource(resource.resource_type, resource.resource_name)
 
 
+async def forward(request: Any, ctx: RequestContext) -> dict[ConfigResource, ApiError | None] | None:
+    """What the active controller says to each resource; None if this node is it, or it cannot be had."""
+    metadata = ctx.services.metadata
+    if ctx.connection.is_controller or metadata.is_leader:
+        return None
+    response = await metadata.forward(request, ctx.header.api_version)
+    if response is None:
+        return None
+    return {
+        resource_key(answer): ApiError(answer.error_code, answer.error_message) if answer.error_code else None
+        for answer in response.responses
+    }
+
+
 def preprocess(
-    resources: Iterable[R], node_id: int, needs_value: Callable[[_Named], bool]
+    resources: Iterable[R], ctx: RequestContext, needs_value: Callable[[_Named], bool]
 ) -> tuple[list[R], dict[int, ApiError]]:
     """The entries that may go to the controller, and the errors of the others by their position in the request."""
     listed = list(resources)
+    node_id = None if ctx.connection.is_controller else ctx.services.node_id
     counts = Counter(resource_key(resource) for resource in listed)
     good: list[R] = []
     errors: dict[int, ApiError] = {}
@@ -53,7 +75,7 @@ def preprocess(
     return good, errors
 
 
-def _check(resource: _Resource, node_id: int, needs_value: Callable[[_Named], bool]) -> None:
+def _check(resource: _Resource, node_id: int | None, needs_value: Callable[[_Named], bool]) -> None:
     names = [config.name for config in resource.configs]
     if len(set(names)) != len(names):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -68,5 +90,5 @@ def _check(resource: _Resource, node_id: int, needs_value: Callable[[_Named], bo
             broker_id = int(name)
         except ValueError:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-        if broker_id != node_id:
+        if node_id is not None and broker_id != node_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")

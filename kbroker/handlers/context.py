@@ -55,6 +55,17 @@ class DelayedResponse:
             begin(self)
 
 
+class RepeatedRequest(Protocol):
+    """Serves requests of a connection that repeat an earlier one, all but a part that it knows."""
+
+    def answer(self, frame: memoryview, correlation_id: int) -> bytes | None:
+        """Serve the request in ``frame``, of an API that this is for; the whole response frame.
+
+        ``None``: it is no repetition, or not one for the short way, and nothing has been done.
+        """
+        ...
+
+
 class MetadataDriver(Protocol):
     """The part of ``node.raft_driver`` that handlers use."""
 

@@ -25,7 +25,7 @@ async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeRespo
     try:
         header, offset = decode_request_header(data)
         entry = registrations(CONTROLLER).get(header.api_key)
-        if entry is None or not entry.forwarded:
+        if entry is None or not entry.is_for_controller:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         if header.api_version not in entry.versions:
             return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

@@ -6,7 +6,7 @@ Served: 0 to 1. 1: flexible.
 from __future__ import annotations
 
 from kbroker.errors import ApiError
-from kbroker.handlers.config_changes import preprocess, resource_key
+from kbroker.handlers.config_changes import forward, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import BOTH, Versions, handler
@@ -20,12 +20,12 @@ from kbroker.wire.messages.incremental_alter_configs import (
 VERSIONS = Versions(0, 1)
 
 
-@handler(IncrementalAlterConfigsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(IncrementalAlterConfigsRequest, versions=VERSIONS, listeners=BOTH, forwards=True)
 async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -> IncrementalAlterConfigsResponse:
     """Change each resource wholly or not at all."""
     good, errors = preprocess(
         request.resources,
-        ctx.services.node_id,
+        ctx,
         lambda config: getattr(config, "config_operation", DELETE) != DELETE,
     )
     changes = {
@@ -34,8 +34,11 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
         ]
         for resource in good
     }
-    results: ConfigErrors = {}
+    results: ConfigErrors | None = {}
     if changes:
+        left = IncrementalAlterConfigsRequest(resources=good, validate_only=request.validate_only)
+        results = await forward(left, ctx)
+    if results is None:
         try:
             results = await ctx.services.metadata.submit(
                 lambda controller, now_ms: controller.configs.incremental_alter(

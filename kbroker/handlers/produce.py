@@ -7,7 +7,8 @@ Served: 3 (record batch v2) to 13 (topics by id). 5: log_start_offset; 8: record
 Advertised from 0, as Apache Kafka does on a broker's listeners (KAFKA-18659): librdkafka takes a broker without
 Produce 0 for one without the features it needs. A request below 3 is nevertheless refused.
 
-This is the hottest path of the node: no task, scope or timer per request, and one pass over the request.
+This is the hottest path of the node: no task, scope or timer per request, and one pass over the request. Requests that
+repeat the last one of their connection take an even shorter way (``repeated_produce``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.repeated_produce import is_transactional, learn
 from kbroker.handlers.transactional_produce import Unverified, Verified, handle_transactional
 from kbroker.log.validation import check_produce_version
 from kbroker.replication.delayed import DelayedProduce
@@ -40,8 +42,6 @@ VERSIONS = Versions(3, 13)
 ADVERTISED = Versions(0, 13)
 
 _ADMIN_CLIENT = "__admin_client"
-_ATTRIBUTES_AT = 22  # the low byte
-_TRANSACTIONAL = 0x10
 
 _REFUSED_BY_PRODUCER_STATE = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
@@ -49,7 +49,7 @@ _REFUSED_BY_PRODUCER_STATE = frozenset(
 """Told with the log start offset, as all that a log finds wrong with a batch itself."""
 
 
-@handler(ProduceRequest, versions=VERSIONS, advertised=ADVERTISED)
+@handler(ProduceRequest, versions=VERSIONS, advertised=ADVERTISED, learn=learn)
 def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | DelayedResponse | None:
     """Append each partition's batch; the answer waits for replication only if acks=all needs more than this node."""
     if request.transactional_id is not None:
@@ -178,7 +178,7 @@ def _check_records(records: Any, version: int, transactional_id: str | None) -> 
         )
     if version < 7:
         check_produce_version(records, version)
-    if transactional_id is None and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+    if transactional_id is None and is_transactional(records):
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 

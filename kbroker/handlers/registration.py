@@ -50,7 +50,8 @@ class Registration:
 
     ``advertised`` is what ApiVersions says, where it must differ from what is really served
     (Produce alone: see its handler). ``forwarded``: a broker that is not the active controller passes the
-    request on to it. ``learn``, if there is one, takes from a served request what serves its repetitions
+    request on to it; ``forwards``: the handler does that, after checks that only the broker that was asked can make.
+    ``learn``, if there is one, takes from a served request what serves its repetitions
     (``RepeatedRequest``).
     """
 
@@ -63,6 +64,12 @@ class Registration:
     handle: Callable[[Any, Any], Any]
     is_async: bool
     learn: Callable[[memoryview, Any, Any, RequestContext], RepeatedRequest | None] | None = None
+    forwards: bool = False
+
+    @property
+    def is_for_controller(self) -> bool:
+        """Whether brokers pass it on to the active controller, one way or the other."""
+        return self.forwarded or self.forwards
 
 
 _registrations: dict[int, Registration] = {}
@@ -84,6 +91,7 @@ def handler(
     listeners: ListenerKind = BROKER,
     forwarded: bool = False,
     learn: Callable[[memoryview, Any, Any, RequestContext], RepeatedRequest | None] | None = None,
+    forwards: bool = False,
 ) -> Callable[[_Handle], _Handle]:
     """Register ``async def handle(request, ctx)`` for an API; a plain ``def`` if it never waits and must be fast.
 
@@ -107,6 +115,7 @@ def handler(
             handle=function,
             is_async=iscoroutinefunction(function),
             learn=learn,
+            forwards=forwards,
         )
         return function
 

@@ -29,7 +29,7 @@ from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.context import RepeatedRequest, Services
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,9 @@ LARGE_READ = 64 * 1024
 WATCH_BUFFER = 64 * 1024
 """While a fetch waits, requests behind it are read up to this size, which also shows whether the client is gone."""
 
+LEARN_EVERY = 32
+"""Of so many requests that repeat nothing known, one is learned from, which costs as much as to serve it."""
+
 _PREFIX = Struct(">hhi")
 
 
@@ -69,12 +72,19 @@ class _Slot:
 
     __slots__ = ("api_key", "correlation_id", "delayed", "parts", "version")
 
-    def __init__(self, delayed: DelayedResponse | None, api_key: int, version: int, correlation_id: int) -> None:
+    def __init__(
+        self,
+        delayed: DelayedResponse | None,
+        api_key: int = 0,
+        version: int = 0,
+        correlation_id: int = 0,
+        parts: list[Part] | None = None,
+    ) -> None:
         self.delayed = delayed
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
-        self.parts: list[Part] = []
+        self.parts: list[Part] = [] if parts is None else parts
 
 
 class Connection:
@@ -127,6 +137,8 @@ class Connection:
         self._slot_freed: trio.Event | None = None
         self._poller = poller
         self._parked: trio.lowlevel.Task | None = None
+        self._repeated: RepeatedRequest | None = None
+        self._unrepeated = 0
         #: What the poller's task leaves to the connection's own: a frame, and what ends the connection.
         self._handed: memoryview | None = None
         self._failure: BaseException | None = None
@@ -351,14 +363,25 @@ class Connection:
         if registration is None or registration.is_async or version not in registration.versions:
             return False
         self.frames += 1
+        if registration.learn is not None and self._repeated is not None:
+            reply = self._repeated.answer(frame, correlation_id)
+            if reply is not None:
+                self._queue([reply])
+                return True
         header, offset = decode_request_header(frame)
         request, _ = decode(registration.request_class, version, frame, offset)
+        context = RequestContext(header, self, self.services)
         try:
-            response: Any = registration.handle(request, RequestContext(header, self, self.services))
+            response: Any = registration.handle(request, context)
         except CloseConnection:
             raise
         except Exception:
             response = self._failed(api_key, version)
+        else:
+            if registration.learn is not None:
+                self._unrepeated += 1
+                if self._unrepeated % LEARN_EVERY == 2:
+                    self._repeated = registration.learn(frame, request, response, context)
         self._answer(response, api_key, version, correlation_id)
         return True
 
@@ -409,12 +432,14 @@ class Connection:
             self._reply(api_key, version, correlation_id, response)
 
     def _reply(self, api_key: int, version: int, correlation_id: int, response: Any) -> None:
+        self._queue(_encode(api_key, version, correlation_id, response))
+
+    def _queue(self, parts: list[Part]) -> None:
+        """A reply goes out after those to earlier requests."""
         if self._slots:
-            slot = _Slot(None, api_key, version, correlation_id)
-            slot.parts = _encode(api_key, version, correlation_id, response)
-            self._slots.append(slot)
+            self._slots.append(_Slot(None, parts=parts))
         else:
-            self._out.extend(_encode(api_key, version, correlation_id, response))
+            self._out.extend(parts)
 
     def _delay(self, delayed: DelayedResponse, api_key: int, version: int, correlation_id: int) -> None:
         self._slots.append(_Slot(delayed, api_key, version, correlation_id))

@@ -117,6 +117,10 @@ class Partition:
         log = self.log
         return log.log_end_offset - log.recovery_point >= limit
 
+    def acknowledges_at_once(self, required_acks: int) -> bool:
+        """Whether an append with ``acks`` of 1 or -1 waits for nothing: neither for a flush nor for a follower."""
+        return self.config.flush_messages == _NEVER and (required_acks == 1 or not self.state.progress)
+
     @property
     def high_watermark(self) -> int:
         """The exclusive end of what is committed."""

@@ -1,0 +1,182 @@
+"""The short way of a Produce that repeats the connection's last one but for its records.
+
+A producer that writes one partition, a small request after another, sends the same bytes again and again around the
+records, and gets the same bytes around three offsets and times. To decode the one into objects and to encode the
+other from objects costs more than the append itself, so what stays the same is remembered: `learn` takes it from a
+request that `kbroker.handlers.produce` has served, and `RepeatedProduce.answer` serves its repetitions. Whatever is
+not as it was then, and whatever is refused, goes the long way, which has all the rules; this one has none of its own.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import HEADER_SIZE
+from kbroker.wire.errors import WireError
+from kbroker.wire.framing import response_parts
+from kbroker.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kbroker.wire.primitives import decode_uvarint, encode_uvarint
+
+_FIRST_VERSION: Final = 7
+"""From here on records need no look of the version's own, and an answer ends its offsets with log_start_offset."""
+
+_FLEXIBLE_VERSION: Final = 9
+
+_LENGTH = Struct(">i")
+_CORRELATION_ID_END: Final = 8
+_NO_TAGS: Final = b"\0\0\0"
+"""After the records of a flexible request: no tagged fields of the partition, of the topic, of the request."""
+
+_OFFSETS = Struct(">qqq")
+_STAND_INS: Final = (-0x7E7D7C7B7A797877, -0x6E6D6C6B6A696867, -0x5E5D5C5B5A595857)
+"""For base_offset, log_append_time_ms and log_start_offset, adjacent in every version: bytes that no name has."""
+
+_ATTRIBUTES_AT: Final = 22
+"""The low byte of a batch's attributes."""
+
+_TRANSACTIONAL: Final = 0x10
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Whether the first batch says that it belongs to a transaction."""
+    return len(records) > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+
+
+class RepeatedProduce:
+    """What one connection's requests and their answers have in common."""
+
+    __slots__ = (
+        "_acks",
+        "_flexible",
+        "_key",
+        "_key_and_version",
+        "_length_at",
+        "_partition",
+        "_partitions",
+        "_prefix",
+        "_reply",
+        "_wall_clock_ms",
+    )
+
+    def __init__(
+        self, frame: memoryview, length_at: int, partition: Any, acks: int, reply: bytes, ctx: RequestContext
+    ) -> None:
+        self._flexible = ctx.header.api_version >= _FLEXIBLE_VERSION
+        self._key_and_version = bytes(frame[:4])
+        self._length_at = length_at
+        self._prefix = bytes(frame[_CORRELATION_ID_END:length_at])
+        self._partitions = ctx.services.replica_manager.partitions
+        self._partition = partition
+        self._key = partition.topic_partition
+        self._acks = acks
+        self._wall_clock_ms = ctx.services.env.wall_clock_ms
+        offsets_at = reply.index(_OFFSETS.pack(*_STAND_INS))
+        before, after = reply[8:offsets_at], reply[offsets_at + _OFFSETS.size :]
+        # Size and correlation id, then the same bytes each time but for the offsets.
+        form = Struct(f">ii{len(before)}sqqq{len(after)}s")
+        size, pack = form.size - 4, form.pack
+
+        def reply_to(correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+            return pack(size, correlation_id, before, base_offset, log_append_time_ms, log_start_offset, after)
+
+        self._reply = reply_to
+
+    def answer(self, frame: memoryview, correlation_id: int) -> bytes | None:
+        """Append, and give the whole response frame; ``None`` if it is not a repetition that succeeds at once.
+
+        In that case nothing has happened yet.
+        """
+        length_at = self._length_at
+        if frame[_CORRELATION_ID_END:length_at].tobytes() != self._prefix or frame[:4] != self._key_and_version:
+            return None
+        records = _records_of(frame, length_at, self._flexible)
+        partition = self._partition
+        if (
+            records is None
+            or is_transactional(records)
+            or self._partitions.get(self._key) is not partition
+            or not partition.acknowledges_at_once(self._acks)
+        ):
+            return None
+        base_offset = records[:8].tobytes()
+        try:
+            info = partition.append(records, self._acks, self._wall_clock_ms())
+        except ApiError:
+            records[:8] = base_offset  # which the log gives a batch before it knows all that it has to refuse
+            return None
+        return self._reply(correlation_id, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+
+
+def _records_of(frame: memoryview, length_at: int, flexible: bool) -> memoryview | None:
+    """The records whose length is told at ``length_at``, if they are a batch and nothing comes after them."""
+    try:
+        if flexible:
+            length, start = decode_uvarint(frame, length_at)
+            end = start + length - 1
+            if frame[end:].tobytes() != _NO_TAGS:
+                return None
+        else:
+            (length,) = _LENGTH.unpack_from(frame, length_at)
+            start = length_at + _LENGTH.size
+            end = start + length
+            if end != len(frame):
+                return None
+    except (WireError, StructError):
+        return None
+    return frame[start:end] if end - start >= HEADER_SIZE else None
+
+
+def learn(
+    frame: memoryview, request: ProduceRequest, response: Any, ctx: RequestContext
+) -> RepeatedProduce | None:
+    """What the next requests of the connection may repeat; ``None`` if this one was not of the kind."""
+    version = ctx.header.api_version
+    if (
+        not isinstance(response, ProduceResponse)
+        or version < _FIRST_VERSION
+        or request.acks == 0
+        or request.transactional_id is not None
+        or len(response.responses) != 1
+        or len(response.responses[0].partition_responses) != 1
+        or response.responses[0].partition_responses[0].error_code != ErrorCode.NONE
+    ):
+        return None
+    topic, answer = response.responses[0], response.responses[0].partition_responses[0]
+    manager = ctx.services.replica_manager
+    name = topic.name or manager.topic_name(topic.topic_id)
+    partition = manager.partitions.get(TopicPartition(name, answer.index))
+    if partition is None or partition.is_internal:
+        return None
+    length = len(request.topic_data[0].partition_data[0].records or b"")
+    if version >= _FLEXIBLE_VERSION:
+        length_at = len(frame) - len(_NO_TAGS) - length - len(encode_uvarint(length + 1))
+    else:
+        length_at = len(frame) - length - _LENGTH.size
+    records = _records_of(frame, length_at, version >= _FLEXIBLE_VERSION)
+    if records is None or len(records) != length:
+        return None  # tagged fields around them, which are not for the short way
+    alike = PartitionProduceResponse(
+        index=answer.index,
+        base_offset=_STAND_INS[0],
+        log_append_time_ms=_STAND_INS[1],
+        log_start_offset=_STAND_INS[2],
+    )
+    reply = response_parts(
+        ctx.header.api_key,
+        version,
+        0,
+        ProduceResponse(
+            responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[alike])]
+        ),
+    )
+    return RepeatedProduce(frame, length_at, partition, request.acks, b"".join(reply), ctx)  # type: ignore[arg-type]

@@ -1,0 +1,176 @@
+"""The short way of a Produce that repeats the last one: its answers are those of the long way, whatever comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node_harness import batch, fetch_request, produce_request, run, running_node, values
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.repeated_produce import RepeatedProduce
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each time that the short way was tried, whether it was taken."""
+    tries: list[bool] = []
+    answer = RepeatedProduce.answer
+
+    def counted(self: RepeatedProduce, frame: memoryview, correlation_id: int) -> bytes | None:
+        reply = answer(self, frame, correlation_id)
+        tries.append(reply is not None)
+        return reply
+
+    monkeypatch.setattr(RepeatedProduce, "answer", counted)
+    return tries
+
+
+def _transactional(records: bytes) -> bytes:
+    changed = bytearray(records)
+    changed[22] |= 0x10
+    return bytes(changed)
+
+
+def _damaged(records: bytes) -> bytes:
+    return records[:-1] + bytes([records[-1] ^ 1])
+
+
+SIZES = (1, 1, 1, 50, 63, 64, 130, 20_000, 1)
+"""Of records: lengths of one, two and three bytes."""
+
+ODD: list[dict[str, Any]] = [
+    {"records": _damaged(batch(b"damaged"))},
+    {"records": _transactional(batch(b"in a transaction"))},
+    {"records": batch(b"two") + batch(b"batches")},
+    {"records": b""},
+    {"records": b"\0\0\0\0\0\0\0\1" + batch(b"at offset 1")[8:]},
+    {"records": batch(b"idempotent", producer_id=7, producer_epoch=0, base_sequence=0)},
+    {"records": batch(b"idempotent", producer_id=7, producer_epoch=0, base_sequence=0)},
+    {"records": batch(b"after a gap", producer_id=7, producer_epoch=0, base_sequence=9)},
+    {"records": batch(b"cut short")[:40]},
+    {"records": batch(b"elsewhere"), "partition": 1},
+    {"records": batch(b"nowhere"), "partition": 9},
+    {"records": batch(b"leader only"), "acks": 1},
+    {"records": batch(b"how many?"), "acks": 2},
+    {"records": batch(b"other patience"), "timeout_ms": 5},
+]
+
+
+@pytest.mark.parametrize("version", range(7, 14))
+def test_answers_as_the_long_way_does(tmp_path: Path, version: int, taken: list[bool]) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            ids = {name: await node.create_topic(name, 2) for name in ("repeats", "fresh")}
+            repeats = await node.connect()
+
+            async def both(**fields: Any) -> None:
+                fresh = await node.connect()
+                answers = []
+                for client, name in ((repeats, "repeats"), (fresh, "fresh")):
+                    request = produce_request(name, topic_id=ids[name], **fields)
+                    answer = (await client.ask(request, version)).responses[0]
+                    answer.name = answer.topic_id = None
+                    answers.append(repr(answer).replace(f"{name}-", "t-"))
+                assert answers[0] == answers[1]
+                await fresh.stream.aclose()
+
+            for size in SIZES:
+                await both(records=batch(b"x" * size))
+            assert taken == [True] * (len(SIZES) - 2), "all but the first two"
+            for fields in ODD:
+                await both(**fields)
+                del taken[:]
+                await both(records=batch(b"as before"))
+                assert taken == [True]
+
+            repeats_log, fresh_log = [
+                values(
+                    (await repeats.ask(fetch_request(name, topic_id=ids[name]), 12))
+                    .responses[0]
+                    .partitions[0]
+                    .records
+                )
+                for name in ("repeats", "fresh")
+            ]
+            assert repeats_log == fresh_log
+            assert len(repeats_log) >= len(SIZES) + len(ODD)
+
+    run(test)
+
+
+def test_a_topic_of_the_same_name_is_another_topic(tmp_path: Path, taken: list[bool]) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("again")
+            client = await node.connect()
+            request = produce_request("again", batch(b"x"))
+            for _ in range(3):
+                assert (await client.ask(request, 12)).responses[0].partition_responses[0].error_code == 0
+            assert taken == [True]
+            topic = DeleteTopicState(name="again")
+            deleted = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
+            assert deleted.responses[0].error_code == 0
+            answer = (await client.ask(request, 12)).responses[0].partition_responses[0]
+            assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await node.create_topic("again")
+            answer = (await client.ask(request, 12)).responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (0, 0)
+            assert taken == [True, False, False]
+
+    run(test)
+
+
+def test_what_must_be_flushed_or_replicated_first_is_not_for_the_short_way(
+    tmp_path: Path, taken: list[bool]
+) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("flushed", flush_messages="1")
+            client = await node.connect()
+            for _ in range(4):
+                answer = await client.ask(produce_request("flushed", batch(b"x")), 12)
+                assert answer.responses[0].partition_responses[0].error_code == 0
+            assert not any(taken)
+
+    run(test)
+
+
+def test_the_log_s_own_time_is_told(tmp_path: Path, taken: list[bool]) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("timed", message_timestamp_type="LogAppendTime")
+            client = await node.connect()
+            times = [
+                (await client.ask(produce_request("timed", batch(b"x")), 9))
+                .responses[0]
+                .partition_responses[0]
+                for _ in range(4)
+            ]
+            assert taken == [True, True]
+            assert [answer.base_offset for answer in times] == [0, 1, 2, 3]
+            assert (
+                0 < times[0].log_append_time_ms <= times[2].log_append_time_ms <= times[3].log_append_time_ms
+            )
+
+    run(test)
+
+
+def test_replies_keep_the_order_of_requests(tmp_path: Path, taken: list[bool]) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("quick")
+            await node.create_topic("slow", flush_messages="1")
+            client = await node.connect()
+            for _ in range(2):
+                await client.ask(produce_request("quick", batch(b"x")), 12)
+            sent = [
+                await client.send(produce_request(topic, batch(b"x")), 12)
+                for topic in ("slow", "quick", "quick", "slow", "quick")
+            ]
+            assert [(await client.receive())[0] for _ in sent] == sent
+            assert taken.count(True) == 3
+
+    run(test)
