@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,31 @@ if TYPE_CHECKING:
 # --- list -----------------------------------------------------------------------------------------------------------
 
 
+_STATES = (
+    "Stable", "Empty", "Dead", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady"
+)
+_TYPES = ("classic", "consumer", "share", "streams")
+
+
+def _one_of(names: Sequence[str]) -> Callable[[str], str]:
+    """A name in any case: a broker answers a name that it does not know with no groups at all."""
+
+    def parse(text: str) -> str:
+        for name in names:
+            if name.lower() == text.lower():
+                return name
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
+
+    return parse
+
+
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state",
         action="append",
         default=[],
         metavar="STATE",
+        type=_one_of(_STATES),
         help="only groups in this state (Stable, Empty, PreparingRebalance, ...); may be repeated",
     )
     parser.add_argument(
@@ -33,6 +52,7 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TYPE",
+        type=_one_of(_TYPES),
         help="only groups of this type (classic, consumer, share, streams); may be repeated",
     )
     parser.add_argument("--names", action="store_true", help="names only, one a line, for scripts")

@@ -61,6 +61,8 @@ def test_without_a_choice_there_is_the_list_and_code_2(words: list[str], capsys:
         (["topic", "truncate", "t"], "one of the arguments --before-offset --before --all is required"),
         (["consume", "t", "--json", "--hex"], "not allowed with argument"),
         (["config", "set", "user", "x", "a=b"], "invalid choice: 'user'"),
+        (["group", "list", "--state", "wat"], "argument --state: 'wat' is none of Stable, Empty, "),
+        (["group", "list", "--type", "wat"], "argument --type: 'wat' is none of classic, "),
     ],
 )
 def test_wrong_usage_is_one_line(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
