@@ -49,8 +49,8 @@ async def forward(request: Any, ctx: RequestContext) -> dict[ConfigResource, Api
     if response is None:
         return None
     return {
-        resource_key(answer): ApiError(answer.error_code, answer.error_message) if answer.error_code else None
-        for answer in response.responses
+        resource_key(each): ApiError(ErrorCode(each.error_code), each.error_message) if each.error_code else None
+        for each in response.responses
     }
 
 

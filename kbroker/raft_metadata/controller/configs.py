@@ -170,7 +170,7 @@ class ConfigControl:
         elif resource.type == ResourceType.BROKER:
             self._validate_broker_name(resource.name)
             self._controller.schema.validate_broker(
-                self._controller.image.configs, after, per_broker=bool(resource.name)
+                self._controller.image.configs, after, broker_id=int(resource.name) if resource.name else None
             )
             if self._controller.image.features.elr_enabled:
                 _check_elr(resource, records)

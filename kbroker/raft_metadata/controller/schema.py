@@ -146,10 +146,11 @@ class ConfigSchema:
         except InvalidConfig as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, error.message) from None
 
-    def validate_broker(self, image: ConfigsImage, configs: Mapping[str, str], *, per_broker: bool) -> None:
+    def validate_broker(self, image: ConfigsImage, configs: Mapping[str, str], *, broker_id: int | None) -> None:
         """``ApiError`` INVALID_REQUEST (Kafka's choice of code) if these cannot be a broker's dynamic configs.
 
-        ``per_broker``: for this broker; otherwise for all of them, of which this one is judged.
+        ``broker_id``: for one broker, taken to have this one's properties file; None for all, of which this one is
+        judged.
         """
         fixed = sorted(
             name
@@ -174,7 +175,7 @@ class ConfigSchema:
             check_consumer_group_bounds(self.config.values | values)
         except InvalidConfig as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
-        if not per_broker:
+        if broker_id is None:
             single = sorted(
                 name
                 for name in configs
@@ -186,11 +187,12 @@ class ConfigSchema:
                     "Cannot update these configs at default cluster level, broker id must be specified: "
                     f"[{', '.join(single)}]",
                 )
-        default, own = image.for_broker(None), image.for_broker(self.config.node_id)
+        default = image.for_broker(None)
+        own = image.for_broker(self.config.node_id if broker_id is None else broker_id)
         try:
             validate_reconfiguration(
                 overridden(self.config.raw, (default, own)),
-                overridden(self.config.raw, (default, configs) if per_broker else (configs, own)),
+                overridden(self.config.raw, (configs, own) if broker_id is None else (default, configs)),
             )
         except InvalidConfig as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None

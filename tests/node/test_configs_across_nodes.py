@@ -1,0 +1,89 @@
+"""Properties of brokers in a cluster: each is asked for its own, whoever is the active controller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from node_harness import Client, run
+from quorum_harness import quorum
+
+from kbroker.errors import ErrorCode
+from kbroker.wire.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
+from kbroker.wire.messages.incremental_alter_configs import AlterableConfig as Change
+from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
+from kbroker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+RATE = "leader.replication.throttled.rate"
+_BROKER = 4
+
+
+async def change(client: Client, *brokers: str, value: str = "1000") -> list[tuple[int, str | None]]:
+    """Set a property of some brokers in one request; the answers."""
+    resources = [
+        ChangedResource(
+            resource_type=_BROKER,
+            resource_name=broker,
+            configs=[Change(name=RATE, config_operation=0, value=value)],
+        )
+        for broker in brokers
+    ]
+    response = await client.ask(IncrementalAlterConfigsRequest(resources=resources))
+    assert [answer.resource_name for answer in response.responses] == list(brokers)
+    return [(answer.error_code, answer.error_message) for answer in response.responses]
+
+
+async def replace(client: Client, broker: str, value: str) -> int:
+    """Replace all properties of a broker by one."""
+    resource = AlterConfigsResource(
+        resource_type=_BROKER, resource_name=broker, configs=[AlterableConfig(name=RATE, value=value)]
+    )
+    response = await client.ask(AlterConfigsRequest(resources=[resource]))
+    return int(response.responses[0].error_code)
+
+
+def test_every_broker_takes_its_own_properties_and_no_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+
+            async def all_know(broker: str, rate: str) -> None:
+                def known() -> bool:
+                    name = int(broker) if broker else None
+                    rates = {node.driver.image.configs.for_broker(name).get(RATE) for node in cluster.nodes.values()}
+                    return rates == {rate}
+
+                await cluster.until(known)
+
+            for node_id in cluster.nodes:
+                client = await cluster.node(node_id).connect()
+                other = str(node_id % 3 + 1)
+                value = str(1000 + node_id)
+                mine, not_mine, bad = await change(client, str(node_id), other, "here", value=value)
+                assert mine == (0, None)
+                assert not_mine == (
+                    ErrorCode.INVALID_REQUEST,
+                    f"Unexpected broker id, expected {node_id}, but received {other}",
+                )
+                assert bad == (ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: here")
+                await all_know(str(node_id), value)
+                assert await change(client, "", value=value) == [(0, None)]
+                await all_know("", value)
+                assert await change(client, str(node_id), value="-1") == [
+                    (ErrorCode.INVALID_REQUEST, f"Invalid value -1 for configuration {RATE}: Value must be at least 0")
+                ]
+                assert await replace(client, str(node_id), "77") == 0
+                assert await replace(client, other, "77") == ErrorCode.INVALID_REQUEST
+                await all_know(str(node_id), "77")
+            client = await cluster.controller_client(controller)
+            assert await change(client, "1", "2", "3") == [(0, None)] * 3, "the controller knows no bounds"
+            for broker in ("1", "2", "3"):
+                await all_know(broker, "1000")
+            throttles = [node.replica_manager.throttles.leader.bound for node in cluster.nodes.values()]
+            assert throttles == [1000] * 3
+
+    run(main)
