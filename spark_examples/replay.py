@@ -15,16 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
 from spark_examples.command import moment_ms, parser, readable_errors
 from spark_examples.connector import SetupError
 from spark_examples.console import Progress
 from spark_examples.flights import TOPIC, load, records, scheduled_departure_ms
-from spark_examples.topics import Record, create_topic, topic_exists, topic_has_records
-
-LONGEST_WAIT = 0.05
-"""Seconds after which a waiting producer looks after its deliveries, and whether it shall stop."""
+from spark_examples.topics import LONGEST_WAIT, Record, Sender, create_topic, topic_exists, topic_has_records
 
 
 def speed(text: str) -> float:
@@ -85,43 +80,22 @@ def replay(
 
     Raises KafkaException if a record failed, and Stopped when `stop` was set. Meant for a thread too.
     """
-    stop = stop if stop is not None else threading.Event()
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "compression.type": "lz4"})
-    acknowledged = 0
-    failures: list[KafkaError] = []
 
-    def on_delivery(error: KafkaError | None, message: Message) -> None:
-        nonlocal acknowledged
-        if error is None:
-            acknowledged += 1
-        else:
-            failures.append(error)
-
-    def wait(seconds: float) -> None:
-        producer.poll(seconds)
+    def on_wait(acknowledged: int) -> None:
         if on_progress is not None:
             on_progress(acknowledged)
-        if stop.is_set():
+        if stop is not None and stop.is_set():
             raise Stopped
-        if failures:
-            raise KafkaException(failures[0])
 
+    sender = Sender(bootstrap, linger_ms=5, on_wait=on_wait)
     ordered = in_order_of_departure(frame)
     events = zip(departure_ms(ordered).tolist(), records(ordered), strict=True)
-    for record in paced(events, speed, now=time.monotonic, wait=wait):
-        while True:
-            try:
-                producer.produce(
-                    topic, record.value, record.key, timestamp=record.timestamp_ms, on_delivery=on_delivery
-                )
-                break
-            except BufferError:  # only at speeds beyond what the broker takes
-                wait(LONGEST_WAIT)
-        producer.poll(0)
-    while producer.flush(LONGEST_WAIT):
-        wait(0)
-    wait(0)
-    return acknowledged
+    for number, record in enumerate(paced(events, speed, now=time.monotonic, wait=sender.wait)):
+        sender.send(topic, record)
+        if number % 1_000 == 0:  # where nothing is waited for
+            sender.wait()
+    sender.flush()
+    return sender.acknowledged
 
 
 @readable_errors

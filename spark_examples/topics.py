@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,9 @@ from confluent_kafka.cimpl import NewTopic
 from spark_examples.console import Progress
 
 PARTITIONS = 6
+
+LONGEST_WAIT = 0.05
+"""Seconds after which a waiting producer looks after its deliveries, and whether it shall stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,61 @@ def _plain(value: Any) -> Any:
     return value.item()
 
 
+class Sender:
+    """Produces records and counts those that are acknowledged.
+
+    `on_wait` is called with that count whenever deliveries are waited for; what it raises ends the call. Each call
+    raises KafkaException once a record has failed.
+    """
+
+    def __init__(self, bootstrap: str, *, linger_ms: int, on_wait: Callable[[int], object]) -> None:
+        self.acknowledged = 0
+        self._failures: list[KafkaError] = []
+        self._on_wait = on_wait
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": linger_ms, "compression.type": "lz4"}
+        )
+
+    def send(self, topic: str, record: Record) -> None:
+        """Hands a record over; waits while the client's queue is full."""
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    record.value,
+                    record.key,
+                    timestamp=record.timestamp_ms,
+                    headers=list(record.headers),  # the client refuses None for "no headers" and takes an empty list
+                    on_delivery=self._delivered,
+                )
+                return
+            except BufferError:
+                self.wait(LONGEST_WAIT)
+
+    def wait(self, seconds: float = 0) -> None:
+        """Lets deliveries come in, for so many seconds at most."""
+        self._producer.poll(seconds)
+        self._on_wait(self.acknowledged)
+        self._check()
+
+    def flush(self) -> None:
+        """Waits until every record is acknowledged."""
+        while self._producer.flush(LONGEST_WAIT):
+            self._on_wait(self.acknowledged)
+            self._check()
+        self.wait()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self._failures.append(error)
+
+    def _check(self) -> None:
+        if self._failures:
+            raise KafkaException(self._failures[0])
+
+
 def produce_records(
     bootstrap: str, topic: str, records: Iterable[Record], *, total: int, what: str = ""
 ) -> tuple[int, float]:
@@ -81,46 +139,18 @@ def produce_records(
 
     `total` and `what` are for the progress line only.
     """
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "compression.type": "lz4"})
-    acknowledged = 0
-    failures: list[KafkaError] = []
-
-    def on_delivery(error: KafkaError | None, message: Message) -> None:
-        nonlocal acknowledged
-        if error is None:
-            acknowledged += 1
-        else:
-            failures.append(error)
-
     progress = Progress(what or f"produce to {topic}", total)
+    sender = Sender(bootstrap, linger_ms=20, on_wait=progress.update)
     started = time.monotonic()
-    for number, record in enumerate(records):
-        # The client refuses None for "no headers" and takes an empty list.
-        headers = list(record.headers)
-        while True:
-            try:
-                producer.produce(
-                    topic,
-                    record.value,
-                    record.key,
-                    timestamp=record.timestamp_ms,
-                    headers=headers,
-                    on_delivery=on_delivery,
-                )
-                break
-            except BufferError:  # the client's queue is full: let deliveries come in
-                producer.poll(0.1)
-        if number % 1_000 == 0:
-            producer.poll(0)
-            progress.update(acknowledged)
-    while producer.flush(0.2):
-        progress.update(acknowledged)
-        if failures:
-            break
-    progress.finish(acknowledged)
-    if failures:
-        raise KafkaException(failures[0])
-    return acknowledged, time.monotonic() - started
+    try:
+        for number, record in enumerate(records):
+            sender.send(topic, record)
+            if number % 1_000 == 0:
+                sender.wait()
+        sender.flush()
+    finally:
+        progress.finish(sender.acknowledged)
+    return sender.acknowledged, time.monotonic() - started
 
 
 def provide_topic(
