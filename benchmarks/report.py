@@ -27,6 +27,10 @@ UNITS = {
     "first_writes_s": "first writes to all, s",
     "first_record_s": "s",
     "first_result_s": "first result, s",
+    "second_topic_s": "a second topic, s",
+    "query_start_s": "start of the query, s",
+    "first_trigger_s": "its first trigger, s",
+    "broker_cpu_in_query_s": "broker's CPU in the query, s",
     "format_s": "formatting, s",
     "mean_ms": "mean, ms",
     "connections_MB": "memory of the connections, MB",
@@ -95,6 +99,7 @@ def _targets() -> Iterator[Target]:
     yield Target("spark-batch-read", "records_per_s", 1.0, 1.3)
     yield Target("spark-latency", "p50_ms", 1.0, None)
     yield Target("spark-first-batch", "first_result_s", 2.0, None, is_ratio=False)
+    yield Target("spark-first-batch", "first_record_s", 0.3, None, is_ratio=False)
     yield Target("restart-large", "killed_s", 2.0, None, is_ratio=False)
     yield Target("restart-many", "killed_s", 10.0, None, is_ratio=False)
     yield Target("restart-many", "partition_KB", 10, None, is_ratio=False)
