@@ -464,6 +464,11 @@ class LogManager:
         if self.on_offline is not None:
             self.on_offline()
 
+    def check_any_online(self) -> None:
+        """``FatalError`` when every log dir has failed: there is nothing left to serve from."""
+        if all(log_dir.offline is not None for log_dir in self.log_dirs):
+            raise FatalError("no log dir works any more: " + "; ".join(str(d.offline) for d in self.log_dirs))
+
     def flush_tasks(self, now_ms: int) -> list[FlushTask]:
         """What has to be flushed now: sealed segments, and logs with ``flush.messages`` or ``flush.ms``.
 

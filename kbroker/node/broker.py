@@ -212,6 +212,7 @@ class Broker:
             await self._register_alone()
             if config.is_broker:
                 self._expect_others(nursery)
+                nursery.start_soon(self._end_without_log_dirs)
         else:
             await self._join_cluster()
             if config.is_broker:
@@ -281,6 +282,15 @@ class Broker:
             nursery.start_soon(self._live_with_others, lifecycle)
 
         self.driver.subscribe(on_image)
+
+    async def _end_without_log_dirs(self) -> None:
+        """A broker that is alone sends no heartbeats, by which others notice that all their log dirs have failed."""
+        failed = trio.Event()
+        self.log_manager.on_offline = lambda: failed.set()
+        while self.lifecycle is None:
+            await failed.wait()
+            failed = trio.Event()
+            self.log_manager.check_any_online()
 
     async def _live_with_others(self, lifecycle: BrokerLifecycle) -> None:
         """The same life of this broker goes on with heartbeats, like that of any other."""

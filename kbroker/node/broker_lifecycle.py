@@ -163,9 +163,7 @@ class BrokerLifecycle:
         started = False
         while not self._stops:
             self._wanted = trio.Event()
-            failed = self._failed_log_dirs()
-            if len(failed) == len(self._services.log_manager.log_dirs):
-                raise FatalError("no log dir works any more: " + "; ".join(str(log_dir.offline) for log_dir in failed))
+            self._services.log_manager.check_any_online()
             response = await self._heartbeat()
             if response is None or response.error_code:
                 await trio.sleep(RETRY_SECONDS)

@@ -275,11 +275,14 @@ def test_failures(tmp_path: Path, error: Exception, offline: bool, uncleanable: 
         await fill(node)
         cleaner = cleaner_of(node, During(fail))
         assert await cleaner.clean_filthiest()
-        assert (node.broker.log_manager.log_dirs[0].offline is not None) == offline
+        place = node.broker.log_manager.log_dir_of(TOPIC)
+        assert place is not None
+        assert (place.offline is not None) == offline
         assert (TOPIC in cleaner.uncleanable) == uncleanable
         assert not await cleaner.clean_filthiest()
 
-    scenario(tmp_path, test)
+    # Two dirs: with none left, the node would end.
+    scenario(tmp_path, test, log_dirs=f"{tmp_path / 'one'},{tmp_path / 'two'}")
 
 
 def test_a_process_that_dies_fails_its_job_alone(tmp_path: Path) -> None:

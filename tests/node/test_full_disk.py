@@ -1,0 +1,285 @@
+"""A log dir on a file system of a few MB that runs full, under the command and a stock client, again and again.
+
+Needs to mount a file system (root on Linux), and is skipped where that is not allowed. KBROKER_FULL_DISKS sets how
+often the disk is filled (3 by default).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.client.cluster import Client
+from kbroker.errors import ErrorCode
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+
+confluent_kafka: Any = pytest.importorskip("confluent_kafka")
+admin: Any = pytest.importorskip("confluent_kafka.admin")
+
+ROUNDS = int(os.environ.get("KBROKER_FULL_DISKS", "3"))
+ROOT = Path(__file__).parent.parent.parent
+MIB = 1 << 20
+ROOM = 8 * MIB
+PARTITIONS = 4
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A directory on a file system of its own."""
+    path = tmp_path / "small"
+    path.mkdir()
+    if not sys.platform.startswith("linux"):
+        pytest.skip("mounting a tmpfs is Linux' way")
+    command = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "kbroker-test", str(path)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no command to mount a file system")
+    if mounted.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+class Node:
+    """The command with a log dir of little room and, unless told otherwise, one with room, where the metadata is."""
+
+    def __init__(self, directory: Path, small: Path, *, alone: bool = False) -> None:
+        self.directory = directory
+        self.small, self.large = small / "data", directory / "large"
+        self.places = [self.small] if alone else [self.small, self.large]
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        settings = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:0",
+            "log.dirs": ",".join(map(str, self.places)),
+            "metadata.log.dir": str(self.places[-1]),
+            "node.id": "1",
+            "log.segment.bytes": str(MIB),
+            "log.cleaner.enable": "false",
+        }
+        command = [sys.executable, "-m", "kbroker", "start"]
+        for name, value in settings.items():
+            command += ["-o", f"{name}={value}"]
+        with open(self.directory / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self.directory,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+        assert self.process.stdout is not None
+        watchdog = threading.Timer(60, self.process.kill)
+        watchdog.start()
+        for line in self.process.stdout:
+            if line.startswith("kbroker ready:"):
+                watchdog.cancel()
+                self.port = int(line.rpartition(":")[2])
+                return
+        raise AssertionError((self.directory / "log").read_text()[-3000:])
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def lives(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self, *, kill: bool) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        if kill:
+            self.process.kill()
+        else:
+            self.process.terminate()
+        self.process.wait(60)
+        self.process.stdout.close()
+
+    def partitions_in(self, place: Path) -> set[int]:
+        return {int(path.name.rpartition("-")[2]) for path in place.glob("t-*") if path.is_dir()}
+
+    def told(self) -> dict[str, int]:
+        """The error code of each log dir, as DescribeLogDirs tells it."""
+        with Client(self.bootstrap) as client:
+            answer = client.ask_node(1, DescribeLogDirsRequest(topics=None))
+        return {result.log_dir: result.error_code for result in answer.results}
+
+
+@pytest.fixture
+def node(tmp_path: Path, small: Path) -> Iterator[Node]:
+    node = Node(tmp_path, small)
+    node.start()
+    yield node
+    if node.lives:
+        node.stop(kill=True)
+
+
+class Load:
+    """A stock client that writes to all partitions, and what it was told."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acknowledged: dict[int, dict[int, bytes]] = {partition: {} for partition in range(PARTITIONS)}
+        self.failed: list[str] = []
+        self.sent = 0
+        self.rng = random.Random(5)
+        self.producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "reconnect.backoff.max.ms": 200,
+                "retry.backoff.max.ms": 200,
+                "message.timeout.ms": 120_000,
+                "log_level": 0,
+            }
+        )
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.acknowledged[message.partition()][message.offset()] = message.value()
+        else:
+            self.failed.append(str(error))
+
+    def write(self, partition: int) -> None:
+        value = b"%d-" % self.sent + self.rng.randbytes(self.rng.randrange(2_000))
+        self.producer.produce("t", value, partition=partition, on_delivery=self._delivered)
+        self.sent += 1
+
+    def count(self, partition: int) -> int:
+        return len(self.acknowledged[partition])
+
+    def wait(self, partitions: set[int], counts: dict[int, int]) -> None:
+        """Until each has more than that many acknowledged."""
+        deadline = time.monotonic() + 30
+        while any(self.count(partition) <= counts[partition] for partition in partitions):
+            self.producer.poll(0.05)
+            assert time.monotonic() < deadline, (partitions, counts, self.failed)
+
+    def counts(self) -> dict[int, int]:
+        return {partition: self.count(partition) for partition in self.acknowledged}
+
+
+def read(bootstrap: str, partition: int) -> dict[int, bytes]:
+    """All that a stock consumer gets."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "r", "enable.partition.eof": True, "check.crcs": True}
+    )
+    consumer.assign([confluent_kafka.TopicPartition("t", partition, 0)])
+    found: dict[int, bytes] = {}
+    try:
+        while True:
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                return found
+            found[message.offset()] = message.value()
+    finally:
+        consumer.close()
+
+
+@pytest.mark.slow
+def test_a_file_system_that_is_full(node: Node, small: Path) -> None:
+    rng = random.Random(11)
+    asking = admin.AdminClient({"bootstrap.servers": node.bootstrap})
+    for future in asking.create_topics([admin.NewTopic("t", PARTITIONS, 1)]).values():
+        future.result()
+    load = Load(node.bootstrap)
+    everything = set(range(PARTITIONS))
+    for partition in everything:
+        load.write(partition)
+    load.wait(everything, dict.fromkeys(everything, 0))
+    hit, spared = node.partitions_in(node.small), node.partitions_in(node.large)
+    assert hit | spared == everything
+    assert hit
+    assert spared
+    assert node.told() == {str(node.small): 0, str(node.large): 0}
+    ballast = small / "ballast"
+    for number in range(ROUNDS):
+        free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
+        ballast.write_bytes(bytes(max(0, free - rng.randrange(1_000, 400_000))))
+        deadline = time.monotonic() + 60
+        while node.told()[str(node.small)] == 0:
+            for _ in range(100):
+                load.write(rng.choice(sorted(everything)))
+                load.producer.poll(0)
+            load.producer.poll(0.05)
+            assert time.monotonic() < deadline, "the disk did not run full"
+        # The dir is offline, and says so; the node and its other dir go on.
+        assert node.lives
+        assert node.told() == {str(node.small): ErrorCode.KAFKA_STORAGE_ERROR, str(node.large): 0}
+        before = load.counts()
+        for partition in everything:
+            load.write(partition)
+        load.wait(spared, before)
+        before = load.counts()
+        for partition in spared:
+            load.write(partition)
+        load.wait(spared, before)
+        assert {partition: load.count(partition) for partition in hit} == {p: before[p] for p in hit}
+        assert not load.failed, "a stock client tries again"
+        # Room is made, and the node started again: everything goes on, what waited included.
+        ballast.unlink()
+        node.stop(kill=number % 2 == 0)
+        node.start()
+        assert node.told() == {str(node.small): 0, str(node.large): 0}
+        assert load.producer.flush(60) == 0
+        assert not load.failed
+    assert sum(load.counts().values()) == load.sent
+    for partition in everything:
+        assert read(node.bootstrap, partition) == load.acknowledged[partition], "each once, in order, nothing else"
+    node.stop(kill=False)
+
+
+@pytest.mark.slow
+def test_the_only_log_dir_is_full(tmp_path: Path, small: Path) -> None:
+    """The node has nothing left to serve from, says so and ends; with room it serves on from where it was."""
+    node = Node(tmp_path, small, alone=True)
+    node.start()
+    try:
+        asking = admin.AdminClient({"bootstrap.servers": node.bootstrap})
+        for future in asking.create_topics([admin.NewTopic("t", PARTITIONS, 1)]).values():
+            future.result()
+        load = Load(node.bootstrap)
+        ballast = small / "ballast"
+        ballast.write_bytes(bytes(os.statvfs(small).f_bavail * os.statvfs(small).f_frsize - 1_500_000))
+        deadline = time.monotonic() + 60
+        while node.lives:
+            for _ in range(100):
+                load.write(load.sent % PARTITIONS)
+                load.producer.poll(0)
+            load.producer.poll(0.05)
+            assert time.monotonic() < deadline, "the disk did not run full"
+        assert node.process is not None
+        assert node.process.wait(10) == 1
+        last = (tmp_path / "log").read_text().splitlines()[-1]
+        assert "no log dir works any more" in last
+        assert "No space left on device" in last
+        ballast.unlink()
+        node.start()
+        assert load.producer.flush(60) == 0
+        assert not load.failed
+        assert sum(load.counts().values()) == load.sent
+        for partition in range(PARTITIONS):
+            assert read(node.bootstrap, partition) == load.acknowledged[partition]
+        node.stop(kill=False)
+    finally:
+        if node.lives:
+            node.stop(kill=True)
