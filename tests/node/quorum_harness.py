@@ -15,6 +15,7 @@ from node_harness import CLUSTER_ID, Client, Node
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
 from kbroker.node.broker import Broker, run_broker
+from kbroker.raft_metadata.image import MetadataImage
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.types import random_uuid
@@ -196,6 +197,10 @@ class Quorum:
         """A connection to a node's controller listener."""
         return await self.node(node_id).connect(LISTENER)
 
+    def newest_image(self) -> MetadataImage:
+        """The metadata that the furthest of the nodes has."""
+        return max((node.driver.image for node in self.nodes.values()), key=lambda image: image.offset)
+
     async def topics_everywhere(self, names: Sequence[str]) -> None:
         """Wait until every node's metadata has these topics."""
         await self.until(
@@ -230,3 +235,12 @@ async def quorum(
         )
         yield cluster
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def three_nodes(path: Path, **options: Any) -> AsyncIterator[Quorum]:
+    """The usual :func:`quorum`: three nodes that have started and agree on a leader."""
+    async with quorum(path, **options) as cluster:
+        await cluster.start(1, 2, 3)
+        await cluster.await_leader()
+        yield cluster

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 from node_harness import batch, fetch_request, produce_request, run, values
-from quorum_harness import Quorum, quorum
+from quorum_harness import Quorum, quorum, three_nodes
 
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
@@ -74,8 +74,7 @@ def replica(cluster: Quorum, node_id: int, topic: str = TOPIC, index: int = 0) -
 
 def leader_of(cluster: Quorum, topic: str = TOPIC, index: int = 0) -> int:
     """Who leads, as the newest image of all nodes says."""
-    image = max((node.driver.image for node in cluster.nodes.values()), key=lambda image: image.offset)
-    found = image.topics.partition(topic, index)
+    found = cluster.newest_image().topics.partition(topic, index)
     assert found is not None
     return int(found.leader)
 
@@ -113,9 +112,7 @@ async def produce(cluster: Quorum, node_id: int, *records: bytes, topic_id: byte
 
 def test_what_is_acknowledged_is_on_all_in_sync_replicas(tmp_path: Path) -> None:
     async def main() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        async with three_nodes(tmp_path) as cluster:
             topic_id = await create(cluster)
             leader = leader_of(cluster)
             for number in range(20):
@@ -144,9 +141,8 @@ def test_a_record_is_fetched_at_once_though_there_is_always_something_else_to_te
     monkeypatch.setattr("kbroker.handlers.fetch.NEWS_SECONDS", 60.0)
 
     async def main() -> None:
-        async with quorum(tmp_path, replica_fetch_wait_max_ms="20000", replica_socket_timeout_ms="60000") as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        waits = {"replica_fetch_wait_max_ms": "20000", "replica_socket_timeout_ms": "60000"}
+        async with three_nodes(tmp_path, **waits) as cluster:
             topic_id = await create(cluster)
             client = await cluster.node(leader_of(cluster)).connect()
             for number in range(20):
@@ -213,9 +209,7 @@ async def produce_until_acknowledged(cluster: Quorum, *records: bytes, topic_id:
 
 def test_nothing_acknowledged_is_lost_with_the_leader(tmp_path: Path) -> None:
     async def main() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        async with three_nodes(tmp_path) as cluster:
             topic_id = await create(cluster, min_insync_replicas="2")
             old = leader_of(cluster)
             for number in range(10):
@@ -245,9 +239,7 @@ def test_what_only_a_dead_leader_had_is_cut_off(tmp_path: Path) -> None:
     """It was never acknowledged, and the new leader wrote other records at the same offsets (KIP-101, KIP-279)."""
 
     async def main() -> None:
-        async with quorum(tmp_path, broker_session_timeout_ms="1500") as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        async with three_nodes(tmp_path, broker_session_timeout_ms="1500") as cluster:
             topic_id = await create(cluster, min_insync_replicas="2")
             old = leader_of(cluster)
             assert (await produce(cluster, old, b"both", topic_id=topic_id)).error_code == 0
@@ -296,9 +288,7 @@ def test_too_few_replicas(tmp_path: Path) -> None:
 
 def test_all_replicas_flush_before_it_is_acknowledged_where_the_topic_wants_it(tmp_path: Path) -> None:
     async def main() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        async with three_nodes(tmp_path) as cluster:
             topic_id = await create(cluster, flush_messages="1")
             for number in range(3):
                 assert (await produce(cluster, leader_of(cluster), b"x", topic_id=topic_id)).error_code == 0
@@ -311,11 +301,7 @@ def test_who_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
     """By AlterPartition, both ways; what is acknowledged meanwhile is on the others."""
 
     async def main() -> None:
-        async with quorum(
-            tmp_path, replica_lag_time_max_ms="600", replica_fetch_wait_max_ms="100"
-        ) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        async with three_nodes(tmp_path, replica_lag_time_max_ms="600", replica_fetch_wait_max_ms="100") as cluster:
             topic_id = await create(cluster, min_insync_replicas="2")
             leader = leader_of(cluster)
             lagging = next(node_id for node_id in cluster.nodes if node_id != leader)
@@ -348,9 +334,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
     async def main() -> None:
         racks = {1: "a", 2: "b", 3: "c"}
         selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-        async with quorum(tmp_path, racks=racks, replica_selector_class=selector) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        async with three_nodes(tmp_path, racks=racks, replica_selector_class=selector) as cluster:
             topic_id = await create(cluster)
             leader = leader_of(cluster)
             follower = next(node_id for node_id in cluster.nodes if node_id != leader)
@@ -395,9 +379,7 @@ def test_who_does_not_lead_says_who_does(tmp_path: Path) -> None:
     """KIP-951, and the errors of ListOffsets and OffsetForLeaderEpoch."""
 
     async def main() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        async with three_nodes(tmp_path) as cluster:
             topic_id = await create(cluster)
             leader = leader_of(cluster)
             follower = next(node_id for node_id in cluster.nodes if node_id != leader)
@@ -471,11 +453,8 @@ def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
     """A group must not go back because its coordinator died."""
 
     async def main() -> None:
-        async with quorum(
-            tmp_path, offsets_topic_num_partitions="1", transaction_state_log_num_partitions="1"
-        ) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        one_each = {"offsets_topic_num_partitions": "1", "transaction_state_log_num_partitions": "1"}
+        async with three_nodes(tmp_path, **one_each) as cluster:
             await create(cluster)
             client = await cluster.node(1).connect()
             with trio.fail_after(10):

@@ -38,7 +38,7 @@ async def create_topic(cluster: Quorum) -> None:
 
 def leaders(cluster: Quorum, topic: str = TOPIC) -> dict[int, int]:
     """Leader by partition."""
-    image = max((node.driver.image for node in cluster.nodes.values()), key=lambda image: image.offset)
+    image = cluster.newest_image()
     return {index: each.leader for index, each in image.topics.by_name[topic].partitions.items()}
 
 
