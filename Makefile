@@ -14,7 +14,7 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3.14 p
 	then echo "$$candidate"; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-py313 soak check format demo bench compat compat-kafka kafka docs dist clean
+.PHONY: help run test test-py313 soak check format demo bench compat compat-kafka compat-spark kafka docs dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,11 @@ compat: $(VENV)/.spark ## Stock clients and Kafka's own tools against kbroker
 
 compat-kafka: $(VENV)/.spark ## The same cases against Apache Kafka, which shows that they are right
 	$(PY) -m pytest compat_tests --broker apache $(ARGS)
+
+compat-spark: $(VENV)/.spark ## All of Spark's tests, against kbroker and then against Apache Kafka
+	@failed=; for broker in kbroker apache; do \
+		$(PY) -m pytest compat_tests/spark --broker $$broker $(ARGS) || failed="$$failed $$broker"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 kafka: $(VENV)/.dev ## Fetch Apache Kafka and its tools into .cache, for the tests that ask them (needs Maven)
 	@$(PY) -c "from compat_tests.apache_kafka import kafka_home; print(kafka_home())"

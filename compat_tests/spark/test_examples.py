@@ -7,10 +7,9 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from compat_tests.spark.processes import kill_with_java, python
 from spark_examples import (
     batch_report,
     dead_letters,
@@ -33,7 +33,6 @@ from spark_examples import (
     weather_join,
 )
 from spark_examples.command import moment_ms
-from spark_examples.connector import ROOT
 from spark_examples.topics import Record, create_topic, last_values, produce_records, read_records
 
 WEEK = flights.load(start_ms=moment_ms("2013-01-01"), end_ms=moment_ms("2013-01-08"))
@@ -236,32 +235,8 @@ def test_flights_join_the_compacted_table_of_planes(
 @pytest.fixture
 def script() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts Python with the given code and arguments; the JVM below it is ended with it."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(code: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", code, *arguments]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            kill_with_java(process)
-        assert process.stderr is not None
-        process.stderr.close()
-
-
-def kill_with_java(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to the driver and to Spark's JVM, which is below it."""
-    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    assert len(family) > 1, "there is no JVM"
-    for member in family:
-        with suppress(psutil.NoSuchProcess):  # a short-lived helper of the JVM
-            member.send_signal(signal.SIGKILL)
-    process.wait()
-    psutil.wait_procs(family, 10)
+    with ExitStack() as started:
+        yield lambda code, *arguments: started.enter_context(python("-c", code, *arguments))
 
 
 def test_incremental_load_into_parquet_is_exact_after_a_kill(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from compat_tests.brokers import Broker
+from compat_tests.spark.killed_query import PER_BATCH
+from compat_tests.spark.processes import kill_with_java, python
 from compat_tests.spark.records import (
     WAIT_SECONDS,
     Collected,
@@ -215,6 +218,42 @@ def test_a_query_that_fails_half_way_goes_on_where_it_was(
     assert start().awaitTermination(int(WAIT_SECONDS))
     assert times[1] == 2 and delivered[1] == first, "the batch that failed is delivered again, the same records"
     assert sorted(n for batch in delivered.values() for n in batch) == list(range(330))
+
+
+@pytest.mark.parametrize("sink", ["files", "topic"])
+def test_a_driver_that_is_killed_in_the_middle_of_a_batch(
+    spark: Any, bootstrap: str, topic: str, new_name: Callable[[], str], tmp_path: Path, sink: str
+) -> None:
+    """SIGKILL while a task is at a record, other tasks of the batch being done; then again from the checkpoint.
+
+    Into files exactly once. Into a topic at least once: of the batch that was killed, what had been sent comes twice.
+    """
+    target = create(bootstrap, new_name(), 1) if sink == "topic" else "-"
+    arguments = ["-m", "compat_tests.spark.killed_query", bootstrap, topic, target, str(tmp_path)]
+    with python(*arguments) as process:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not (tmp_path / "reached").exists():
+            assert process.poll() is None and time.monotonic() < deadline, "the query did not get to the record"
+            time.sleep(0.02)
+        kill_with_java(process)
+    begun, done = ({int(file.name) for file in (tmp_path / "checkpoint" / name).glob("[0-9]*")}
+                   for name in ("offsets", "commits"))  # fmt: skip
+    killed = max(begun)
+    assert begun - done == {killed} and killed > 0, "it was not killed in the middle of a batch"
+
+    produce(bootstrap, topic, 3, 30, first=300)
+    with python(*arguments) as process:
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
+        assert process.returncode == 0, errors.decode()[-3000:]
+    if sink == "files":
+        rows = spark.read.parquet(str(tmp_path / "table")).collect()
+        assert sorted(int(row["value"][1:]) for row in rows) == list(range(330))
+        assert len({(row["partition"], row["offset"]) for row in rows}) == 330
+    else:
+        found = numbers(read(spark, bootstrap, subscribe=target))
+        assert sorted(set(found)) == list(range(330))
+        twice = {n for n in found if found.count(n) > 1}
+        assert twice <= set(range(PER_BATCH * killed, PER_BATCH * (killed + 1))), "of other batches nothing comes twice"
 
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
