@@ -19,12 +19,18 @@ from kbroker.raft_metadata.image import PartitionImage
 from kbroker.sim.clients import ClusterClient, Consumer, Producer
 from kbroker.sim.clock import Pauser, Trace, current_node, sim_clock
 from kbroker.sim.cluster_invariants import ClusterInvariants
+from kbroker.sim.copier import Copier
 from kbroker.sim.group_clients import GroupHistory, GroupMember
 from kbroker.sim.history import History, Violation
 from kbroker.sim.sim_env import current_env
 from kbroker.sim.sim_node import OFFSETS_PARTITIONS, SimNode, describe_error
 from kbroker.sim.streams import LinkFaults, NodeNetwork, SimNet
-from kbroker.sim.transaction_clients import OffsetCommitter, TransactionalProducer
+from kbroker.sim.transaction_clients import (
+    LateRequests,
+    OffsetCommitter,
+    TransactionalClient,
+    TransactionalProducer,
+)
 from kbroker.types import TopicPartition
 
 
@@ -56,7 +62,7 @@ class SimCluster:
         self.history = History()
         self.invariants = ClusterInvariants(self)
         self.nodes = {node_id: SimNode(self, node_id) for node_id in sorted({*self.controller_ids, *self.ids})}
-        self.producers: list[Producer | TransactionalProducer] = []
+        self.producers: list[Producer | TransactionalProducer | Copier] = []
         self.committers: list[OffsetCommitter] = []
         self.groups: dict[str, GroupHistory] = {}
         self.consumers: list[Consumer] = []
@@ -214,16 +220,39 @@ class SimCluster:
             self.producers.append(producer)
             self.nursery.start_soon(self._guard, producer.run)
 
-    def transact(self, partitions: Sequence[TopicPartition], interval: float = 0.3, count: int = 1) -> None:
-        """Have transactional producers at work."""
-        for _ in range(count):
+    def transact(
+        self,
+        partitions: Sequence[TopicPartition],
+        interval: float = 0.3,
+        *,
+        versions: Sequence[int] = (2, 2),
+        late: float = 0.0,
+    ) -> None:
+        """Have transactional producers at work, one for each transaction version that is given.
+
+        ``late`` is the share of their requests that come twice, the second time at any moment.
+        """
+        for version in versions:
             number = len(self.producers) + 1
-            timeout_ms = self.rng.choice((5_000, 20_000))
-            producer = TransactionalProducer(
-                number, self.client(), self.history, list(partitions), interval, timeout_ms
-            )
+            requests = self._transactional_client(f"txn-{number}", version, late)
+            producer = TransactionalProducer(number, requests, list(partitions), interval)
             self.producers.append(producer)
             self.nursery.start_soon(self._guard, producer.run)
+
+    def copy(self, source: TopicPartition, target: TopicPartition, *, version: int = 2, late: float = 0.0) -> Copier:
+        """Have a partition copied to another one, exactly once."""
+        number = len(self.producers) + 1
+        copier = Copier(number, self._transactional_client(f"copier-{number}", version, late), source, target)
+        self.producers.append(copier)
+        self.nursery.start_soon(self._guard, copier.run)
+        return copier
+
+    def _transactional_client(self, name: str, version: int, late: float) -> TransactionalClient:
+        repeated = LateRequests(self.client(), self.nursery.start_soon, late) if late else None
+        timeout_ms = self.rng.choice((5_000, 20_000))
+        return TransactionalClient(
+            name, self.client(), self.history, version=version, timeout_ms=timeout_ms, late=repeated
+        )
 
     def commit_offsets(self, tp: TopicPartition, count: int = 1) -> None:
         """Have groups commit offsets."""
@@ -295,6 +324,9 @@ class SimCluster:
         self.invariants.check_logs()
         await self._read_again(partitions)
         self.history.check_transactions()
+        for copier in self.producers:
+            if isinstance(copier, Copier):
+                copier.check()
         await self._look_up_offsets()
         await self._settle_groups()
         commits = sum(client.commits for client in self.committers)

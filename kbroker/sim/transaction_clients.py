@@ -1,7 +1,8 @@
-"""Clients of coordinators in a simulated cluster: a transactional producer, and one that commits offsets."""
+"""Clients of coordinators in a simulated cluster: transactional producers, and groups that commit offsets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -13,6 +14,8 @@ from kbroker.sim.clients import ClusterClient
 from kbroker.sim.history import History, Transaction, TransactionState, Violation, make_value
 from kbroker.sim.sim_env import EPOCH_MS
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -27,6 +30,11 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from kbroker.wire.record_batch import Record, build_batch
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -64,18 +72,14 @@ _GIVE_UP = frozenset(
 """The coordinator has ended the transaction for being too long, or is about to."""
 
 
-class _Sent(Enum):
-    STORED = 1
-    REFUSED = 2
-
-
 class Coordinated:
     """Finds the coordinator of a key, and asks it until it answers."""
 
-    def __init__(self, client: ClusterClient, key: str, key_type: int) -> None:
+    def __init__(self, client: ClusterClient, key: str, key_type: int, late: LateRequests | None = None) -> None:
         self.client = client
         self.key = key
         self._key_type = key_type
+        self._late = late
         self.node_id = -1
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
@@ -89,6 +93,8 @@ class Coordinated:
                 await trio.sleep(0.2)
                 return None
             self.node_id = found.coordinators[0].node_id
+        if self._late is not None:
+            self._late.note(self.node_id, request, version)
         response = await client.ask(self.node_id, request, version)
         if response is None:
             await self.lost()
@@ -100,55 +106,80 @@ class Coordinated:
         await trio.sleep(0.1)
 
 
-class TransactionalProducer:
-    """Writes transactions to some partitions (KIP-890: version 2) and commits or aborts them."""
+class LateRequests:
+    """A network that delivers some requests of transactions once more, when nobody thinks of them any longer.
+
+    As when a client gives up a request and sends it anew on another connection: the first may arrive after all that
+    followed it (KAFKA-17754).
+    """
+
+    def __init__(self, client: ClusterClient, start_soon: Callable[..., None], share: float) -> None:
+        """``client`` is one of their own; ``share`` of the requests come twice."""
+        self._client = client
+        self._start_soon = start_soon
+        self._share = share
+        self.delivered = 0
+
+    def note(self, node_id: int, request: Any, version: int | None) -> None:
+        """A request is on its way."""
+        if self._client.rng.random() < self._share:
+            after = self._client.rng.choice((0.01, 0.1, 0.5, 2, 6)) * self._client.rng.random()
+            self._start_soon(self._deliver, after, node_id, request, version)
+
+    async def _deliver(self, after: float, node_id: int, request: Any, version: int | None) -> None:
+        await trio.sleep(after)
+        if await self._client.ask(node_id, request, version, timeout=5.0) is not None:
+            self.delivered += 1
+
+
+class Ending(Enum):
+    """What a client knows of the end of a transaction."""
+
+    DONE = 1
+    UNKNOWN = 2
+    """Fenced, after a request that was not answered: it may have been stored."""
+    REFUSED = 3
+
+
+class TransactionalClient:
+    """A transactional id's requests, in transaction version 1 or 2, each sent until it is answered."""
 
     def __init__(
         self,
-        number: int,
+        name: str,
         client: ClusterClient,
         history: History,
-        partitions: list[TopicPartition],
-        interval: float,
+        *,
+        version: int = 2,
         timeout_ms: int = 10_000,
+        late: LateRequests | None = None,
     ) -> None:
-        self.number = number
-        self.interval = interval
-        self.stopped = False
-        self.name = f"txn-{number}"
-        self._timeout_ms = timeout_ms
-        self._coordinator = Coordinated(client, self.name, TRANSACTION)
-        self._client = client
-        self._history = history
-        self._partitions = partitions
-        self._producer_id = -1
-        self._producer_epoch = -1
+        self.name = name
+        self.client = client
+        self.history = history
+        self.version = version
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.timeout_ms = timeout_ms
+        self._late = late
+        self._coordinator = Coordinated(client, name, TRANSACTION, late)
         self._sequences: dict[TopicPartition, int] = {}
-        self._count = 0
+        self._added: set[TopicPartition | str] = set()
 
-    async def run(self) -> None:
-        """One transaction after the other until ``stopped``."""
-        rng = self._client.rng
-        while not self.stopped:
-            if self._producer_id < 0 and not await self._begin():
-                continue
-            transaction = self._history.begin(self.name)
-            stored = True
-            for _ in range(rng.choice((1, 2, 3))):
-                stored = await self._produce(transaction) is _Sent.STORED
-                if not stored:
-                    break
-                await trio.sleep(rng.expovariate(4 / self.interval))
-            if not stored:
-                transaction.end(TransactionState.ABORTED)
-                self._producer_id = -1  # as an application that starts anew: this aborts what is open
-            else:
-                await self._end(transaction, commit=rng.random() < 0.7)
-            await trio.sleep(rng.expovariate(1 / self.interval))
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has a producer id and epoch that nobody has fenced, as far as it knows."""
+        return self.producer_id >= 0
 
-    async def _begin(self) -> bool:
+    def drop(self) -> None:
+        """Begin anew, as an application that is started again: that aborts what is open."""
+        self.producer_id = -1
+        self._coordinator.node_id = -1
+
+    async def initialize(self) -> bool:
+        """Become the only producer of the transactional id; whether that came about."""
         response = await self._coordinator.ask(
-            InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self._timeout_ms)
+            InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self.timeout_ms)
         )
         if response is None:
             return False
@@ -157,23 +188,39 @@ class TransactionalProducer:
                 raise Violation(f"{self.name}: InitProducerId is answered {ErrorCode(response.error_code).name}")
             await self._coordinator.lost()
             return False
-        self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+        self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
         self._sequences.clear()
+        self._added.clear()
         return True
 
-    async def _produce(self, transaction: Transaction) -> _Sent:
-        client = self._client
-        tp = client.rng.choice(self._partitions)
-        values = [make_value(self.number, self._count + n) for n in range(client.rng.choice((1, 1, 4)))]
-        self._count += len(values)
-        for value in values:
-            self._history.add(transaction, tp, value)
+    async def produce(self, tp: TopicPartition, values: list[bytes]) -> bool:
+        """Write values in the transaction; whether they are stored. If not, the client is to begin anew."""
+        if self.version < 2 and tp not in self._added:
+            topics = [AddPartitionsToTxnTopic(name=tp.topic, partitions=[tp.partition])]
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.name,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.producer_epoch,
+                v3_and_below_topics=topics,
+            )
+            if not await self._until_stored(
+                self._coordinator,
+                request,
+                3,
+                lambda found: found.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+            ):
+                return False
+            self._added.add(tp)
+        return await self._send(tp, values)
+
+    async def _send(self, tp: TopicPartition, values: list[bytes]) -> bool:
+        client = self.client
         sequence = self._sequences.get(tp, 0)
         now_ms = EPOCH_MS + int(trio.current_time() * 1000)
         batch = build_batch(
             [Record(0, now_ms, None, value) for value in values],
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
             base_sequence=sequence,
             is_transactional=True,
         )
@@ -189,47 +236,98 @@ class TransactionalProducer:
                 timeout_ms=3000,
                 topic_data=[TopicProduceData(name=tp.topic, partition_data=[data])],
             )
-            response = await client.ask(found[0], request, version=12, timeout=6.0)
+            version = 12 if self.version >= 2 else 11
+            if self._late is not None:
+                self._late.note(found[0], request, version)
+            response = await client.ask(found[0], request, version=version, timeout=6.0)
             if response is not None:
                 code = ErrorCode(response.responses[0].partition_responses[0].error_code)
                 if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     self._sequences[tp] = sequence + len(values)
-                    return _Sent.STORED
-                self._history.refused(code.name)
+                    return True
+                self.history.refused(code.name)
                 if code in _GIVE_UP:
-                    return _Sent.REFUSED
+                    return False
                 if code not in TRY_AGAIN:
                     raise Violation(f"{tp}: a transactional producer was told {code.name}")
             client.forget(tp)
             await trio.sleep(0.1)
 
-    async def _end(self, transaction: Transaction, *, commit: bool) -> None:
-        transaction.end(TransactionState.COMMITTING if commit else TransactionState.ABORTED)
+    async def commit_offsets(self, group: Coordinated, offsets: dict[TopicPartition, int]) -> bool:
+        """Commit offsets of a group in the transaction; whether they are stored."""
+        if self.version < 2 and group.key not in self._added:
+            add = AddOffsetsToTxnRequest(
+                transactional_id=self.name,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                group_id=group.key,
+            )
+            if not await self._until_stored(self._coordinator, add, 3, lambda found: found.error_code):
+                return False
+            self._added.add(group.key)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.name,
+            group_id=group.key,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=tp.topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(partition_index=tp.partition, committed_offset=offset)
+                    ],
+                )
+                for tp, offset in offsets.items()
+            ],
+        )
+        return await self._until_stored(
+            group, request, 5 if self.version >= 2 else 3, lambda found: found.topics[0].partitions[0].error_code
+        )
+
+    async def _until_stored(
+        self, coordinator: Coordinated, request: Any, version: int, code_of: Callable[[Any], int]
+    ) -> bool:
+        while True:
+            response = await coordinator.ask(request, version)
+            if response is None:
+                continue
+            code = ErrorCode(code_of(response))
+            if code == ErrorCode.NONE:
+                return True
+            self.history.refused(code.name)
+            if code in _GIVE_UP:
+                return False
+            if code not in TRY_AGAIN:
+                raise Violation(f"{self.name}: {type(request).__name__} is answered {code.name}")
+            if code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                await coordinator.lost()
+            else:
+                await trio.sleep(0.05)
+
+    async def end(self, *, commit: bool) -> Ending:
+        """Commit or abort."""
         unanswered = False
         while True:
             request = EndTxnRequest(
                 transactional_id=self.name,
-                producer_id=self._producer_id,
-                producer_epoch=self._producer_epoch,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
                 committed=commit,
             )
-            response = await self._coordinator.ask(request, 5)
+            response = await self._coordinator.ask(request, 5 if self.version >= 2 else 4)
             if response is None:
                 unanswered = True
                 continue
             code = ErrorCode(response.error_code)
             if code == ErrorCode.NONE:
-                if response.producer_id >= 0:
-                    self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
-                self._sequences.clear()
-                if commit:
-                    self._history.committed(transaction)
-                return
+                self._added.clear()
+                if self.version >= 2:
+                    self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
+                    self._sequences.clear()
+                return Ending.DONE
             if code in _GIVE_UP:
-                self._producer_id = -1
-                if commit and not unanswered:
-                    transaction.end(TransactionState.ABORTED)
-                return
+                self.producer_id = -1
+                return Ending.UNKNOWN if unanswered else Ending.REFUSED
             if code not in TRY_AGAIN:
                 raise Violation(f"{self.name}: EndTxn is answered {code.name}")
             # A coordinator that times out may have stored the decision all the same.
@@ -238,6 +336,59 @@ class TransactionalProducer:
                 await self._coordinator.lost()
             else:
                 await trio.sleep(0.05)
+
+
+class TransactionalProducer:
+    """Writes transactions to some partitions, and commits or aborts them."""
+
+    def __init__(
+        self, number: int, requests: TransactionalClient, partitions: list[TopicPartition], interval: float
+    ) -> None:
+        self.number = number
+        self.interval = interval
+        self.stopped = False
+        self._requests = requests
+        self._partitions = partitions
+        self._count = 0
+
+    async def run(self) -> None:
+        """One transaction after the other until ``stopped``."""
+        requests = self._requests
+        rng, history = requests.client.rng, requests.history
+        while not self.stopped:
+            if not requests.is_ready and not await requests.initialize():
+                continue
+            transaction = history.begin(requests.name)
+            stored = True
+            for _ in range(rng.choice((1, 2, 3))):
+                stored = await self._produce(transaction)
+                if not stored:
+                    break
+                await trio.sleep(rng.expovariate(4 / self.interval))
+            if not stored:
+                transaction.end(TransactionState.ABORTED)
+                requests.drop()
+            else:
+                await self._end(transaction, commit=rng.random() < 0.7)
+            await trio.sleep(rng.expovariate(1 / self.interval))
+
+    async def _produce(self, transaction: Transaction) -> bool:
+        requests = self._requests
+        rng = requests.client.rng
+        tp = rng.choice(self._partitions)
+        values = [make_value(self.number, self._count + n) for n in range(rng.choice((1, 1, 4)))]
+        self._count += len(values)
+        for value in values:
+            requests.history.add(transaction, tp, value)
+        return await requests.produce(tp, values)
+
+    async def _end(self, transaction: Transaction, *, commit: bool) -> None:
+        transaction.end(TransactionState.COMMITTING if commit else TransactionState.ABORTED)
+        ending = await self._requests.end(commit=commit)
+        if commit and ending is Ending.DONE:
+            self._requests.history.committed(transaction)
+        elif commit and ending is Ending.REFUSED:
+            transaction.end(TransactionState.ABORTED)
 
 
 class OffsetCommitter:

@@ -21,7 +21,13 @@ from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.raft_metadata.controller.leadership import LeadershipControl
 from kbroker.replication.partition_state import PartitionState
 from kbroker.sim import __main__ as command
-from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, run_cluster_scenario
+from kbroker.sim.cluster import SimCluster
+from kbroker.sim.cluster_scenarios import (
+    CLUSTER_SCENARIOS,
+    ClusterScenario,
+    late_requests_with,
+    run_cluster_scenario,
+)
 from kbroker.sim.history import History, Violation, make_value
 from kbroker.types import TopicPartition
 
@@ -30,7 +36,17 @@ SEEDS = int(os.environ.get("KBROKER_SIM_CLUSTER_SEEDS", "2"))
 
 LONG = {
     f"cluster-{name}"
-    for name in ("steady", "clocks-jump", "consumer-groups", "leader-paused", "transactions", "chaos", "reassignments")
+    for name in (
+        "steady",
+        "clocks-jump",
+        "consumer-groups",
+        "leader-paused",
+        "transactions",
+        "exactly-once",
+        "late-requests",
+        "chaos",
+        "reassignments",
+    )
 }
 """Of these half as many seeds are enough in the ordinary run."""
 
@@ -44,7 +60,7 @@ def test_what_is_promised_is_kept(name: str) -> None:
             pytest.fail(f"{violation}\nagain with: python -m kbroker.sim --scenario {name} --seed {seed}")
 
 
-@pytest.mark.parametrize("name", ["cluster-leader-killed", "cluster-transactions", "cluster-last-replica-standing"])
+@pytest.mark.parametrize("name", ["cluster-leader-killed", "cluster-exactly-once", "cluster-last-replica-standing"])
 def test_the_same_seed_takes_the_same_course(name: str) -> None:
     first = run_cluster_scenario(name, 1000)
     assert run_cluster_scenario(name, 1000) == first
@@ -137,6 +153,22 @@ def test_a_mistake_is_noticed(
         except Violation:
             return
     pytest.fail("no seed shows it")
+
+
+def test_late_requests_show_the_anomalies_of_transaction_version_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the same seeds do not show with version 2 (KAFKA-17754)."""
+
+    async def with_version_1(cluster: SimCluster) -> None:
+        await late_requests_with(cluster, (1, 1, 1))
+
+    monkeypatch.setitem(CLUSTER_SCENARIOS, "version-1", ClusterScenario(with_version_1))
+    for seed in range(20):
+        try:
+            run_cluster_scenario("version-1", seed)
+        except Violation as violation:
+            if "was shown, of a transaction that is" in str(violation):
+                return
+    pytest.fail("no seed shows what was not committed")
 
 
 def test_the_command_replays_and_names_the_replay(
