@@ -53,6 +53,9 @@ from kbroker.wire.messages.consumer_group_heartbeat import (
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
+_FENCING_BACKOFF_MS = 500
+"""After which a member whose time is over is fenced again, if the last try could not be stored."""
+
 
 class ConsumerProtocol:
     """Moves consumer groups. ``group_config`` gives a group's own times."""
@@ -271,8 +274,15 @@ class ConsumerProtocol:
         records += [regex_tombstone(group_id, regex) for regex in dropped]
         metadata_hash = self.hasher.group_hash(group.subscribed_topics(members, None, dropped))
         records.append(group_epoch_record(group_id, group.group_epoch + 1, metadata_hash))
-        self.timers.cancel_members(group_id, [member.member_id for member in members])
-        return CoordinatorResult(response, records)
+
+        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
+            # Not before: who is not out, because that could not be stored, must not stay in for ever.
+            now = self.groups.consumer.get(group_id)
+            gone = [each.member_id for each in members if now is None or each.member_id not in now.members]
+            self.timers.cancel_members(group_id, gone)
+            return CoordinatorResult(None)
+
+        return CoordinatorResult(response, records, on_stored=stored)
 
     def downgrade(
         self,
@@ -330,10 +340,19 @@ class ConsumerProtocol:
             "group %s: member %s is fenced, its %s time is over", timer.group_id, timer.member_id, timer.kind
         )
         try:
-            return self.fence(group, [member], None, now_ms)
+            result = self.fence(group, [member], None, now_ms)
         except ApiError as error:
             logger.error("group %s: member %s cannot be fenced: %s", timer.group_id, timer.member_id, error)
             return CoordinatorResult(None)
+        then = result.on_stored
+
+        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
+            if error is not None:
+                self.timers.again(timer, epoch, later_ms + _FENCING_BACKOFF_MS)
+            return CoordinatorResult(None) if then is None else then(error, later_ms)
+
+        result.on_stored = stored
+        return result
 
     def on_loaded(self, now_ms: int) -> None:
         """Replay has rebuilt the groups: their members get a full session to be heard of again."""

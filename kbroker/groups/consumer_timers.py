@@ -45,6 +45,13 @@ class ConsumerTimers:
         self._rebalance_epochs[group_id, member_id] = member_epoch
         self.schedule("rebalance", group_id, member_id, deadline_ms)
 
+    def again(self, timer: ConsumerTimer, epoch: int | None, deadline_ms: int) -> None:
+        """Set what `pop_due` gave anew, unless there is one by now."""
+        if timer not in self._queue:
+            if epoch is not None:
+                self._rebalance_epochs[timer.group_id, timer.member_id] = epoch
+            self._queue.schedule(timer, deadline_ms)
+
     def cancel(self, kind: TimerKind, group_id: str, member_id: str) -> None:
         """Forget the deadline, if there is one."""
         self._queue.cancel(ConsumerTimer(kind, group_id, member_id))

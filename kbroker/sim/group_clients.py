@@ -123,6 +123,8 @@ class GroupMember:
             return
         code = ErrorCode(response.error_code)
         if code in _REJOIN:
+            if real and not joining:
+                self._check_known(code, response.error_message or "")
             self._epoch = 0
             self.owned.clear()
         elif code in TRY_AGAIN:
@@ -147,6 +149,12 @@ class GroupMember:
             self.owned[index] = -1
         for index in self.owned.keys() - assigned:
             del self.owned[index]
+
+    def _check_known(self, code: ErrorCode, message: str) -> None:
+        """What this member was told was committed, so the next coordinator knows of it too."""
+        alive = trio.current_time() - self.heard_at < SESSION_SECONDS - 5
+        if "greater" in message or (code == ErrorCode.UNKNOWN_MEMBER_ID and alive):
+            raise Violation(f"{self._group}: {self.id} was told of epoch {self._epoch}, now {code.name}: {message}")
 
     def _check_alone(self, index: int) -> None:
         for other in self._history.members:

@@ -218,6 +218,41 @@ def test_who_does_not_give_up_in_time_is_fenced() -> None:
     assert set(shard.group.members) == {"b"}
 
 
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_member_whose_end_cannot_be_stored_is_out_later(says_so: bool) -> None:
+    shard = ConsumerShard()
+    gone, stays = Consumer(shard, member_id="a"), Consumer(shard, member_id="b")
+    settle(shard, [gone, stays])
+    shard.fail_appends = ErrorCode.NOT_ENOUGH_REPLICAS
+    if says_so:
+        gone.send(full=False, member_epoch=-1)
+    for _ in range(3):
+        shard.advance(30_000)
+        stays.send(full=False)
+    assert set(shard.group.members) == {"a", "b"}
+    shard.fail_appends = None
+    shard.advance(45_000 if says_so else 500)
+    assert "a" not in shard.group.members
+    assert shard.core._consumer.timers._queue._deadline.keys() <= {("session", GROUP, "b")}
+
+
+def test_who_does_not_give_up_is_fenced_once_that_can_be_stored() -> None:
+    shard = ConsumerShard()
+    stubborn = Consumer(shard, member_id="a", rebalance_timeout_ms=10_000)
+    stubborn.heartbeat()
+    shard.advance(1_000)
+    Consumer(shard, member_id="b").heartbeat()
+    stubborn.send()
+    shard.fail_appends = ErrorCode.NOT_ENOUGH_REPLICAS
+    for _ in range(11):
+        shard.advance(1_000)
+        stubborn.send(full=False)
+    assert "a" in shard.group.members
+    shard.fail_appends = None
+    shard.advance(500)
+    assert set(shard.group.members) == {"b"}
+
+
 def test_timers_begin_anew_after_a_reload() -> None:
     shard = ConsumerShard()
     a, b = Consumer(shard, member_id="a", rebalance_timeout_ms=10_000), Consumer(shard, member_id="b")
