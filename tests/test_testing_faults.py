@@ -13,8 +13,16 @@ from kbroker.client import Client, ConnectionFailed
 from kbroker.client.topics import delete_topics, describe_topics
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin = pytest.importorskip("confluent_kafka.admin")
@@ -313,6 +321,37 @@ def test_administration_that_is_refused(broker: RunningBroker) -> None:
     ):
         create(broker, name, 1)
     create(broker, name, 1)
+
+
+REFUSED: list[tuple[str, int, Any]] = [
+    ("AlterReplicaLogDirs", 2, AlterReplicaLogDirsRequest(
+        dirs=[AlterReplicaLogDir(path="/x", topics=[AlterReplicaLogDirTopic(name="any", partitions=[0])])])),
+    ("DescribeLogDirs", 1, DescribeLogDirsRequest(topics=None)),
+    ("DescribeLogDirs", 4, DescribeLogDirsRequest(topics=None)),
+    ("ElectLeaders", 0, ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="any", partitions=[0])])),
+    ("ElectLeaders", 2, ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="any", partitions=[0])])),
+    ("OffsetFetch", 1, OffsetFetchRequest(
+        group_id="g", topics=[OffsetFetchRequestTopic(name="any", partition_indexes=[0])])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("api", "version", "request_"), REFUSED, ids=lambda value: str(value)[:25])
+def test_answers_in_other_shapes(broker: RunningBroker, api: str, version: int, request_: Any) -> None:
+    """An API that asks by directory and answers by topic, and versions without an error for all."""
+
+    def errors(value: Any) -> list[int]:
+        if isinstance(value, list):
+            return [code for entry in value for code in errors(entry)]
+        names = getattr(value, "__slots__", ())
+        inner = [code for name in names for code in errors(getattr(value, name))]
+        return [value.error_code, *inner] if "error_code" in names else inner
+
+    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC  # which no broker answers to any of these
+    with Client(broker.bootstrap_servers) as client:
+        with broker.faults.error(api, code) as fault:
+            assert code in errors(client.ask_any(request_, highest=version))
+            assert fault.hits == 1 and fault.injections[0].api_version == version
+        assert code not in errors(client.ask_any(request_, highest=version))
 
 
 # --- records and topics

@@ -23,11 +23,11 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
-def create(bootstrap: str, topic: str, partitions: int, **config: object) -> str:
+def create(bootstrap: str, topic: str, partitions: int, *, replicas: int = 1, **config: object) -> str:
     """A topic that keeps records of any age; further configs with underscores for dots. Its name."""
     configs = {"retention_ms": "-1", **config}
     new = NewTopic(
-        topic, partitions, 1, config={name.replace("_", "."): str(value) for name, value in configs.items()}
+        topic, partitions, replicas, config={name.replace("_", "."): str(value) for name, value in configs.items()}
     )
     client = admin(bootstrap)
     client.create_topics([new])[topic].result(30)

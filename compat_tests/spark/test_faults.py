@@ -24,7 +24,7 @@ from compat_tests.spark.records import (
     running,
     with_options,
 )
-from kbroker.testing import RunningBroker, running_broker
+from kbroker.testing import RunningBroker, running_broker, running_cluster
 
 WENT_BACK = r"(?s)Some data may have been lost.*Reason: Partition \S+ offset was changed from 50 to \d+"
 
@@ -90,6 +90,24 @@ def test_a_sink_that_is_refused(spark: Any, mine: RunningBroker, topic: str, tmp
         pytest.raises(Exception, match=r"TopicAuthorizationException: Not authorized to access topics: \[target\]"),
     ):
         with_options(frame.write.format("kafka"), mine.bootstrap_servers, {"topic": "target"}).save()
+
+
+def test_a_leader_that_dies_before_it_answers_the_sink(spark: Any, tmp_path: Path) -> None:
+    """Of three nodes: what it had stored is on the others, and is not written once more by the next leader."""
+    with running_cluster(3) as cluster:
+        address = cluster.bootstrap_servers
+        for name in ("source", "target"):
+            create(address, name, 1, replicas=3)
+        produce(address, "source", 1, 100)
+        leader = cluster.leader_of("target")
+        frame = read_stream(spark, address, subscribe="source", maxOffsetsPerTrigger=40).select("key", "value")
+        writer = with_options(frame.writeStream.format("kafka"), address, {"topic": "target"})
+        with leader.faults.drop("Produce", when="after", topic="target") as lost:
+            query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+            lost.wait(2, timeout=WAIT_SECONDS)  # the second is the first once more, which is already there
+            leader.kill()
+            assert query.awaitTermination(int(WAIT_SECONDS))
+        assert numbers(read(spark, address, subscribe="target")) == list(range(100))
 
 
 # --- the source
