@@ -2,7 +2,8 @@
 
 A compaction reads each record of a log once or twice, so these loops decide what it costs. They take the records
 uncompressed, as ``bytes`` with a position (so that a chunk of a file need not be copied), and read varints of one
-and two bytes inline. :class:`CorruptRecord` where the bytes are not records.
+and two bytes inline. That each loop spells out the beginning of a record again is meant: one generator for all of
+them was measured at 15 to 45% more time. :class:`CorruptRecord` where the bytes are not records.
 """
 
 from __future__ import annotations
