@@ -119,6 +119,7 @@ class BrokerRequests(Generic[Q]):
         self._address = address
         self._queues: dict[int, list[Q]] = {}
         self._wakes: dict[int, trio.Event] = {}
+        self._under_way: dict[int, trio.CancelScope] = {}
 
     def ask(self, broker_id: int, question: Q) -> None:
         """Ask a broker; the question's ``on_done`` is called with an error for each partition."""
@@ -130,6 +131,16 @@ class BrokerRequests(Generic[Q]):
         self._queues[broker_id] = [question]
         self._wakes[broker_id] = trio.Event()
         self._start_soon(self._work_off, broker_id)
+
+    def give_up(self, broker_id: int) -> None:
+        """A broker is fenced, or another process now: whoever waits for its answer is told that there is none.
+
+        One that stands still or is cut off does not refuse requests, and others may lead its partitions long before
+        ``request.timeout.ms`` is over.
+        """
+        scope = self._under_way.get(broker_id)
+        if scope is not None:
+            scope.cancel()
 
     async def _work_off(self, broker_id: int) -> None:
         queue = self._queues[broker_id]
@@ -143,7 +154,7 @@ class BrokerRequests(Generic[Q]):
                 if peer is None and address is not None:
                     peer = Peer(self._env.network, *address, client_id=self._client_id)
                 questions = _distinct(queue)
-                errors = await self._exchange(peer, questions)
+                errors = await self._exchange(broker_id, peer, questions)
                 for question in questions:
                     self._answer(question, errors)
                 if not queue:
@@ -166,7 +177,7 @@ class BrokerRequests(Generic[Q]):
             logger.exception("%s: the answer could not be dealt with", self._kind.name)
 
     async def _exchange(
-        self, peer: Peer | None, questions: Sequence[Q]
+        self, broker_id: int, peer: Peer | None, questions: Sequence[Q]
     ) -> Mapping[tuple[Any, TopicPartition], int]:
         kind = self._kind
         if peer is None:
@@ -178,14 +189,17 @@ class BrokerRequests(Generic[Q]):
                 raise UnsupportedByPeer(f"version {version} is too old")
             return kind.request(questions)
 
+        reason: object = "no answer in time, or the broker was fenced"
         try:
-            with trio.fail_after(self._timeout):
+            with trio.move_on_after(self._timeout) as self._under_way[broker_id]:
                 response, _ = await peer.ask_versioned(kind.request_class, make)
-        except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
-            reason = "no answer in time" if isinstance(error, trio.TooSlowError) else error
-            logger.info("%s: broker at %s:%d: %s", kind.name, peer.host, peer.port, reason)
-            return {}
-        return kind.answers(response)
+                return kind.answers(response)
+        except (OSError, WireError, UnsupportedByPeer) as error:
+            reason = error
+        finally:
+            del self._under_way[broker_id]
+        logger.info("%s: broker at %s:%d: %s", kind.name, peer.host, peer.port, reason)
+        return {}
 
 
 def _distinct(queue: list[Q]) -> list[Q]:

@@ -82,6 +82,12 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         if before is None or before.configs is not image.configs:
             self.settings = self._compute_settings(image)
         super().on_image(delta, image)
+        for broker_id in sorted(delta.changed_brokers):
+            broker = image.brokers.get(broker_id)
+            old = None if before is None else before.brokers.get(broker_id)
+            if old is not None and (broker is None or broker.fenced or broker.epoch != old.epoch):
+                self._remote_markers.give_up(broker_id)
+                self._remote_coordinators.give_up(broker_id)
 
     # -- requests ------------------------------------------------------------------------------
 

@@ -165,3 +165,61 @@ def test_who_cannot_be_asked_is_answered_for(address: tuple[str, int] | None) ->
     wrong = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert answers == [dict.fromkeys(partitions, wrong), dict.fromkeys(partitions[:1], wrong)]
     assert len(peers.tried) == (0 if address is None else 2)
+
+
+class SilentPeers:
+    """Brokers that accept connections and then say nothing."""
+
+    def __init__(self) -> None:
+        self.connected = trio.Event()
+
+    async def connect(self, host: str, port: int) -> Any:
+        self.connected.set()
+        await trio.lowlevel.checkpoint()
+        return _Silent()
+
+
+class _Silent:
+    peer = local = ("there", 1)
+
+    def send(self, data: bytes) -> int:
+        return len(data)
+
+    def recv_into(self, buffer: Any) -> int:
+        raise BlockingIOError
+
+    async def wait_readable(self) -> None:
+        await trio.sleep_forever()
+
+    def close(self) -> None: ...
+
+
+def test_who_is_fenced_is_not_waited_for() -> None:
+    """It may be cut off, and would be waited for until ``request.timeout.ms`` is over while others lead."""
+    peers = SilentPeers()
+    answers: list[float] = []
+    marker = TransactionMarker(7, 0, True, 0, 2)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            requests = BrokerRequests(
+                MARKERS,
+                SimpleNamespace(network=peers),  # type: ignore[arg-type]
+                SimpleNamespace(node_id=1, request_timeout_ms=30_000),  # type: ignore[arg-type]
+                nursery.start_soon,
+                lambda broker_id: ("there", 1),
+            )
+            begun = trio.current_time()
+            question = MarkerQuestion(
+                marker, [TopicPartition("t", 0)], lambda errors: answers.append(trio.current_time() - begun)
+            )
+            requests.ask(2, question)
+            await peers.connected.wait()
+            await trio.sleep(5)
+            requests.give_up(3)  # nothing is asked of it
+            await trio.sleep(1)
+            requests.give_up(2)
+            requests.ask(2, question)  # what comes after is asked as ever
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert answers == [pytest.approx(6), pytest.approx(36)]
