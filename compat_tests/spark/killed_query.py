@@ -18,23 +18,24 @@ PER_BATCH = 60
 
 def main(bootstrap: str, source: str, target: str, directory: str) -> None:
     from pyspark.sql.functions import col, udf
+    from pyspark.sql.types import StringType
 
     from compat_tests.spark.records import read_stream, with_options
     from spark_examples.connector import spark_session
 
+    spark = spark_session("to be killed")
     place = Path(directory)
-    reached = place / "reached"
-    stops = not reached.exists()
+    reached = str(place / "reached")
+    stops = not Path(reached).exists()
 
-    @udf("string")
-    def passed(value: str) -> str:
+    def stop_there(value):  # type: ignore[no-untyped-def]  # Spark's udf takes a hint for another kind of function
         if stops and value == STOPS_AT:
-            reached.touch()
+            Path(reached).touch()
             while True:
                 time.sleep(1)
         return value
 
-    spark = spark_session("to be killed")
+    passed = udf(stop_there, StringType())
     stream = read_stream(spark, bootstrap, subscribe=source, maxOffsetsPerTrigger=PER_BATCH)
     rows = stream.select("partition", "offset", passed(col("value").cast("string")).alias("value"))
     if target == "-":
