@@ -65,11 +65,12 @@ def _kafka_cluster(kafka_cluster_properties: dict[str, object]) -> Iterator[Runn
 
 
 @pytest.fixture
-def kafka_cluster(_kafka_cluster: RunningCluster) -> RunningCluster:
+def kafka_cluster(_kafka_cluster: RunningCluster) -> Iterator[RunningCluster]:
     """Three nodes, each a process that a test may kill, pause or stop.
 
     They are the same for the whole session: before each test that asks for them, those that do not run are started
-    again, and all replicas are in sync.
+    again, and all replicas are in sync. Their faults are undone when the test ends.
     """
     _kafka_cluster.heal()
-    return _kafka_cluster
+    with _kafka_cluster.faults:
+        yield _kafka_cluster

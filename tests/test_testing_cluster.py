@@ -136,9 +136,12 @@ def test_the_plugins_fixture(tmp_path: Path) -> None:
     )
     (tmp_path / "test_it.py").write_text(
         "def test_one(kafka_cluster):\n"
+        "    kafka_cluster.faults.hold('Metadata')\n"
+        "    kafka_cluster.nodes[0].faults.drop('Fetch')\n"
         "    kafka_cluster.nodes[1].kill()\n"
         "    kafka_cluster.nodes[2].pause()\n"
         "def test_two(kafka_cluster):\n"
+        "    assert kafka_cluster.faults.active == kafka_cluster.nodes[0].faults.active == []\n"
         "    assert all(node.is_running for node in kafka_cluster.nodes)\n"
         "    assert 'num.partitions=5' in (kafka_cluster.data_dir / 'node-1.properties').read_text()\n"
     )
