@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 BASE_MS = 1_356_998_400_000  # 2013-01-01T00:00:00Z
@@ -38,6 +38,15 @@ def delete(bootstrap: str, topic: str) -> None:
     """Delete a topic, and wait until the broker says so."""
     client = admin(bootstrap)
     client.delete_topics([topic])[topic].result(30)
+
+
+def set_retention(bootstrap: str, topic: str, milliseconds: int) -> None:
+    """Change ``retention.ms``."""
+    client = admin(bootstrap)
+    entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in client.incremental_alter_configs([resource]).values():
+        future.result(30)
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:

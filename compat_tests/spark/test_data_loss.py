@@ -27,6 +27,7 @@ from compat_tests.spark.records import (
     read_stream,
     run_available,
     running,
+    set_retention,
 )
 
 LOST = r"(?s)Some data may have been lost because they are not available in Kafka any more.*Reason: "
@@ -68,17 +69,6 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-
-
-def set_retention(bootstrap: str, topic: str, milliseconds: int) -> None:
-    """Change ``retention.ms``."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
-    client = admin(bootstrap)
-    entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for future in client.incremental_alter_configs([resource]).values():
-        future.result(30)
 
 
 def lose(bootstrap: str, topic: str, how: str) -> None:

@@ -22,6 +22,7 @@ from compat_tests.spark.records import (
     read_stream,
     run_available,
     running,
+    set_retention,
     with_options,
 )
 from kbroker.testing import RunningBroker, running_broker, running_cluster
@@ -210,7 +211,7 @@ def test_a_latest_offset_that_stays_too_old(spark: Any, mine: RunningBroker, top
 # --- records
 
 
-@pytest.mark.parametrize("how", ["expire", "delete_records"])
+@pytest.mark.parametrize("how", ["expire", "apply_retention", "delete_records"])
 def test_records_that_go_before_they_are_read(
     spark: Any, mine: RunningBroker, topic: str, tmp_path: Path, how: str
 ) -> None:
@@ -225,6 +226,8 @@ def test_records_that_go_before_they_are_read(
     with mine.faults.hold("Fetch", topic=topic) as held:
         query = start(Collected())
         held.wait()
+        if how == "apply_retention":  # which takes what is older than the topic's own limit, as these records are
+            set_retention(address, topic, 1000)
         getattr(mine.faults, how)(topic, 0)
         held.undo()
         with pytest.raises(Exception, match=r"Some data may have been lost because they are not available"):

@@ -327,7 +327,7 @@ class Faults:
         return self._act("offset_gap", "offset gap", topic, partition, size=size)
 
     def compact(self, topic: str, partition: int | None = None) -> dict[int, int]:
-        """Keep only the last record of each key, whatever the topic's policy; the number of bytes left in each."""
+        """Keep only the last record of each key of a compacted topic, now; the number of bytes left in each."""
         return self._act("compact", "compact", topic, partition)
 
     def delete_topic(self, topic: str) -> None:
