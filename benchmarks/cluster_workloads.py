@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.clients import LoadError
 from benchmarks.cluster_servers import NODES, ClusterServer
 from benchmarks.servers import Server
+from benchmarks.transaction_failover import TRANSACTION_FAILOVER
 from benchmarks.workloads import Bench, Figures, Workload, stored_records
 from compat_tests.cluster.history import History
 from compat_tests.cluster.load import Writer
@@ -171,5 +172,6 @@ CLUSTER_WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "cluster-controller-killed", "leader and active controller killed -9", lost("kill", controller=True), "cluster"
     ),
+    TRANSACTION_FAILOVER,
 )
 """In this order, on one cluster of each broker: the first starts it."""

@@ -38,6 +38,7 @@ UNITS = {
     "loaded_s": "loading them, s",
     "transactions_per_s": "transactions/s",
     "ids_restart_s": "launch to all transactions known, s",
+    "ids_failover_s": "until others know all of them, s",
     "committed_share": "share of the rate of read_uncommitted",
     "killed_s": "s",
     "silence_s": "without acknowledgements, s",
@@ -112,6 +113,7 @@ def _targets() -> Iterator[Target]:
     yield Target("cluster-leader-killed", "silence_s", 3.0, 1.0, is_ratio=False)
     yield Target("cluster-controller-killed", "silence_s", 4.0, 1.5, is_ratio=False)
     yield Target("cluster-leader-stopped", "silence_s", 0.8, 0.2, is_ratio=False)
+    yield Target("cluster-coordinator-killed", "ids_failover_s", 2.0, None, is_ratio=False)
     yield Target("cluster-startup", "first_record_s", 3.0, 1.0, is_ratio=False)
     yield Target("cluster-idle", "MB", 200, 120, is_ratio=False)
 
