@@ -29,6 +29,10 @@ _SNAPPY_MAX_RATIO = 22
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _FIRST_CHUNK = 64 * 1024
 
+_LATER_INPUT = 16 * 1024
+"""Compressed bytes that a library gets at once after the first member or frame, which gets all. What it leaves behind
+an end is copied: with all of the rest each time, a batch of many tiny ones would take minutes."""
+
 
 class CorruptRecord(WireError):
     """A record batch is damaged, or is not what its header says (Kafka: CORRUPT_MESSAGE)."""
@@ -103,22 +107,30 @@ def _too_large(codec: CompressionType, limit: int) -> CorruptRecord:
 
 
 def _decompress_gzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    output = b""
-    rest: bytes | bytearray | memoryview = data
+    view = memoryview(data)
+    parts: list[bytes] = []
+    total = position = 0
+    most_input = len(view)
     while True:  # one turn per gzip member; writers make one, the format allows several
         inflater = zlib.decompressobj(31)
-        try:
-            # zlib grows its output by doubling: max_length is a bound, not an allocation.
-            output += inflater.decompress(rest, limit + 1 - len(output))
-        except zlib.error as error:
-            raise CorruptRecord(f"gzip data is damaged: {error}") from None
-        if len(output) > limit:
-            raise _too_large(CompressionType.GZIP, limit)
-        if not inflater.eof:
-            raise CorruptRecord("gzip data ends early")
-        rest = inflater.unused_data
-        if not rest:
-            return output
+        while not inflater.eof:
+            piece = view[position : position + most_input]
+            if not piece:
+                raise CorruptRecord("gzip data ends early")
+            try:
+                # zlib grows its output by doubling: max_length is a bound, not an allocation.
+                out = inflater.decompress(piece, limit + 1 - total)
+            except zlib.error as error:
+                raise CorruptRecord(f"gzip data is damaged: {error}") from None
+            total += len(out)
+            if total > limit:
+                raise _too_large(CompressionType.GZIP, limit)
+            parts.append(out)
+            position += len(piece)
+        position -= len(inflater.unused_data)
+        most_input = _LATER_INPUT
+        if position == len(view):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _compress_xerial(data: bytes | bytearray | memoryview) -> bytes:
@@ -185,32 +197,37 @@ def _decompress_raw_snappy(data: bytes, limit: int) -> bytes:
 def _decompress_lz4(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     import lz4.frame
 
+    view = memoryview(data)
     parts: list[bytes] = []
-    total = 0
-    rest = bytes(data)
+    total = position = 0
+    most_input = len(view)
+    # max_length is allocated up front by the library, so it grows with what has come out so far.
+    chunk_size = max(_FIRST_CHUNK, 4 * len(view))
     while True:  # one turn per frame
-        if not rest.startswith(_LZ4_MAGIC):
+        if view[position : position + 4] != _LZ4_MAGIC:
             raise CorruptRecord("lz4 data does not begin with a frame")
         decompressor = lz4.frame.LZ4FrameDecompressor()
-        chunk_size = max(_FIRST_CHUNK, 4 * len(rest))
-        piece: bytes | None = rest
         while not decompressor.eof:
-            # max_length is allocated up front by the library, so it grows with what has come out so far.
-            chunk_size = min(chunk_size, limit - total + 1)
+            piece = b""
+            if decompressor.needs_input:
+                piece = bytes(view[position : position + most_input])
+                if not piece:
+                    raise CorruptRecord("lz4 data ends early")
+                position += len(piece)
             try:
-                out = decompressor.decompress(piece or b"", max_length=chunk_size)
+                out = decompressor.decompress(piece, max_length=min(chunk_size, limit - total + 1))
             except (RuntimeError, EOFError) as error:
                 raise CorruptRecord(f"lz4 data is damaged: {error}") from None
-            piece = None
             total += len(out)
-            parts.append(out)
             if total > limit:
                 raise _too_large(CompressionType.LZ4, limit)
-            if not decompressor.eof and (decompressor.needs_input or not out):
-                raise CorruptRecord("lz4 data ends early")
-            chunk_size = max(chunk_size, 2 * total)
-        rest = decompressor.unused_data or b""
-        if not rest:
+            if out:
+                parts.append(out)
+                chunk_size = max(chunk_size, total)
+        position -= len(decompressor.unused_data or b"")
+        most_input = _LATER_INPUT
+        chunk_size = _FIRST_CHUNK
+        if position == len(view):
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

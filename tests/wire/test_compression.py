@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
+import time
 import tracemalloc
 import zlib
 
@@ -174,3 +175,38 @@ def test_codec_libraries_are_imported_on_first_use() -> None:
         "assert not {'lz4', 'zstandard', 'cramjam', 'snappy', 'importlib.metadata'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _tiny(codec: CompressionType, size: int) -> bytes:
+    """The smallest thing that may stand in a row of its kind, holding ``size`` zeros."""
+    if codec is CompressionType.GZIP:
+        return gzip.compress(bytes(size))
+    if codec is CompressionType.LZ4:
+        return bytes(lz4.frame.compress(bytes(size), store_size=False, block_linked=False))
+    if codec is CompressionType.ZSTD:
+        return zstandard.ZstdCompressor().compress(bytes(size))
+    block = bytes(cramjam.snappy.compress_raw(bytes(size)))
+    return len(block).to_bytes(4, "big") + block
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+@pytest.mark.parametrize("codec", CODECS)
+def test_many_tiny_members(codec: CompressionType, size: int) -> None:
+    """A megabyte of them took gzip more than a minute: what follows a member was copied each time."""
+    tiny = _tiny(codec, size)
+    count = 1_000_000 // len(tiny)
+    head = compress(codec, b"")[:16] if codec is CompressionType.SNAPPY else b""
+    began = time.process_time()
+    assert decompress(codec, head + tiny * count) == bytes(size * count)
+    assert time.process_time() - began < 10
+
+
+def test_what_follows_a_member_must_be_one() -> None:
+    for codec, end in ((CompressionType.GZIP, "damaged"), (CompressionType.LZ4, "frame")):
+        data = compress(codec, b"x" * 100_000)
+        assert decompress(codec, data + data) == b"x" * 200_000
+        with pytest.raises(CorruptRecord, match=end):
+            decompress(codec, data + b"garbage")
+        for cut in (1, 5, len(data) - 10):
+            with pytest.raises(CorruptRecord, match=r"early|damaged|frame"):
+                decompress(codec, data + data[:cut])
