@@ -200,10 +200,11 @@ class ClassicJoin:
                 after = Effects()
                 reply = join_reply(group, new_member_id)
                 if error is not None:
-                    member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
-                    self._rebalance.renew_session(
-                        group, self._rename_static(group, new_member_id, old_member_id), later_ms
-                    )
+                    # Unless it has left meanwhile, or was replaced in its turn.
+                    if group.members.get(new_member_id) is member:
+                        member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+                        restored = self._rename_static(group, new_member_id, old_member_id)
+                        self._rebalance.renew_session(group, restored, later_ms)
                     reply = join_error(UNKNOWN_MEMBER_ID, append_error_for_client(error))
                 elif client.api_version >= 9:
                     reply.skip_assignment = group.leader_id == new_member_id

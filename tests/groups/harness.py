@@ -31,7 +31,10 @@ def subscription(*topics: str) -> bytes:
 
 
 class Shard:
-    """Runs steps at once, as a node without followers does; ``fail_appends`` makes the log refuse."""
+    """Runs steps at once, as a node without followers does; ``fail_appends`` makes the log refuse.
+
+    With ``hold_appends`` records are in the log but not committed until `let_appends`.
+    """
 
     def __init__(self, *, seed: int = 1, **settings: Any) -> None:
         self.seed = seed
@@ -44,6 +47,8 @@ class Shard:
         self.log: list[CoordinatorRecord] = []
         self.replies: dict[Token, Any] = {}
         self.fail_appends: ErrorCode | None = None
+        self.hold_appends = False
+        self._held: list[CoordinatorResult[Any]] = []
         self.core.on_loaded(self.now_ms)
 
     def run(self, result: CoordinatorResult[Any]) -> Any:
@@ -54,10 +59,23 @@ class Shard:
             if result.replay:
                 for record in result.records:
                     self.core.replay(record, self.now_ms)
+        if self.hold_appends and result.records:
+            self._held.append(result)
+        else:
+            self._stored(result, error)
+        return result.response
+
+    def let_appends(self, error: ErrorCode | None) -> None:
+        """What is held is committed, or with an error not known to be."""
+        self.hold_appends = False
+        held, self._held = self._held, []
+        for result in held:
+            self._stored(result, error)
+
+    def _stored(self, result: CoordinatorResult[Any], error: ErrorCode | None) -> None:
         self.replies.update(result.completed)
         if result.on_stored is not None:
             self.run(result.on_stored(error, self.now_ms))
-        return result.response
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass, deadline by deadline."""

@@ -237,6 +237,31 @@ def test_a_static_replacement_whose_record_is_not_stored_changes_nothing() -> No
     assert follower.heartbeat() is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("then", ["leaves", "restarts again"])
+def test_a_static_replacement_that_is_over_before_its_record_fails(then: str) -> None:
+    shard = Shard()
+    members = [Member(shard, instance_id=f"i{n}") for n in range(2)]
+    for member in members:
+        member.join()
+    settle(shard, members)
+    stays, follower = sorted(members, key=lambda member: not member.is_leader)
+    shard.hold_appends = True
+    returned = Member(shard, instance_id=follower.instance_id)
+    returned.join()
+    (new_id,) = set(shard.core._groups.classic[GROUP].members) - {stays.member_id}
+    assert returned.joined is None and new_id != follower.member_id
+    if then == "leaves":
+        returned.member_id = new_id
+        returned.leave()
+    else:
+        again = Member(shard, instance_id=follower.instance_id)
+        again.join()
+    shard.let_appends(ErrorCode.REQUEST_TIMED_OUT)
+    assert returned.joined is not None and returned.joined.error_code
+    left = set(shard.core._groups.classic[GROUP].members) - {stays.member_id}
+    assert len(left) == (0 if then == "leaves" else 1)
+
+
 def test_an_assignment_that_is_not_stored_is_not_given() -> None:
     shard = Shard()
     members = [Member(shard), Member(shard)]
