@@ -145,6 +145,7 @@ def _flush_first(
 ) -> DelayedResponse:
     """Make durable what ``flush.messages`` asks for, and answer (or wait for replication) after that."""
     delayed = DelayedResponse()
+    answers = _answers_by_key(response, ctx)  # before the topic may be deleted
 
     async def flush() -> None:
         for answer, partition in unflushed:
@@ -153,20 +154,13 @@ def _flush_first(
             except ApiError as error:
                 answer.error_code = error.code
                 answer.base_offset = -1
-        # The followers may have been faster, and nobody would tell of that again.
-        left = {key: offset for key, offset in (required or {}).items() if not _is_committed(key, offset, ctx)}
-        if left:
-            _delay(delayed, response, left, timeout_ms, ctx)
+        if required is not None:
+            _delay(delayed, response, required, timeout_ms, ctx, answers)
         else:
             delayed.complete(response)
 
     ctx.services.replica_manager.start_soon(flush)
     return delayed
-
-
-def _is_committed(key: Hashable, offset: int, ctx: RequestContext) -> bool:
-    partition = ctx.services.replica_manager.partitions.get(key)
-    return partition is not None and partition.state.high_watermark >= offset
 
 
 def _check_records(records: Any, version: int, transactional_id: str | None) -> None:
@@ -230,14 +224,10 @@ def _delay(
     required: dict[Hashable, int],
     timeout_ms: int,
     ctx: RequestContext,
+    answers: dict[TopicPartition, PartitionProduceResponse] | None = None,
 ) -> DelayedResponse:
     """Answer once every appended partition is replicated, or with errors for those that are not in time."""
-    name_of = ctx.services.replica_manager.topic_name
-    by_key = {
-        TopicPartition(topic.name or name_of(topic.topic_id) or "", answer.index): answer
-        for topic in response.responses
-        for answer in topic.partition_responses
-    }
+    by_key = _answers_by_key(response, ctx) if answers is None else answers
 
     def finish(results: dict[Hashable, Any]) -> None:
         for key, error in results.items():
@@ -248,6 +238,17 @@ def _delay(
 
     ctx.services.replica_manager.watch_produce(DelayedProduce(required, finish), timeout_ms)
     return delayed
+
+
+def _answers_by_key(
+    response: ProduceResponse, ctx: RequestContext
+) -> dict[TopicPartition, PartitionProduceResponse]:
+    name_of = ctx.services.replica_manager.topic_name
+    return {
+        TopicPartition(topic.name or name_of(topic.topic_id) or "", answer.index): answer
+        for topic in response.responses
+        for answer in topic.partition_responses
+    }
 
 
 def _summary(topics: list[TopicProduceResponse]) -> str:

@@ -362,10 +362,26 @@ class ReplicaManager:
             self._nursery.start_soon(function, *args)
 
     def watch_produce(self, operation: DelayedProduce, timeout_ms: int) -> None:
-        """Have a DelayedProduce end with REQUEST_TIMED_OUT once its time is out."""
+        """Have a DelayedProduce end when it can, with REQUEST_TIMED_OUT once its time is out.
+
+        It looks before it waits (``tryCompleteElseWatch``): what has come to pass before is not told again.
+        """
+        for key in operation.keys:
+            partition = self.partitions.get(key)  # type: ignore[call-overload]
+            if partition is not None and partition.state.is_leader and not partition.offline:
+                operation.high_watermark_reached(key, partition.state.high_watermark)
+            else:
+                operation.fail(key, self._why_not_led(key, partition))
+        if operation.done:
+            return
         self.purgatory.watch_produce(operation)
         if self.purgatory.expirations.add(operation, timeout_ms, self.env.now()) < self._timer_until:
             self._wake_timer.set()
+
+    def _why_not_led(self, key: Any, partition: Partition | None) -> ErrorCode:
+        if partition is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if self.exists(*key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.KAFKA_STORAGE_ERROR if partition.offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     async def _expire(self) -> None:
         purgatory = self.purgatory
