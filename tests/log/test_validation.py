@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -472,3 +473,29 @@ def test_any_header_under_a_right_checksum(data: st.DataObject, codec: Compressi
     batch_header.check_crc(result.records, 0, header)
     assert (result.first_offset, header.base_offset) == (1000, 1000)
     assert result.last_offset == header.last_offset
+
+
+def empty_records(count: int) -> bytes:
+    """A compressed batch of records that hold nothing, from the future, so that all must be looked at."""
+    header = batch_header.parse_header(rb.build_batch([Record(0, NOW + 10**9, None, None, ())]))
+    payload = compress(CompressionType.ZSTD, bytes((12, 0, 0, 0, 1, 1, 0)) * count)
+    return rb.assemble(
+        header._replace(attributes=CompressionType.ZSTD, last_offset_delta=count - 1, records_count=count), payload
+    )
+
+
+def test_a_bomb_of_empty_records_is_refused_unread() -> None:
+    bomb = empty_records(2_000_000)
+    assert len(bomb) < 10_000
+    assert "are the most" in str(refused(ErrorCode.INVALID_RECORD, bomb))
+
+
+def test_records_are_looked_at_one_after_another() -> None:
+    batch = empty_records(100_000)
+    tracemalloc.start()
+    try:
+        refused(ErrorCode.INVALID_TIMESTAMP, batch)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * 7 * 100_000, peak  # as objects they would take twenty times their bytes
