@@ -9,7 +9,6 @@ Below the recovery point everything was flushed; an index there that turns out w
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,21 +16,16 @@ from kbroker.log.checkpoints import CorruptCheckpoint
 from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
+from kbroker.log.log_directory import (
+    finish_interrupted_work,
+    just_replaced,
+    new_segment,
+    open_segments,
+    remove_files,
+)
 from kbroker.log.open_files import OpenFiles
 from kbroker.log.producer_state import ProducerStateManager
-from kbroker.log.segment import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    OFFSET_INDEX_SUFFIX,
-    SEGMENT_SUFFIXES,
-    SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    CorruptSegment,
-    Segment,
-    file_name,
-)
+from kbroker.log.segment import MAX_RELATIVE_OFFSET, CorruptSegment, Segment
 from kbroker.log.sparse_index import CorruptIndex
 from kbroker.log.transaction_index import AbortedTxn
 from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
@@ -39,10 +33,6 @@ from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import parse_end_txn_marker
 
 logger = logging.getLogger(__name__)
-
-TEMPORARY_SUFFIX = ".tmp"
-SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
-"""Snapshots of the metadata log that are on their way out; they belong to ``raft_metadata``."""
 
 _CHUNK = 1024 * 1024
 MAX_OFFSET = 2**63 - 1
@@ -63,9 +53,23 @@ class LoadedLog:
     """Where and why something was cut off, for a person to read."""
 
 
-def is_offset_name(stem: str) -> bool:
-    """Whether a file's stem is the 20 digits of an offset."""
-    return len(stem) == 20 and stem.isascii() and stem.isdigit()
+class _Seen:
+    """What the batches that recovery reads tell about the whole log."""
+
+    def __init__(self, epochs: LeaderEpochs) -> None:
+        self.epochs = epochs
+        self.has_producers = False
+        self.has_transactions = False
+
+    def note(self, header: BatchHeader) -> None:
+        """Take in the next batch."""
+        epoch = header.partition_leader_epoch
+        if epoch > self.epochs.latest:
+            self.epochs.assign(epoch, header.base_offset)
+        if header.producer_id >= 0:
+            self.has_producers = True
+            if header.attributes & 0x10:
+                self.has_transactions = True
 
 
 def load(
@@ -87,63 +91,39 @@ def load(
     ``None`` if it never was.
     """
     names = disk.list_dir(directory)
-    replaced = _just_replaced(names)
-    names = _finish_interrupted_work(disk, directory, names)
+    replaced = just_replaced(names)
+    names = finish_interrupted_work(disk, directory, names)
     flushed = MAX_OFFSET if clean_shutdown else recovery_point
-    compacted = clean_offset is not None
-    segments, without_index = _open_segments(disk, files, directory, names, config, now_ms, flushed, compacted)
+    segments, without_index = open_segments(
+        disk, files, directory, names, config, now_ms, flushed, clean_offset is not None
+    )
 
     def may_end_early(segment: Segment, following: int) -> bool:
         return (clean_offset is not None and following <= clean_offset) or segment.base_offset in replaced
 
-    cuts: list[str] = []
-
-    try:
-        found = LeaderEpochs.read(disk, directory)
-        epochs_known = found is not None
-        epochs = found if found is not None else LeaderEpochs()
-    except CorruptCheckpoint as error:
-        logger.warning("%s; rebuilding it from the log", error)
-        epochs, epochs_known = LeaderEpochs(), False
-
-    transactional = False
-    idempotent = False
-
-    def note_batch(header: BatchHeader) -> None:
-        nonlocal transactional, idempotent
-        epoch = header.partition_leader_epoch
-        if epoch > epochs.latest:
-            epochs.assign(epoch, header.base_offset)
-        if header.producer_id >= 0:
-            idempotent = True
-            if header.attributes & 0x10:
-                transactional = True
-
     for segment in without_index:
         if clean_shutdown or segment.base_offset < segments[_first_unflushed(segments, recovery_point)].base_offset:
             segment.rebuild_indexes()
-
+    cuts: list[str] = []
+    known = _read_epochs(disk, directory)
+    seen = _Seen(known if known is not None else LeaderEpochs())
     first_recovered: int | None = None
-    if not clean_shutdown and segments:
-        first = _first_unflushed(segments, recovery_point)
-        if first and _end_of(segments[first - 1]) > segments[first].base_offset:
-            # The log was cut there, and then rolled, but the cut did not reach the disk.
-            first -= 1
-        first_recovered = segments[first].base_offset
-        if not epochs_known:
-            _replay_epochs(segments[:first], note_batch)
-        else:
-            # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
-            epochs.truncate_from_end(segments[first].base_offset)
-        log_end_offset = _recover_from(disk, segments, first, note_batch, cuts, may_end_early)
-    elif segments:
-        if not epochs_known:
-            _replay_epochs(segments, note_batch)
-        log_end_offset, recovered = _check_tail(disk, segments, note_batch, cuts)
+    log_end_offset = 0
+    if segments and clean_shutdown:
+        if known is None:
+            _replay_epochs(segments, seen.note)
+        log_end_offset, recovered = _check_tail(disk, segments, seen.note, cuts)
         if recovered:
             first_recovered = segments[-1].base_offset
-    else:
-        log_end_offset = 0
+    elif segments:
+        first = _first_to_recover(segments, recovery_point)
+        first_recovered = segments[first].base_offset
+        if known is None:
+            _replay_epochs(segments[:first], seen.note)
+        else:
+            # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
+            known.truncate_from_end(first_recovered)
+        log_end_offset = _recover_from(disk, segments, first, seen.note, cuts, may_end_early)
 
     if segments and log_end_offset < log_start_offset:
         cuts.append(
@@ -151,46 +131,67 @@ def load(
             " all of it is dropped"
         )
         for segment in segments:
-            _remove(disk, segment)
+            remove_files(disk, segment)
         segments = []
-        epochs.clear()
+        seen.epochs.clear()
     if not segments:
         log_end_offset = log_start_offset
-        segments = [_new_segment(disk, files, directory, log_start_offset, config, now_ms)]
+        segments = [new_segment(disk, files, directory, log_start_offset, config, now_ms)]
         if log_start_offset:
             # An empty log remembers its offset by the name of its file alone.
             files.get(segments[0].path, create=True)
     start = max(log_start_offset, segments[0].base_offset)
-    epochs.truncate_from_end(log_end_offset)
-    epochs.truncate_from_start(start)
+    seen.epochs.truncate_from_end(log_end_offset)
+    seen.epochs.truncate_from_start(start)
+    _load_producers(producers, segments, seen, start, log_end_offset, recovery_point, first_recovered, now_ms)
+    for cut in cuts:
+        logger.warning("%s", cut)
+    is_whole = clean_shutdown and not cuts
+    return LoadedLog(
+        segments=segments,
+        log_start_offset=start,
+        log_end_offset=log_end_offset,
+        recovery_point=log_end_offset if is_whole else max(0, min(recovery_point, log_end_offset)),
+        indexed=log_end_offset if first_recovered is None else min(first_recovered, log_end_offset),
+        leader_epochs=seen.epochs,
+        cuts=cuts,
+    )
 
+
+def _read_epochs(disk: Disk, directory: str) -> LeaderEpochs | None:
+    """The leader epochs' checkpoint; ``None`` if there is none that can be read."""
+    try:
+        return LeaderEpochs.read(disk, directory)
+    except CorruptCheckpoint as error:
+        logger.warning("%s; rebuilding it from the log", error)
+        return None
+
+
+def _load_producers(
+    producers: ProducerStateManager,
+    segments: list[Segment],
+    seen: _Seen,
+    log_start_offset: int,
+    log_end_offset: int,
+    recovery_point: int,
+    first_recovered: int | None,
+    now_ms: int,
+) -> None:
+    """Bring the producers to the log's end, from the latest snapshot that can be trusted on."""
     trusted = log_end_offset
     if first_recovered is not None:
         # Snapshots up to the recovery point are durable, as is what they speak of. But where transactions
         # are, the transaction indexes of the segments just read are empty, and are made by replaying them.
-        trusted = first_recovered if transactional else max(first_recovered, recovery_point)
+        trusted = first_recovered if seen.has_transactions else max(first_recovered, recovery_point)
     producers.remove_stray_snapshots([segment.base_offset for segment in segments])
-    producers.truncate_and_reload(start, max(start, min(trusted, log_end_offset)), now_ms)
-    if first_recovered is not None and not idempotent and producers.map_end_offset >= first_recovered:
+    producers.truncate_and_reload(log_start_offset, max(log_start_offset, min(trusted, log_end_offset)), now_ms)
+    if first_recovered is not None and not seen.has_producers and producers.map_end_offset >= first_recovered:
         # Every batch was just seen, and none has a producer.
         for segment in segments[-2:]:
             _snapshot_at(producers, segment.base_offset)
         producers.update_map_end_offset(log_end_offset)
     else:
         replay_producers(producers, segments, log_end_offset)
-    for cut in cuts:
-        logger.warning("%s", cut)
-    return LoadedLog(
-        segments=segments,
-        log_start_offset=start,
-        log_end_offset=log_end_offset,
-        recovery_point=log_end_offset
-        if clean_shutdown and not cuts
-        else max(0, min(recovery_point, log_end_offset)),
-        indexed=log_end_offset if first_recovered is None else min(first_recovered, log_end_offset),
-        leader_epochs=epochs,
-        cuts=cuts,
-    )
 
 
 def _first_unflushed(segments: list[Segment], recovery_point: int) -> int:
@@ -198,6 +199,15 @@ def _first_unflushed(segments: list[Segment], recovery_point: int) -> int:
     first = len(segments) - 1
     while first and segments[first].base_offset > recovery_point:
         first -= 1
+    return first
+
+
+def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
+    """Number of the first segment that is to be read."""
+    first = _first_unflushed(segments, recovery_point)
+    if first and _end_of(segments[first - 1]) > segments[first].base_offset:
+        # The log was cut there, and then rolled, but the cut did not reach the disk.
+        return first - 1
     return first
 
 
@@ -212,152 +222,6 @@ def _end_of(segment: Segment) -> int:
     except (CorruptSegment, CorruptIndex) as error:
         logger.warning("%s", error)
         return segment.base_offset
-
-
-# -- the directory
-
-
-def _just_replaced(names: list[str]) -> set[int]:
-    """Base offsets of segments that compaction has put in the place of others whose files are still here.
-
-    Here, what compaction touches is known to be durable before (``LogManager.cleaning``); Apache Kafka may replace
-    segments that its checkpoints say nothing of yet.
-    """
-    present = set(names)
-    return {
-        _offset_of(name)
-        for name in names
-        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)
-        or (name.endswith(LOG_SUFFIX) and name + DELETED_SUFFIX in present)
-    }
-
-
-def _finish_interrupted_work(disk: Disk, directory: str, names: list[str]) -> list[str]:
-    """Remove what was on its way out, and complete a swap of cleaned segments, as Kafka's ``LogLoader`` does."""
-    cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
-    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-    gone: set[str] = set()
-
-    def remove(name: str) -> None:
-        disk.remove(os.path.join(directory, name))
-        gone.add(name)
-
-    for name in names:
-        deleted = name.endswith(DELETED_SUFFIX) and not name.endswith(SNAPSHOT_DELETED_SUFFIX)
-        if deleted or (name.endswith(TEMPORARY_SUFFIX) and name.startswith("leader-epoch")):
-            remove(name)
-    if not cleaned and not swaps:
-        return [name for name in names if name not in gone]
-
-    # A .swap at or above a .cleaned file belongs to a split that did not finish (KAFKA-6264).
-    least_cleaned = min((_offset_of(name) for name in cleaned), default=None)
-    for name in [*swaps, *cleaned]:
-        if name.endswith(CLEANED_SUFFIX) or (least_cleaned is not None and _offset_of(name) >= least_cleaned):
-            remove(name)
-    swaps = [name for name in swaps if name not in gone]
-    low, high = None, -1
-    replaced: set[int] = set()
-    for name in swaps:
-        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            base = _offset_of(name)
-            replaced.add(base)
-            low = base if low is None else min(low, base)
-            high = max(high, _end_of_file(disk, os.path.join(directory, name), base))
-    if low is not None:
-        # The swapped-in segments replace all that lies in their range (and, empty, the segment of their name).
-        for name in names:
-            stem, suffix = os.path.splitext(name)
-            if suffix in SEGMENT_SUFFIXES and is_offset_name(stem):
-                if low <= int(stem) < high or int(stem) in replaced:
-                    remove(name)
-    for name in swaps:
-        disk.rename(os.path.join(directory, name), os.path.join(directory, name[: -len(SWAP_SUFFIX)]))
-    disk.sync_dir(directory)
-    return disk.list_dir(directory)
-
-
-def _offset_of(name: str) -> int:
-    stem = name[:20]
-    return int(stem) if is_offset_name(stem) else -1
-
-
-def _end_of_file(disk: Disk, path: str, base_offset: int) -> int:
-    """The offset after the last batch of a segment file that has another name for now."""
-    file = disk.open(path)
-    size = file.size()
-    position, end = 0, base_offset
-    while position + HEADER_SIZE <= size:
-        try:
-            header = parse_header(file.pread(HEADER_SIZE, position), 0)
-        except CorruptRecord:
-            break
-        position += header.size
-        end = max(end, header.next_offset)
-    return end
-
-
-def _open_segments(
-    disk: Disk,
-    files: OpenFiles,
-    directory: str,
-    names: list[str],
-    config: LogConfig,
-    now_ms: int,
-    flushed: int,
-    compacted: bool,
-) -> tuple[list[Segment], list[Segment]]:
-    """All segments, and those that lack an index file. Empty ones below offset ``flushed`` are removed, but for
-    the first of a compacted log: there its name alone says where the log starts."""
-    present = set(names)
-    stems = sorted(
-        name[: -len(LOG_SUFFIX)]
-        for name in names
-        if name.endswith(LOG_SUFFIX) and is_offset_name(name[: -len(LOG_SUFFIX)])
-    )
-    for name in names:
-        stem, suffix = os.path.splitext(name)
-        if suffix in SEGMENT_SUFFIXES and is_offset_name(stem) and stem + LOG_SUFFIX not in present:
-            logger.warning("%s belongs to no segment; it is removed", os.path.join(directory, name))
-            disk.remove(os.path.join(directory, name))
-    segments: list[Segment] = []
-    without_index: list[Segment] = []
-    for index, stem in enumerate(stems):
-        size = disk.size(os.path.join(directory, stem + LOG_SUFFIX))
-        segment = Segment(
-            disk,
-            files,
-            directory,
-            int(stem),
-            index_interval=config.index_interval_bytes,
-            size=size,
-            created_ms=now_ms,
-            exists=True,
-        )
-        if size == 0:
-            keeps_start = compacted and index == 0
-            if not keeps_start and index < len(stems) - 1 and int(stems[index + 1]) <= flushed:
-                _remove(disk, segment)
-                continue
-            segment.begin_rebuild()
-        elif stem + OFFSET_INDEX_SUFFIX not in present or stem + TIME_INDEX_SUFFIX not in present:
-            without_index.append(segment)
-        segments.append(segment)
-    return segments, without_index
-
-
-def _new_segment(
-    disk: Disk, files: OpenFiles, directory: str, base_offset: int, config: LogConfig, now_ms: int
-) -> Segment:
-    return Segment(
-        disk, files, directory, base_offset, index_interval=config.index_interval_bytes, created_ms=now_ms
-    )
-
-
-def _remove(disk: Disk, segment: Segment) -> None:
-    segment.close_files()
-    stem = segment.path[: -len(LOG_SUFFIX)]
-    for suffix in SEGMENT_SUFFIXES:
-        disk.remove(stem + suffix)
 
 
 # -- the batches
@@ -391,11 +255,11 @@ def _recover_from(
             cuts.append(reason)
             for later in segments[index + 1 :]:
                 cuts.append(f"{later.path}: dropped, it follows the damage")
-                _remove(disk, later)
+                remove_files(disk, later)
             del segments[index + 1 :]
             break
     while len(segments) > 1 and segments[-1].size == 0 and segments[-1].base_offset != next_offset:
-        _remove(disk, segments.pop())
+        remove_files(disk, segments.pop())
     return next_offset
 
 
@@ -549,4 +413,4 @@ def replay_batch(
         producers.complete_txn(completed)
 
 
-__all__ = ["LoadedLog", "file_name", "is_offset_name", "load", "recover_segment", "replay_producers"]
+__all__ = ["LoadedLog", "load", "recover_segment", "replay_producers"]
