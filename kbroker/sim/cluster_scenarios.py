@@ -201,12 +201,13 @@ async def leader_loses_power(cluster: SimCluster) -> None:
 async def leader_back_at_once(cluster: SimCluster) -> None:
     """A leader loses all that it had not flushed, and is back before anybody has missed it: it must not lead on."""
     partitions = await begin(cluster, interval=0.02, producers=6)
-    for _ in range(2):
+    for _ in range(3):
         await cluster.await_full_isr(partitions)
         leader = await cluster.await_leader(cluster.rng.choice(partitions))
         leader.crash(lose_all=True)
         await cluster.run_for(cluster.rng.uniform(0.02, 0.3))
-        cluster.net.slow(leader.name, 0.1)  # it learns late what the others have decided
+        for name in cluster.rng.sample(cluster.names, cluster.rng.randint(1, 3)):
+            cluster.net.slow(name, cluster.rng.uniform(0.05, 0.2))  # who learns late what has been decided
         leader.start()
         await cluster.await_serving([leader])
         cluster.net.heal()
