@@ -281,6 +281,62 @@ def test_the_end_waits_for_a_coordinator_that_loads(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_version_1_goes_on_with_its_sequence_after_the_end_and_a_repeated_batch_is_not_a_new_one(
+    tmp_path: Path, commit: bool
+) -> None:
+    """Redpanda #5026: sequence numbers were taken anew after an abort."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node, 1)
+            for value in (b"a", b"b"):
+                await producer.add()
+                repeated = producer.sequence
+                assert await producer.send(value) == 0
+                producer.sequence = repeated
+                assert await producer.send(value) == 0  # its answer was lost: it is there once
+                assert await producer.end(commit) == 0
+            await producer.add()
+            producer.sequence = 7
+            assert await producer.send(b"out of order") == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert await producer.end(commit=False) == 0
+            assert contents(await read(node)) == [b"a", b"b"]  # readers leave out the aborted by themselves
+            assert len((await read(node)).aborted_transactions) == (0 if commit else 2)
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_end_may_be_asked_for_again_also_of_another_process(tmp_path: Path, version: int) -> None:
+    """Redpanda #3501: EndTxn was refused when it was sent again after the commit."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node, version)
+            if version == 1:
+                await producer.add()
+            assert await producer.send(b"a") == 0
+            before = producer.producer_id, producer.epoch
+            assert await producer.end(commit=True) == 0
+            after = producer.producer_id, producer.epoch
+            producer.producer_id, producer.epoch = before
+            assert await producer.end(commit=True) == 0
+            assert (producer.producer_id, producer.epoch) == after
+        async with running_node(tmp_path) as node:
+            producer.client = await node.connect()
+            producer.producer_id, producer.epoch = before
+            assert await producer.end(commit=True) == 0
+            assert (producer.producer_id, producer.epoch) == after
+            producer.producer_id, producer.epoch = before
+            assert await producer.end(commit=False) == E.INVALID_TXN_STATE
+            assert contents(await read(node)) == [b"a"]
+
+    run(test)
+
+
 def test_a_client_of_version_1_is_told_to_wait_where_markers_are_on_their_way(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
