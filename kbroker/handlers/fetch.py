@@ -111,6 +111,8 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
                 purgatory.unwatch_fetch(waiting)
                 if reader.tracked is not None:
                     reader.tracked.waiting = None
+            if not waiting.done:
+                reader.news_seconds *= 2
             reader.read(again=True)
             if reader.has_news and not waiting.done:
                 break
@@ -144,6 +146,8 @@ class _Reader:
         self.throttle = self.manager.throttles.leader if self.by_follower else None
         if self.throttle is not None and not self.throttle.is_active:
             self.throttle = None
+        self.news_seconds = NEWS_SECONDS
+        """So long it may not know this; each time that nothing has come of it, twice as long."""
         self.has_news = False
         """A follower does not know yet how far its leader's records are committed."""
         self.urgent = False
@@ -321,9 +325,9 @@ class _Reader:
             self.urgent = True
         elif state.high_watermark != wanted.high_watermark:
             self.has_news = True
-            self.patience = NEWS_SECONDS
-        elif state.high_watermark < bound:
-            self.patience = NEWS_SECONDS  # and this is going to be news
+            self.patience = self.news_seconds
+        elif state.high_watermark < bound and not state.under_min_isr:
+            self.patience = self.news_seconds  # and this is going to be news
         elif self.tracked is not None and self.tracked.dirty is not None and offset == bound:
             self.tracked.dirty.pop(wanted.key, None)  # there is nothing to tell
 

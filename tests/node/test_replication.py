@@ -13,6 +13,7 @@ from node_harness import batch, fetch_request, produce_request, run, values
 from quorum_harness import Quorum, quorum, three_nodes
 
 from kbroker.errors import ErrorCode
+from kbroker.log.partition_log import PartitionLog
 from kbroker.node.partition import Partition
 from kbroker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -561,5 +562,45 @@ def test_a_partition_moves_to_other_nodes_with_all_it_has(tmp_path: Path) -> Non
             assert log_of(replica(cluster, new)) == before
             answer = await produce(cluster, new, b"more", topic_id=topic_id)
             assert (answer.error_code, answer.base_offset) == (0, 5)
+
+    run(main)
+
+
+def test_followers_of_what_cannot_be_committed_are_left_in_peace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fewer in sync than ``min.insync.replicas`` the high watermark stands still: nobody looks every moment
+    whether it has moved, and all hear of it once there are enough again."""
+
+    async def main() -> None:
+        async with quorum(tmp_path, broker_session_timeout_ms="500") as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            topic_id = await create(cluster, min_insync_replicas="3")
+            leader = leader_of(cluster)
+            assert (await produce(cluster, leader, b"all", topic_id=topic_id)).error_code == 0
+            dead = next(node_id for node_id in cluster.nodes if node_id != leader)
+            await cluster.kill(dead)
+            await cluster.until(lambda: dead not in replica(cluster, leader_of(cluster)).state.isr)
+            leader = leader_of(cluster)
+            other = next(node_id for node_id in cluster.nodes if node_id != leader)
+            answer = await produce(cluster, leader, b"of the leader and one more", topic_id=topic_id, acks=1)
+            assert answer.error_code == 0
+            await cluster.until(lambda: replica(cluster, other).log.log_end_offset == 2)
+            partition = replica(cluster, leader)
+            assert partition.state.under_min_isr and partition.high_watermark == 1
+            reads = 0
+            read = PartitionLog.read
+
+            def counted(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+                nonlocal reads
+                reads += self is partition.log
+                return read(self, *args, **kwargs)
+
+            monkeypatch.setattr(PartitionLog, "read", counted)
+            await trio.sleep(2)
+            assert reads <= 8, "twice a second, as replica.fetch.wait.max.ms has it, and not twenty times"
+            await cluster.start(dead)
+            await cluster.until(lambda: all(replica(cluster, each).high_watermark == 2 for each in cluster.nodes))
 
     run(main)

@@ -153,7 +153,8 @@ def test_a_cancelled_reassignment_never_puts_a_fenced_broker_into_the_isr(h: Har
     assert (h.partition().leader, h.partition().isr, h.partition().leader_recovery_state) == (2, (2,), 1)
 
 
-def test_a_cancelled_reassignment_falls_back_to_eligible_leader_replicas(h: Harness) -> None:
+def test_a_reassignment_is_not_cancelled_while_only_eligible_leaders_would_be_left(h: Harness) -> None:
+    """As in Apache Kafka, which looks at the ISR alone; with unclean elections allowed, the eligible leader leads."""
     h.broker(5, unfence=False)
     h.configure("t", "min.insync.replicas", "3")
     h.apply(h.controller.reassignments.alter([Reassignment("t", 0, [4, 5])]))
@@ -161,6 +162,10 @@ def test_a_cancelled_reassignment_falls_back_to_eligible_leader_replicas(h: Harn
     h.fence(1, 2, 3)
     p = h.partition()
     assert (p.replicas, p.leader, p.isr, set(p.elr)) == ((4, 5, 1, 2, 3), 4, (4,), {2, 3})
+    [error] = h.apply(h.controller.reassignments.alter([Reassignment("t", 0, None)]))
+    assert error.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert h.partition() == p
+    h.configure("t", "unclean.leader.election.enable", "true")
     assert h.apply(h.controller.reassignments.alter([Reassignment("t", 0, None)])) == [None]
     p = h.partition()
     assert (p.replicas, p.leader, p.isr, set(p.elr)) == ((1, 2, 3), -1, (), {2, 3})

@@ -93,7 +93,7 @@ class ReassignmentControl:
             )
         leadership = self._controller.leadership
         election = leadership.election(topic.name)
-        if not isr and set(replicas).isdisjoint(old.elr) and election is not Election.UNCLEAN:
+        if not isr and election is not Election.UNCLEAN:  # as in Apache Kafka, also with an eligible leader left
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Unable to revert partition assignment for {topic.name}:{partition_id} because it would require an "
