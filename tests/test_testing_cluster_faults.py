@@ -12,6 +12,7 @@ import pytest
 from kbroker.client import Client
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+from kbroker.testing.script import FaultScript
 from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -182,6 +183,19 @@ def test_every_replica_is_compacted(cluster: RunningCluster) -> None:
     assert read(cluster, topic) == [(2, "v2"), (3, "v3")]
     cluster.leader_of(topic).stop()
     assert read(cluster, topic) == [(2, "v2"), (3, "v3")]
+
+
+def test_lines_of_a_script(cluster: RunningCluster, topic: str) -> None:
+    script = FaultScript(cluster)
+    leader = cluster.leader_of(topic)
+    script.run(f"error Produce code=POLICY_VIOLATION topic={topic} node={leader.id % 3 + 1}")
+    assert produce(cluster, topic, "a") == [None]
+    script.run(f"error Produce code=POLICY_VIOLATION topic={topic} node={leader.id} times=1")
+    assert produce(cluster, topic, "b", "c") == ["POLICY_VIOLATION", None]
+    script.run(f"kill {leader.id}")
+    assert not leader.is_running
+    script.run(f"start {leader.id}")
+    assert leader.is_running
 
 
 def test_wrong_arguments_are_refused_and_leave_nothing(cluster: RunningCluster, topic: str) -> None:

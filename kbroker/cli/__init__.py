@@ -13,6 +13,7 @@ from kbroker.errors import FatalError
 COMMANDS = {
     "start": Command("kbroker.cli.start", "start a node"),
     "up": Command("kbroker.cli.up", "start a cluster of several nodes on this machine"),
+    "faults": Command("kbroker.testing.command", "start a node, or several, whose requests go wrong as told"),
     "container": Command("kbroker.cli.container", "start the node that KAFKA_* environment variables describe"),
     "topic": Command("kbroker.cli.topic", "list, describe, create, change and delete topics", actions=True),
     "produce": Command("kbroker.cli.produce", "send lines, CSV or JSON from a file or standard input to a topic"),

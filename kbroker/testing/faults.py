@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
@@ -232,6 +232,8 @@ class Faults:
         self._numbers = itertools.count()
         self.record: list[Injection] = [] if within is None else within.record
         """All that was done, oldest first."""
+        self.on_injection: Callable[[Injection], object] | None = None
+        """Called with each, on the thread that noted it, while the request waits; of a cluster, for all its nodes."""
 
     @property
     def active(self) -> list[Fault]:
@@ -396,6 +398,8 @@ class Faults:
                 len(self.record), action, api, api_version, client_id, correlation_id, partitions, detail, node
             )
             self.record.append(injection)
+        if self._whole.on_injection is not None:
+            self._whole.on_injection(injection)
         return injection
 
 

@@ -1,0 +1,116 @@
+"""``kbroker faults``: a node, or several, whose requests go wrong as they are told to; for tests in any language."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kbroker.cli.common import not_negative, positive
+from kbroker.cli.start import parse_overrides, set_up_logging
+from kbroker.errors import ApiError, FatalError
+from kbroker.testing.broker import RunningBroker
+from kbroker.testing.cluster import RunningCluster
+from kbroker.testing.script import FaultScript, summary
+
+_POLL_SECONDS = 0.5
+_ERRORS = (ValueError, ApiError, TimeoutError, RuntimeError, FatalError)
+
+DETAILS = f"""\
+What is to go wrong is told by LINEs, before the node is ready, and by lines on standard input, at any
+time. It ends with `undo` or with the node. Standard output tells where clients connect (kbroker ready:
+HOST:PORT), what is made of each line (ok, or fault NUMBER: ...), and each request that was acted on.
+
+{summary()}
+
+Arguments mean what docs/testing.md says. The node stops on Ctrl-C or SIGTERM; without --data-dir its
+data are gone then. Example:
+
+  kbroker faults 'drop Produce when=after topic=orders times=1' 'error Fetch code=NOT_LEADER_OR_FOLLOWER nth=3'"""
+
+
+def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    """The options of ``faults``."""
+    parser.add_argument("lines", nargs="*", metavar="LINE", help="what goes wrong from the beginning")
+    parser.add_argument("--port", type=not_negative, default=9092, metavar="PORT", help="(9092); 0 takes a free one")
+    parser.add_argument("-n", "--nodes", type=positive, default=1, metavar="COUNT", help="how many nodes (default 1)")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="keep data here (default: a temporary directory)")
+    parser.add_argument(
+        "-o",
+        "--override",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a property of every node; may be repeated",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT."""
+    set_up_logging("warning")
+    properties = parse_overrides(arguments.override)
+    made: Any = RunningCluster if arguments.nodes > 1 else RunningBroker
+    count = [arguments.nodes] if arguments.nodes > 1 else []
+    target = made(*count, properties=properties, port=arguments.port, data_dir=arguments.data_dir)
+    try:
+        with _told_to_stop(), target:
+            _serve(target, arguments.lines)
+    except KeyboardInterrupt:  # while it started
+        pass
+    return 0
+
+
+def _serve(target: RunningBroker | RunningCluster, first: Sequence[str]) -> None:
+    script = FaultScript(target)
+    script.faults.on_injection = _say
+    for line in first:
+        try:
+            _say(script.run(line) or "ok")
+        except _ERRORS as error:
+            raise FatalError(f"{line}: {_message(error)}") from None
+    _say(f"kbroker ready: {target.bootstrap_servers}")
+    try:
+        for line in _lines(target):
+            try:
+                _say(script.run(line) or "ok")
+            except _ERRORS as error:
+                _say(f"error: {_message(error)}")
+    except KeyboardInterrupt:
+        pass  # to a clean stop
+
+
+def _say(what: object) -> None:
+    print(what, flush=True)
+
+
+def _message(error: Exception) -> str:
+    return str(error.message or error.code.name) if isinstance(error, ApiError) else str(error)
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[None]:
+    """SIGTERM as Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _lines(target: RunningBroker | RunningCluster) -> Iterator[str]:
+    """What is told, for as long as the broker runs: also when nothing more is to come."""
+    buffer, inputs = b"", [0]
+    while not isinstance(target, RunningBroker) or target.is_running:
+        if not select.select(inputs, [], [], _POLL_SECONDS)[0]:
+            continue
+        received = os.read(0, 4096)
+        if not received:
+            inputs = []
+        *lines, buffer = (buffer + (received or b"\n")).split(b"\n")
+        yield from (line.decode("utf-8", "replace") for line in lines if line.strip())
+    raise FatalError("the node has ended; its log says why")
