@@ -239,13 +239,13 @@ class TransactionCoordinator:
     def on_markers_written(
         self, markers: MarkersToWrite, errors: Mapping[TopicPartition, ErrorCode], now_ms: int
     ) -> CoordinatorResult[None]:
-        """``errors`` are by partition; one that may pass is tried again later."""
+        """``errors`` are by partition; one that says that there is no marker yet is tried again later."""
         transactional_id = markers.transactional_id
         unwritten = self._unwritten.get(transactional_id)
         if unwritten is None:
             return CoordinatorResult(None)
         for partition, error in errors.items():
-            if error not in ending.RETRIABLE_MARKER_ERRORS:
+            if error in ending.FINAL_MARKER_ANSWERS:
                 unwritten.discard(partition)
         if unwritten:
             self._retry_later(transactional_id, now_ms)

@@ -12,20 +12,12 @@ from kbroker.transactions.transaction import MAX_EPOCH, Transaction, Transaction
 
 _S = TransactionState
 
-RETRIABLE_MARKER_ERRORS = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
+FINAL_MARKER_ANSWERS = frozenset(
+    {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
-"""A partition that answers so is asked again. Any other error says that its log has gone past the transaction:
-another coordinator, or a later epoch of the producer, ended it there, and no marker is needed. (Kafka leaves such a
-transaction in PREPARE_* until its coordinator moves.)"""
+"""The marker is written, or the partition's log has gone past the transaction: another coordinator, or a later epoch
+of the producer, ended it there. (Kafka leaves such a transaction in PREPARE_* until its coordinator moves.) A
+partition that answers anything else is asked again, or its transaction would hang, and all that follows it there."""
 
 
 class Decision(Enum):

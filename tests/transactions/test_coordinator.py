@@ -316,10 +316,13 @@ def test_a_shard_at_rest_asks_for_no_time(shard: Shard) -> None:
 # -- markers and restarts ----------------------------------------------------------------------------
 
 
-def test_a_partition_that_cannot_take_its_marker_is_asked_until_it_can(shard: Shard) -> None:
+@pytest.mark.parametrize(
+    "error", [E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR, E.COORDINATOR_LOAD_IN_PROGRESS, E.UNKNOWN_SERVER_ERROR]
+)
+def test_a_partition_that_cannot_take_its_marker_is_asked_until_it_can(shard: Shard, error: E) -> None:
     producer = shard.init()
     shard.add(producer, P0, P1)
-    shard.marker_errors = {P1: E.NOT_LEADER_OR_FOLLOWER}
+    shard.marker_errors = {P1: error}
     shard.end(producer)
     assert shard.state().state is S.PREPARE_COMMIT
     shard.advance(99)
