@@ -99,7 +99,9 @@ class ClassicMembers:
         then = self._consumer.when_stored(update)
 
         def stored(error: ErrorCode | None, now_ms: int) -> CoordinatorResult[None]:
-            if error is None:
+            group = self._consumer.groups.consumer.get(group_id)
+            if group is not None and member_id in group.members:
+                # With an error as well, if it is in the log and only not known to be committed.
                 self._timers.cancel("join", group_id, member_id)
                 self._timers.schedule("session", group_id, member_id, now_ms + request.session_timeout_ms)
                 self._timers.schedule("sync", group_id, member_id, now_ms + request.rebalance_timeout_ms)

@@ -306,15 +306,18 @@ class ConsumerProtocol:
         old_ids = set(group.members)
 
         def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
+            # With an error the group may be classic all the same: the records are there, not known to be committed.
             restored = self.groups.classic.get(group.group_id)
-            if error is not None or restored is None:
+            if restored is None:
                 return CoordinatorResult(None)
             self.timers.cancel_members(group.group_id, old_ids)
             for member in restored.members.values():
-                # The record holds but one of each member's assignors; the members are here and told all.
-                member.protocols = classic.members[member.member_id].protocols
                 self.classic.renew_session(restored, member, later_ms)
-            if not rebalance:
+                told = classic.members.get(member.member_id)
+                if told is not None and member.awaiting_join is None:
+                    # The record holds but one of each member's assignors; the members are here and told all.
+                    member.protocols = told.protocols
+            if not rebalance or not restored.can_rebalance:
                 return CoordinatorResult(None)
             return self.classic.start_rebalance(restored, later_ms)
 

@@ -123,6 +123,11 @@ class CoordinatorDriver(Generic[C]):
             self._unload(shard.index)
             self._begin_load(shard.index, shard.leader_epoch)
 
+    def _failed(self, shard: Shard[C]) -> None:
+        """A mistake in the core, where no request is there to fail: what the log holds is right, so begin with that."""
+        logger.exception("the %s of partition %d are loaded again", self.CONTENT, shard.index)
+        self._reload(shard)
+
     # -- requests ------------------------------------------------------------------------------
 
     def partition_for(self, key: str) -> int | None:
@@ -342,7 +347,12 @@ class CoordinatorDriver(Generic[C]):
             finished(error.code)
             return outcome
         if not self.REPLAYS_COMMITTED:
-            self._replay(shard, result, end_offset, writer)
+            try:
+                self._replay(shard, result, end_offset, writer)
+            except Exception:
+                self._failed(shard)
+                finished(ErrorCode.UNKNOWN_SERVER_ERROR)
+                return outcome
         if shard.partition.state.high_watermark >= end_offset:
             finished(None)
             return outcome
@@ -381,7 +391,12 @@ class CoordinatorDriver(Generic[C]):
     def _finish(self, shard: Shard[C], result: CoordinatorResult[Any], error: ErrorCode | None) -> None:
         self._deliver(result.completed)
         if result.on_stored is not None:
-            self._process(shard, result.on_stored(error, self.now_ms()))
+            try:
+                rest = result.on_stored(error, self.now_ms())
+            except Exception:
+                self._failed(shard)
+                return
+            self._process(shard, rest)
         self._after_step(shard)
         self._reconsider_deadline(shard)
 
@@ -450,12 +465,21 @@ class CoordinatorDriver(Generic[C]):
             if not shard.loaded.is_set():
                 continue
             self._append_gathered(shard)
-            while (result := shard.core.on_deadline(self.now_ms())) is not None:
+            while (result := self._on_deadline(shard)) is not None:
                 self._process(shard, result)
             deadline_ms = shard.core.next_deadline()
             if deadline_ms is not None and (earliest is None or deadline_ms < earliest):
                 earliest = deadline_ms
         return earliest
+
+    def _on_deadline(self, shard: Shard[C]) -> CoordinatorResult[None] | None:
+        if not shard.loaded.is_set() or self._shards.get(shard.index) is not shard:
+            return None
+        try:
+            return shard.core.on_deadline(self.now_ms())
+        except Exception:
+            self._failed(shard)
+            return None
 
     def _reconsider_deadline(self, shard: Shard[C]) -> None:
         deadline_ms = shard.core.next_deadline()

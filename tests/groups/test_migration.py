@@ -144,6 +144,49 @@ def test_the_last_consumer_leaves_and_the_group_is_classic_again() -> None:
     assert not reloaded.core._groups.consumer
 
 
+def test_somebody_joins_a_group_that_is_classic_again_but_not_committed_to_be() -> None:
+    shard = ConsumerShard()
+    classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
+    consumer = Consumer(shard, member_id="c")
+    consumer.heartbeat()
+    go_on(shard, classic, [consumer])
+    shard.hold_appends = True
+    consumer.leave()
+    group = shard.core._groups.classic[GROUP]
+    other = ClassicClient(shard)
+    other.join()
+    assert len(group.members) == 3
+    shard.let_appends(None)
+    everyone = [*classic, other]
+    for client in classic:
+        client.join()
+    shard.advance(1_000)
+    assert sum(client.is_leader for client in everyone) == 1
+
+
+def test_members_whose_change_is_not_known_to_be_committed_are_still_timed_out() -> None:
+    shard = ConsumerShard()
+    classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
+    consumer = Consumer(shard, member_id="c")
+    consumer.heartbeat()
+    go_on(shard, classic, [consumer])
+    shard.hold_appends = True
+    late = ClassicClient(shard, session_timeout_ms=6_000)
+    late.join()
+    shard.let_appends(ErrorCode.REQUEST_TIMED_OUT)
+    assert late.member_id in shard.group.members
+    for _ in range(7):
+        go_on(shard, classic, [consumer])
+    assert late.member_id not in shard.group.members
+    shard.hold_appends = True
+    consumer.leave()
+    shard.let_appends(ErrorCode.REQUEST_TIMED_OUT)
+    group = shard.core._groups.classic[GROUP]
+    assert len(group.members) == 2
+    shard.advance(120_000)
+    assert not group.members
+
+
 def test_a_static_consumer_is_replaced_by_a_classic_one() -> None:
     shard = ConsumerShard()
     consumer = Consumer(shard, member_id="c", instance_id="one")

@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.replication.partition_state import ReplicaProgress
 from kbroker.wire.batch_header import walk_headers
@@ -222,7 +223,7 @@ def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question: Any)
     run(test)
 
 
-def test_what_is_never_committed_is_never_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_never_committed_is_never_told(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
@@ -247,5 +248,41 @@ def test_what_is_never_committed_is_never_told(tmp_path: Path, monkeypatch: pyte
                     shard.partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
                 )
             assert asked[1:] == [ErrorCode.NOT_COORDINATOR]
+
+    run(test)
+
+
+@pytest.mark.parametrize("where", ["on_deadline", "on_stored", "replay"])
+def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
+    tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            groups = await ready(node)
+            shard = groups.shard_now("g")
+
+            def wrong(*_: Any, **__: Any) -> Any:
+                raise ZeroDivisionError
+
+            if where == "on_deadline":
+                shard.core.on_deadline = wrong
+                groups._wake()
+            elif where == "on_stored":
+                result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")], on_stored=wrong)
+                await groups.submit("g", lambda core, now_ms: result)
+            else:
+                shard.core.replay = wrong
+                answers: list[Any] = []
+                await submit(groups, commit(3, 33), answers)()
+                assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+            while groups._shards[shard.index] is shard:
+                await trio.lowlevel.checkpoint()
+            client = await node.connect()
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+            found = (await client.ask(asked, 9)).groups[0]
+            assert found.error_code == ErrorCode.NONE
+            committed = {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
+            assert committed == ({0: 7, 3: 33} if where == "replay" else {0: 7})
+            assert "are loaded again" in caplog.text
 
     run(test)
