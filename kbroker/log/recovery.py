@@ -35,6 +35,8 @@ from kbroker.wire.control_batch import parse_end_txn_marker
 logger = logging.getLogger(__name__)
 
 _CHUNK = 1024 * 1024
+_LARGE = 256 * 1024 * 1024
+"""Bytes that may take so long to read that whoever waits is told."""
 MAX_OFFSET = 2**63 - 1
 
 
@@ -241,8 +243,13 @@ def _recover_from(
     never reached the disk; unless compaction left it, which ``may_end_early(segment, next one's base)`` tells.
     """
     next_offset = segments[first].base_offset
+    total = sum(segment.size for segment in segments[first:])
+    done = 0
     for index in range(first, len(segments)):
         segment = segments[index]
+        if total > _LARGE:
+            logger.info("%s: %d of %d bytes that were not flushed are read", segment.path, done, total)
+            done += segment.size
         following = segments[index + 1].base_offset if index + 1 < len(segments) else None
         start = max(next_offset, segment.base_offset)
         next_offset, reason = recover_segment(segment, start, note_epoch, end_offset=following)
@@ -380,7 +387,8 @@ def replay_producers(
             if located is None:
                 continue
             for position, header in segment.scan(located.position):
-                if header.producer_id >= 0 and header.base_offset >= start:
+                # The log start may lie within a batch, which counts as a whole.
+                if header.producer_id >= 0 and header.next_offset > start:
                     replay_batch(producers, segment, position, header)
         except CorruptSegment as error:
             logger.warning("%s; producer state after it in this segment is not known", error)

@@ -1,12 +1,15 @@
-"""Any sequence of appends, rolls, compactions, truncations, stops and crashes of a compacted log, against a plain list.
+"""Any sequence of appends, rolls, compactions, deletions, truncations, stops and crashes of a compacted log, against a
+plain list.
 
 What must hold at any time: every record that is read was written with that offset, key and value; for each key the last
-one written (before the log end) is there, unless it is a tombstone old enough; and below what was cleaned, no key is
-there twice.
+one written (before the log end) is there, unless it lies below the log start or is a tombstone old enough; and below
+what was cleaned, no key is there twice. After a power cut the log may be what it was before a truncation that was not
+yet durable.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 from hypothesis import HealthCheck, settings
@@ -49,9 +52,15 @@ class CompactionMachine(RuleBasedStateMachine):
         self.epoch = 0
         self.counter = 0
         self.history: list[Pair] = []
+        self.others: list[list[Pair]] = []
+        """What it was before truncations that are not durable yet."""
+        self.log_start = 0
         self.durable = 0
         self.clean_end = 0
         self.sequence = 0
+        self.last_produced = -1
+        self.promised_start = 0
+        """The highest log start. It may be lower again after a crash, as it is not durable before a checkpoint."""
         self.open()
 
     def open(self) -> None:
@@ -59,6 +68,9 @@ class CompactionMachine(RuleBasedStateMachine):
             ["/data"], self.disk, now_ms=self.now, log_config=lambda tp: LogConfig(), rng=random.Random(1)
         )
         self.log: PartitionLog = self.manager.create_log(TP, None, self.config)
+        if self.last_produced < self.promised_start:
+            # A producer without a record in the log is forgotten on a start, as Kafka does, unless the log start was.
+            self.note_sequence()
 
     @rule(
         keys=st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=5),
@@ -80,6 +92,7 @@ class CompactionMachine(RuleBasedStateMachine):
         )
         if producer:
             self.sequence += len(pairs)
+            self.last_produced = len(self.history) + len(pairs) - 1
         info = self.log.append_as_leader(bytearray(data), self.epoch, now_ms=self.now)
         assert info.first_offset == len(self.history)
         self.history += pairs
@@ -93,6 +106,8 @@ class CompactionMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.log.flush()
         self.durable = max(self.durable, self.log.recovery_point)
+        if self.log.log_end_offset:
+            self.others.clear()
 
     @rule(milliseconds=st.sampled_from([1, DELETE_RETENTION, 3 * DELETE_RETENTION]))
     def time_passes(self, milliseconds: int) -> None:
@@ -104,8 +119,7 @@ class CompactionMachine(RuleBasedStateMachine):
     def clean(self, roll: bool, map_bytes: int, read_bytes: int) -> None:
         if roll:
             self.log.roll(self.now)
-        self.log.flush()
-        self.durable = self.log.recovery_point
+        self.flush()
         found = log_to_clean(
             self.log,
             self.manager.cleaner_offset(TP),
@@ -124,7 +138,8 @@ class CompactionMachine(RuleBasedStateMachine):
         self.disk.sync_dir(self.log.directory)
         self.manager.cleaned(self.log, result.end_offset)()
         self.clean_end = max(self.clean_end, result.end_offset)
-        keys = [pair[0] for offset, pair in self.found().items() if offset < result.end_offset]
+        # What lay below the log start, and is there again after a crash, was not looked at.
+        keys = [pair[0] for offset, pair in self.found().items() if self.promised_start <= offset < result.end_offset]
         assert len(keys) == len(set(keys))
 
     @rule()
@@ -135,16 +150,42 @@ class CompactionMachine(RuleBasedStateMachine):
     def truncate(self, share: float) -> None:
         """As a follower does, whose high watermark is above all that was cleaned."""
         end = self.log.log_end_offset
-        offset = self.clean_end + int((end - self.clean_end) * share)
-        self.log.truncate_to(offset, now_ms=self.now)
-        self.cut_history()
-        self.log.flush()  # what an unflushed truncation may leave is the other model's business
-        self.durable = self.log.recovery_point
+        least = max(self.clean_end, self.log_start)
+        before = list(self.history)
+        if self.log.truncate_to(least + int((end - least) * share), now_ms=self.now):
+            self.cut_history()
+            self.others.append(before)
+        self.log_start = self.log.log_start_offset
+
+    @rule(share=st.floats(0, 1))
+    def delete_records(self, share: float) -> None:
+        self.log.maybe_increment_log_start_offset(
+            self.log_start + int((self.log.log_end_offset - self.log_start) * share)
+        )
+        self.log_start = self.log.log_start_offset
+
+    @rule(retention=st.integers(0, 5000), by_policy=st.booleans())
+    def delete_old_segments(self, retention: int, by_policy: bool) -> None:
+        """Those below the log start; and by size, where the policy is ``compact,delete``."""
+        if by_policy:
+            policy = frozenset({"compact", "delete"})
+            self.log.update_config(
+                dataclasses.replace(self.config, cleanup_policy=policy, retention_bytes=retention, retention_ms=-1)
+            )
+        self.manager.delete_old_segments(self.now)
+        self.log.update_config(self.config)
+        assert self.log.log_start_offset >= self.log_start
+        assert by_policy or self.log.log_start_offset == self.log_start
+        self.log_start = self.log.log_start_offset
 
     def cut_history(self) -> None:
         del self.history[self.log.log_end_offset :]
         self.durable = min(self.durable, self.log.log_end_offset)
         self.epoch += 1
+        self.note_sequence()
+        self.last_produced = min(self.last_produced, self.log.log_end_offset - 1)
+
+    def note_sequence(self) -> None:
         entry = self.log.producers.active_producers.get(3)
         self.sequence = entry.last_sequence + 1 if entry is not None else 0
 
@@ -154,7 +195,9 @@ class CompactionMachine(RuleBasedStateMachine):
         self.open()
         assert not self.log.cuts
         assert self.log.log_end_offset == len(self.history)
+        assert self.log.log_start_offset == self.log_start
         self.durable = len(self.history)
+        self.others.clear()
 
     @rule()
     def kill_and_start(self) -> None:
@@ -162,12 +205,26 @@ class CompactionMachine(RuleBasedStateMachine):
         self.open()
         assert not self.log.cuts
         assert self.log.log_end_offset == len(self.history)
+        assert self.log.log_start_offset <= self.log_start
+        self.log_start = self.log.log_start_offset
+        self.durable = min(self.durable, len(self.history))
 
     @rule(lose_all=st.booleans())
     def power_cut(self, lose_all: bool) -> None:
         self.disk.crash(lose_all=lose_all)
         self.open()
         assert self.log.log_end_offset >= self.durable
+        assert self.log.log_start_offset <= self.log_start
+        self.log_start = self.log.log_start_offset
+        found = self.found()
+        branches = [self.history, *self.others]
+        self.history = next(
+            list(branch)
+            for branch in branches
+            if all(offset < len(branch) and branch[offset] == pair for offset, pair in found.items())
+            and self.log.log_end_offset <= len(branch)
+        )
+        self.others.clear()
         self.cut_history()
 
     def found(self) -> dict[int, Pair]:
@@ -193,13 +250,14 @@ class CompactionMachine(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         assert self.log.log_end_offset == len(self.history)
-        assert self.log.log_start_offset == 0
+        assert self.log.log_start_offset == self.log_start
+        self.promised_start = max(self.promised_start, self.log_start)
         found = self.found()
         for offset, pair in found.items():
             assert self.history[offset] == pair
         last = {key: offset for offset, (key, _) in enumerate(self.history)}
         for key, offset in last.items():
-            if offset not in found:
+            if offset not in found and offset >= self.log_start:
                 assert self.history[offset][1] is None, f"the last value of {key!r} is gone"
                 assert all(pair[0] != key for pair in found.values()), f"a value of {key!r} came back"
         entry = self.log.producers.active_producers.get(3)
@@ -207,7 +265,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
 
 CompactionMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=100,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -197,6 +197,16 @@ def test_an_empty_log_has_no_timestamps() -> None:
     assert log.offset_of_max_timestamp() is None
 
 
+def test_a_producer_whose_batch_is_half_below_the_log_start_stays_known() -> None:
+    log = open_log()
+    append(log, [b"a", b"b"], producer_id=7, sequence=0)
+    append(log, [b"c"])
+    log.maybe_increment_log_start_offset(1)
+    log.truncate_to(2)
+    assert log.producers.active_producers[7].last_sequence == 1
+    assert log.append_as_leader(batch([b"a", b"b"], producer_id=7, sequence=0), 0, now_ms=NOW).duplicate
+
+
 def test_truncation_goes_by_whole_batches_and_across_segments() -> None:
     log = open_log(config=SMALL)
     for index in range(30):
