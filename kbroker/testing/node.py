@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import socket
 import sys
@@ -130,6 +131,7 @@ class Remote:
 def main(argv: Sequence[str]) -> int:
     """Serve until told to stop, as ``kbroker start`` does; the exit code."""
     descriptor, *options = argv
+    os.set_inheritable(int(descriptor), False)  # what the node starts is not to hold it open
 
     async def beside(node: Broker) -> None:
         connection = trio.socket.from_stdlib_socket(socket.socket(fileno=int(descriptor)))
