@@ -76,11 +76,12 @@ class BrokerLifecycle:
         """Set when a heartbeat should not wait for its time."""
         self._beating = trio.Lock()
 
-    async def ask_controller(self, request: Any) -> Any:
-        """Have the active controller answer: this node's own, or another's; None if there is none to be reached."""
+    async def ask_controller(self, request: Any, timeout: float | None = None) -> Any:
+        """Have the active controller answer: this node's own, or another's, within ``timeout`` seconds or
+        ``request.timeout.ms``; None if there is none to be reached."""
         driver = self._driver
         if not driver.is_leader:
-            return await driver.forward(request, None)
+            return await driver.forward(request, None, timeout=timeout)
         key = int(type(request).api_key)
         entry = registrations(CONTROLLER)[key]
         header = RequestHeader(key, entry.versions.max, 0, "local")
@@ -201,6 +202,8 @@ class BrokerLifecycle:
         async with self._beating:
             if self._stops and not want_shut_down:
                 return None  # it would be unfenced again
+            # One that gets lost must not cost the session (Kafka's BrokerServer: half of it).
+            within = self._driver.config.broker_session_timeout_ms / 2000
             response: BrokerHeartbeatResponse | None = await self.ask_controller(
                 BrokerHeartbeatRequest(
                     broker_id=self._driver.node_id,
@@ -212,7 +215,8 @@ class BrokerLifecycle:
                         for log_dir in self._failed_log_dirs()
                         if log_dir.directory_id is not None
                     ],
-                )
+                ),
+                within,
             )
         if response is not None and response.error_code in _FORGOTTEN and not want_shut_down:
             # The controller knows another life of this broker, or none: begin again.

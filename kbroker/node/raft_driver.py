@@ -254,8 +254,11 @@ class RaftDriver:
                 self._published = trio.Event()  # one for all who wait
             await self._published.wait()
 
-    async def forward(self, request: Any, version: int | None) -> Any:
-        """Have the active controller answer a request, in this version or the latest; None if it cannot be had."""
+    async def forward(self, request: Any, version: int | None, *, timeout: float | None = None) -> Any:
+        """Have the active controller answer a request, in this version or the latest; None if it cannot be had.
+
+        ``timeout`` in seconds; ``request.timeout.ms`` if it is None.
+        """
         core = self._core
         if core is None:
             return None
@@ -267,7 +270,8 @@ class RaftDriver:
             from kbroker.node.controller_channel import ControllerChannel
 
             self._channel = ControllerChannel(self.env.network, f"to-controller-{self.node_id}")
-        timeout = self.config.request_timeout_ms / 1000
+        if timeout is None:
+            timeout = self.config.request_timeout_ms / 1000
         try:
             response = await self._channel.ask(leader.address, request, version, timeout)
         except Exception as error:
@@ -468,6 +472,9 @@ class RaftDriver:
             self._leading = False
             self._pending.clear()
             self._fail_waiting()
+        leader = core.node_of(core.leader_id, core.quorum.leader_endpoints)
+        if leader is not None and self._channel is not None:
+            self._channel.turn_to(leader.address)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Take in and publish what is committed."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from node_harness import run, running_node
 
 from kbroker.env import RealEnv
@@ -38,5 +39,37 @@ def test_a_connection_is_used_again_until_the_other_end_closes_it(tmp_path: Path
         with pytest.raises(PeerRefused):
             await ask()
         assert channel._idle == []
+
+    run(test)
+
+
+def test_who_waits_for_a_controller_that_is_none_any_more_waits_no_longer() -> None:
+    """A controller that is cut off answers nothing, and its connections stay open."""
+
+    async def test() -> None:
+        network = RealEnv(seed=1).network
+        channel = ControllerChannel(network, "test")
+        silent = [await network.listen("127.0.0.1", 0) for _ in range(2)]
+        first, second = (VoterEndpoint(*listener.address[:2]) for listener in silent)
+        answers: list[str] = []
+
+        async def ask(address: VoterEndpoint, timeout: float) -> None:
+            with pytest.raises(OSError) as refused:
+                await channel.ask(address, DescribeClusterRequest(), None, timeout)
+            answers.append(str(refused.value))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, first, 1000)
+            accepted = await silent[0].accept()
+            channel.turn_to(first)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not answers
+            channel.turn_to(second)
+        assert answers == ["another is active now"]
+        accepted.close()
+        await ask(second, 0.01)
+        assert answers[1:] == ["it does not answer in time"]
+        for listener in silent:
+            listener.close()
 
     run(test)
