@@ -30,7 +30,15 @@ SESSION_SECONDS = 45.0
 
 _REJOIN = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
-_NOT_NOW = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNSTABLE_OFFSET_COMMIT, *_REJOIN})
+_NOT_NOW = frozenset(
+    {
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        *_REJOIN,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -44,6 +52,8 @@ class GroupHistory:
     acknowledged: dict[int, int] = field(default_factory=dict)
     """The highest offset whose commit was acknowledged, by partition."""
     tried: dict[int, int] = field(default_factory=dict)
+    generations: dict[int, dict[int, str]] = field(default_factory=dict)
+    """Of a classic group: whom each partition was given to in a generation."""
     commits: int = 0
     assignments: int = 0
     stopped: bool = False

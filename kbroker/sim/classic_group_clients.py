@@ -1,0 +1,113 @@
+"""Members of a classic group in a simulated cluster: generation by generation, who is given what by the leader."""
+
+from __future__ import annotations
+
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.sim.clients import ClusterClient
+from kbroker.sim.group_clients import GroupHistory, GroupMember
+from kbroker.sim.history import Violation
+from kbroker.sim.transaction_clients import TRY_AGAIN
+from kbroker.wire.compiler import encode
+from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kbroker.wire.records.consumer_protocol import ConsumerProtocolSubscription
+
+_SESSION_MS = 10_000
+_REBALANCE_MS = 8_000
+
+_REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
+class ClassicGroupMember(GroupMember):
+    """Eager, as range and round robin are: it gives up everything before it joins again.
+
+    Checked beside the offsets: in a generation each partition is given to one member, whatever became of the
+    coordinators that led to it, and a generation that was told of never comes again.
+    """
+
+    def __init__(self, client: ClusterClient, group: str, history: GroupHistory) -> None:
+        super().__init__(client, group, history)
+        self.id = ""
+
+    async def leave(self) -> None:
+        """It goes, and says so as far as anybody hears it."""
+        self.crash()
+        if self.id:
+            members = [MemberIdentity(member_id=self.id)]
+            await self._coordinator.ask(LeaveGroupRequest(group_id=self._group, members=members))
+
+    async def _heartbeat(self) -> None:
+        if self._epoch <= 0:
+            await self._join()
+            return
+        request = HeartbeatRequest(group_id=self._group, generation_id=self._epoch, member_id=self.id)
+        response, _ = await self._ask(request)
+        if response is not None and not self.gone:
+            await self._is_well(response.error_code, "Heartbeat")
+
+    async def _is_well(self, error_code: int, api: str) -> bool:
+        """Whether it may go on; else it joins again, or looks for the coordinator."""
+        code = ErrorCode(error_code)
+        if code == ErrorCode.NONE:
+            return True
+        if code in _REJOIN:
+            self._epoch = 0
+            self.owned.clear()
+            if code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self.id = ""
+        elif code in TRY_AGAIN:
+            await self._coordinator.lost()
+        else:
+            raise Violation(f"{self._group}: {api} is answered {code.name}")
+        return False
+
+    async def _join(self) -> None:
+        subscription = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[self._history.topic]), 0)
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=_SESSION_MS,
+            rebalance_timeout_ms=_REBALANCE_MS,
+            member_id=self.id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
+        )
+        joined, _ = await self._ask(request)
+        if joined is None or self.gone:
+            return
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.id = joined.member_id
+        elif await self._is_well(joined.error_code, "JoinGroup"):
+            self.id = joined.member_id
+            await self._sync(joined)
+
+    async def _sync(self, joined: JoinGroupResponse) -> None:
+        shares: list[SyncGroupRequestAssignment] = []
+        if joined.leader == self.id:
+            ids = sorted(member.member_id for member in joined.members)
+            for place, member_id in enumerate(ids):
+                mine = bytes(range(place, self._history.partitions, len(ids)))
+                shares.append(SyncGroupRequestAssignment(member_id=member_id, assignment=mine))
+        request = SyncGroupRequest(
+            group_id=self._group, generation_id=joined.generation_id, member_id=self.id, assignments=shares,
+            protocol_type="consumer", protocol_name="range",
+        )  # fmt: skip
+        synced, _ = await self._ask(request)
+        if synced is None or self.gone or not await self._is_well(synced.error_code, "SyncGroup"):
+            return
+        self._epoch = joined.generation_id
+        self.heard_at = trio.current_time()
+        self._given(bytes(synced.assignment))
+
+    def _given(self, mine: bytes) -> None:
+        history = self._history
+        history.assignments += 1
+        given = history.generations.setdefault(self._epoch, {})
+        for index in mine:
+            other = given.setdefault(index, self.id)
+            if other != self.id:
+                raise Violation(f"{self._group}: {index} is given to {other} and {self.id} in generation {self._epoch}")
+            self.owned[index] = -1
