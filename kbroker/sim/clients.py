@@ -35,6 +35,7 @@ from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 from kbroker.wire.record_batch import Record, build_batch, iter_records
 
 if TYPE_CHECKING:
+    from kbroker.env import Stream
     from kbroker.sim.streams import NodeNetwork
 
 BROKER_PORT = 9092
@@ -42,7 +43,7 @@ CONTROLLER_PORT = 9093
 
 _FAILURES = (OSError, WireError, UnsupportedByPeer, trio.TooSlowError)
 
-_BROKEN_SEQUENCE = frozenset(
+BROKEN_SEQUENCE = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -55,7 +56,7 @@ _BROKEN_SEQUENCE = frozenset(
 )
 """What a producer that sends one batch at a time is never told, unless something acknowledged is gone."""
 
-_RETRIABLE = frozenset(
+RETRIABLE = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -94,6 +95,10 @@ class ClusterClient:
         self._node_ids = node_ids
         self._peers: dict[tuple[str, int], Peer] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
+
+    async def connect(self, node_id: int, port: int) -> Stream:
+        """A connection of its own to a node. ``OSError``."""
+        return await self._network.connect(f"node{node_id}", port)
 
     def any_node(self) -> int:
         """One of the brokers."""
@@ -270,12 +275,12 @@ class Producer:
             retried = True
             history.refused(code.name)
             client.forget(tp)
-            if code in _BROKEN_SEQUENCE:
+            if code in BROKEN_SEQUENCE:
                 if authority is not None and authority[0] == node_id and authority == client.authority(tp):
                     raise Violation(
                         f"{tp}: a producer that sends batch after batch was told {code.name} by its leader {node_id}"
                     )
-            elif code not in _RETRIABLE:
+            elif code not in RETRIABLE:
                 raise Violation(f"{tp}: a producer was told {code.name}")
             await trio.sleep(0.1)
             if self.acks != -1:
@@ -330,7 +335,7 @@ class Consumer:
         answer = response.topics[0].partitions[0]
         code = ErrorCode(answer.error_code)
         if code != ErrorCode.NONE:
-            if code not in _RETRIABLE:
+            if code not in RETRIABLE:
                 raise Violation(f"{tp}: ListOffsets is answered {code.name}")
             client.forget(tp)
         elif authority is not None and authority[0] == found[0] and authority == client.authority(tp):
@@ -376,7 +381,7 @@ class Consumer:
             code = ErrorCode(answer.error_code)
             if code == ErrorCode.OFFSET_OUT_OF_RANGE and not self.may_lose:
                 raise Violation(f"{tp}: node {node_id} says that {self.position}, read before, is out of range")
-            if code != ErrorCode.OFFSET_OUT_OF_RANGE and code not in _RETRIABLE:
+            if code != ErrorCode.OFFSET_OUT_OF_RANGE and code not in RETRIABLE:
                 raise Violation(f"{tp}: a consumer was told {code.name}")
             await trio.sleep(0.1)
             return False

@@ -16,12 +16,14 @@ from typing import Any
 import trio
 
 from kbroker.raft_metadata.image import PartitionImage
+from kbroker.sim.classic_group_clients import ClassicGroupMember
 from kbroker.sim.clients import ClusterClient, Consumer, Producer
 from kbroker.sim.clock import Pauser, Trace, current_node, sim_clock
 from kbroker.sim.cluster_invariants import ClusterInvariants
 from kbroker.sim.copier import Copier
 from kbroker.sim.group_clients import GroupHistory, GroupMember
 from kbroker.sim.history import History, Violation
+from kbroker.sim.pipelined_producer import PipelinedProducer
 from kbroker.sim.sim_env import current_env
 from kbroker.sim.sim_node import OFFSETS_PARTITIONS, SimNode, describe_error
 from kbroker.sim.streams import LinkFaults, NodeNetwork, SimNet
@@ -62,7 +64,7 @@ class SimCluster:
         self.history = History()
         self.invariants = ClusterInvariants(self)
         self.nodes = {node_id: SimNode(self, node_id) for node_id in sorted({*self.controller_ids, *self.ids})}
-        self.producers: list[Producer | TransactionalProducer | Copier] = []
+        self.producers: list[Producer | PipelinedProducer | TransactionalProducer | Copier] = []
         self.committers: list[OffsetCommitter] = []
         self.groups: dict[str, GroupHistory] = {}
         self.consumers: list[Consumer] = []
@@ -220,6 +222,13 @@ class SimCluster:
             self.producers.append(producer)
             self.nursery.start_soon(self._guard, producer.run)
 
+    def pipeline(self, tp: TopicPartition, interval: float = 0.02, *, lost: float = 0.1) -> None:
+        """Have a producer at work that has five requests under way, and loses a share of the answers once."""
+        number = len(self.producers) + 1
+        producer = PipelinedProducer(number, self.client(), self.history, tp, interval, lost)
+        self.producers.append(producer)
+        self.nursery.start_soon(self._guard, producer.run)
+
     def transact(
         self,
         partitions: Sequence[TopicPartition],
@@ -261,10 +270,10 @@ class SimCluster:
             self.committers.append(committer)
             self.nursery.start_soon(self._guard, committer.run)
 
-    def join_group(self, group: str, topic: str, partitions: int) -> GroupMember:
-        """Have a member of a consumer group at work, in a group that is made with its first."""
+    def join_group(self, group: str, topic: str, partitions: int, *, classic: bool = False) -> GroupMember:
+        """Have a member of a consumer or classic group at work, in a group that is made with its first."""
         history = self.groups.setdefault(group, GroupHistory(topic, partitions, OFFSETS_PARTITIONS))
-        member = GroupMember(self.client(), group, history)
+        member = (ClassicGroupMember if classic else GroupMember)(self.client(), group, history)
         self.nursery.start_soon(self._guard, member.run)
         return member
 

@@ -183,6 +183,25 @@ async def leader_killed(cluster: SimCluster) -> None:
 
 
 @scenario()
+async def five_in_flight(cluster: SimCluster) -> None:
+    """Idempotent producers have five requests under way and lose answers, while leaders are killed and moved."""
+    partitions = await begin(cluster, producers=1)
+    for tp in partitions:
+        cluster.pipeline(tp)
+    for _ in range(4):
+        leader = await cluster.await_leader(cluster.rng.choice(partitions))
+        if cluster.rng.random() < 0.5:
+            leader.kill()
+        else:
+            await leader.stop()
+        await await_progress(cluster, 250)
+        leader.start()
+        await cluster.await_serving([leader])
+        await await_progress(cluster, 250)
+    await cluster.finish(partitions)
+
+
+@scenario()
 async def leader_loses_power(cluster: SimCluster) -> None:
     """A leader's machine fails, and what it had not flushed is gone; it may be back before anybody has noticed."""
     partitions = await begin(cluster)
@@ -553,13 +572,23 @@ async def reassignments(cluster: SimCluster) -> None:
 @scenario()
 async def consumer_groups(cluster: SimCluster) -> None:
     """Members of a group join, leave and die while brokers do: one owner for each partition, and commits that stay."""
+    await _members_come_and_go(cluster, classic=False)
+
+
+@scenario()
+async def classic_groups(cluster: SimCluster) -> None:
+    """The same with the classic protocol: in a generation each partition is given to one member."""
+    await _members_come_and_go(cluster, classic=True)
+
+
+async def _members_come_and_go(cluster: SimCluster, *, classic: bool) -> None:
     partitions = await begin(cluster, partitions=6, producers=1, interval=1.0)
     rng = cluster.rng
-    members = [cluster.join_group("group", TOPIC, 6) for _ in range(2)]
+    members = [cluster.join_group("group", TOPIC, 6, classic=classic) for _ in range(2)]
     for _ in range(3):
         await _some_chaos(cluster, 2)
         if rng.random() < 0.5:
-            members.append(cluster.join_group("group", TOPIC, 6))
+            members.append(cluster.join_group("group", TOPIC, 6, classic=classic))
         if len(members) > 1 and rng.random() < 0.7:
             member = members.pop(rng.randrange(len(members)))
             if rng.random() < 0.5:

@@ -107,6 +107,11 @@ def _forgets_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerStateManager, "check", lambda self, *args, **more: None)
 
 
+def _remembers_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a producer's batches only the last is known again."""
+    monkeypatch.setattr("kbroker.log.producer_entry.NUM_BATCHES_TO_RETAIN", 1)
+
+
 def _ignores_min_isr(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of in-sync replicas is enough."""
     monkeypatch.setattr(PartitionState, "has_min_isr", lambda self, value: True)
@@ -135,6 +140,7 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
     (_forgets_sequences, "cluster-leader-killed"),
+    (_remembers_one_batch, "cluster-five-in-flight"),
     (_ignores_min_isr, "cluster-min-isr"),
     (_hides_no_aborted_transactions, "cluster-transactions"),
     (_acts_on_old_metadata, "cluster-leader-back-at-once"),

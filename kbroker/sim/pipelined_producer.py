@@ -1,0 +1,188 @@
+"""An idempotent producer with five requests under way in a simulated cluster, which loses each answer up to once."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import trio
+
+from kbroker.env import Stream
+from kbroker.errors import ErrorCode
+from kbroker.sim.clients import BROKEN_SEQUENCE, BROKER_PORT, RETRIABLE, ClusterClient
+from kbroker.sim.history import History, Violation, make_value
+from kbroker.sim.sim_env import EPOCH_MS
+from kbroker.types import FileRegion, TopicPartition
+from kbroker.wire.compiler import decode
+from kbroker.wire.errors import WireError
+from kbroker.wire.framing import FrameReader, request_parts
+from kbroker.wire.headers import decode_response_header
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kbroker.wire.record_batch import Record, build_batch
+
+IN_FLIGHT = 5
+"""``max.in.flight.requests.per.connection`` of an idempotent producer: as many batches as a broker remembers."""
+_KEY, _VERSION = 0, 12
+_PATIENCE_SECONDS = 6.0
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is sent until it is acknowledged, byte for byte."""
+
+    values: list[bytes]
+    data: bytes
+    sent: int = 0
+    answer_lost: bool = False
+
+
+class PipelinedProducer:
+    """Sends batch after batch to one partition, whether or not those before are acknowledged."""
+
+    def __init__(
+        self, number: int, client: ClusterClient, history: History, tp: TopicPartition, interval: float, lost: float
+    ) -> None:
+        """``lost`` is the share of the first answers that do not arrive."""
+        self.number = number
+        self.stopped = False
+        self._client = client
+        self._history = history
+        self._tp = tp
+        self._interval = interval
+        self._lost = lost
+        self._unacknowledged: deque[_Batch] = deque()
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._sequence = 0
+        self._count = 0
+        self._correlation_id = 0
+
+    async def run(self) -> None:
+        """Until ``stopped`` and all is acknowledged."""
+        while self._producer_id < 0:
+            await self._begin()
+        while not self.stopped or self._unacknowledged:
+            found = await self._client.leader(self._tp)
+            if found is not None:
+                authority = self._client.authority(self._tp)
+                try:
+                    stream = await self._client.connect(found[0], BROKER_PORT)
+                    try:
+                        await self._talk(stream, found[0], authority)
+                    finally:
+                        stream.close()
+                except (OSError, WireError):
+                    pass
+                self._client.forget(self._tp)
+            await trio.sleep(0.05)
+
+    async def _begin(self) -> None:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        response = await self._client.ask(self._client.any_node(), request)
+        if response is None or response.error_code:
+            await trio.sleep(0.2)
+        else:
+            self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+
+    async def _talk(self, stream: Stream, node_id: int, authority: tuple[int, int] | None) -> None:
+        """Send what is not acknowledged, in order, and then more; returns when that cannot go on like this."""
+        rng = self._client.rng
+        reader = FrameReader(api_keys=None)
+        to_send = deque(self._unacknowledged)
+        under_way: deque[_Batch] = deque()
+        while True:
+            if not to_send and len(self._unacknowledged) < IN_FLIGHT and not self.stopped:
+                to_send.append(self._make())
+            while to_send and len(under_way) < IN_FLIGHT:
+                under_way.append(to_send.popleft())
+                await self._send(stream, under_way[-1])
+            if not under_way:
+                return
+            if len(under_way) < IN_FLIGHT and not self.stopped and rng.random() < 0.8:
+                await trio.sleep(rng.expovariate(1 / self._interval))
+                continue
+            answer = await self._receive(stream, reader)
+            batch = under_way.popleft()
+            if answer is None or (not batch.answer_lost and rng.random() < self._lost):
+                batch.answer_lost = True
+                return
+            if not self._take(batch, answer, node_id, authority):
+                return
+
+    def _make(self) -> _Batch:
+        count = self._client.rng.choice((1, 1, 3))
+        values = [make_value(self.number, self._count + n) for n in range(count)]
+        now_ms = EPOCH_MS + int(trio.current_time() * 1000)
+        data = build_batch(
+            [Record(0, now_ms, None, value) for value in values],
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=self._sequence,
+        )
+        self._count += count
+        self._sequence += count
+        batch = _Batch(values, data)
+        self._unacknowledged.append(batch)
+        return batch
+
+    async def _send(self, stream: Stream, batch: _Batch) -> None:
+        data = PartitionProduceData(index=self._tp.partition, records=memoryview(bytearray(batch.data)))
+        request = ProduceRequest(
+            acks=-1, timeout_ms=3000, topic_data=[TopicProduceData(name=self._tp.topic, partition_data=[data])]
+        )
+        self._correlation_id += 1
+        parts = request_parts(_KEY, _VERSION, self._correlation_id, self._client.name, request)
+        rest = memoryview(b"".join(part for part in parts if not isinstance(part, FileRegion)))
+        batch.sent += 1
+        while rest:
+            try:
+                rest = rest[stream.send(rest) :]
+            except BlockingIOError:
+                await stream.wait_writable()
+
+    async def _receive(self, stream: Stream, reader: FrameReader) -> PartitionProduceResponse | None:
+        with trio.move_on_after(_PATIENCE_SECONDS):
+            while (frame := reader.next_frame()) is None:
+                try:
+                    received = stream.recv_into(reader.get_buffer())
+                except BlockingIOError:
+                    await stream.wait_readable()
+                    continue
+                if received == 0:
+                    return None
+                reader.buffer_updated(received)
+            _, offset = decode_response_header(_KEY, _VERSION, frame)
+            response: ProduceResponse = decode(ProduceResponse, _VERSION, frame, offset)[0]
+            return response.responses[0].partition_responses[0]
+        return None
+
+    def _take(
+        self, batch: _Batch, answer: PartitionProduceResponse, node_id: int, authority: tuple[int, int] | None
+    ) -> bool:
+        """Whether the batch is stored; if not, it and all after it are sent anew, in order."""
+        code = ErrorCode(answer.error_code)
+        is_first = self._unacknowledged[0] is batch
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            if not is_first:
+                first = self._unacknowledged[0].values
+                raise Violation(f"{self._tp}: {batch.values} are acknowledged, and {first} before are not")
+            self._unacknowledged.popleft()
+            offset = answer.base_offset if code == ErrorCode.NONE else -1
+            self._history.acknowledged(self._tp, batch.values, offset, node_id, retried=batch.sent > 1)
+            return True
+        self._history.refused(code.name)
+        if code in BROKEN_SEQUENCE:
+            # What comes after a batch that was refused is out of order; the first one never is.
+            leads = authority is not None and authority[0] == node_id and authority == self._client.authority(self._tp)
+            if is_first and leads:
+                raise Violation(f"{self._tp}: the first of {len(self._unacknowledged)} batches was told {code.name}")
+        elif code not in RETRIABLE:
+            raise Violation(f"{self._tp}: a producer was told {code.name}")
+        return False
