@@ -40,6 +40,7 @@ LONG = {
         "steady",
         "clocks-jump",
         "consumer-groups",
+        "classic-groups",
         "leader-paused",
         "transactions",
         "exactly-once",
