@@ -21,9 +21,6 @@ from kbroker.wire.compression import CompressionType, CorruptRecord
 _MAX_LONG = 2**63 - 1
 _MAX_RECORD_ERRORS = 1000
 """Bad records that one answer names; a batch may hold more than a hundred thousand of them."""
-_MOST_RECORDS = 1_000_000
-"""Records of a batch that are looked at, which takes a second. It is the most that librdkafka puts into one; a megabyte
-of compressed bytes could hold ten times as many empty ones."""
 
 
 def validate_records(
@@ -151,13 +148,7 @@ def _examine(
 
 
 def _payload(view: memoryview, header: BatchHeader, topic_partition: TopicPartition) -> bytes:
-    """The records as they are to be looked at, or why that will not be done."""
-    if header.records_count > _MOST_RECORDS:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD,
-            f"a batch of {header.records_count} records for {topic_partition}, whose records must be looked at one by"
-            f" one, is refused; {_MOST_RECORDS} are the most",
-        )
+    """The records, decompressed."""
     try:
         return record_batch.records_payload(view, 0, header)
     except CorruptRecord as error:

@@ -16,7 +16,7 @@ from kbroker.log.time_index import TimeIndex
 from kbroker.log.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord
-from kbroker.wire.record_batch import iter_records
+from kbroker.wire.record_batch import Record, iter_records
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -36,6 +36,9 @@ _RECENT = 128
 
 _FIRST_CHUNK = 4096
 _LARGEST_CHUNK = 256 * 1024
+
+_MOST_LOOKED_AT = 1_000_000
+"""Records that a look-up by timestamp examines in vain, a second's worth; their headers do not tell the truth."""
 
 NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -453,12 +456,16 @@ class Segment:
             located = self.locate(max(start_offset, self.base_offset))
         if located is None:
             return None
+        looked_at = 0
         for position, header in self.scan(located.position):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            for record in iter_records(self.batch_bytes(position, header)):
+            if looked_at > _MOST_LOOKED_AT:
+                raise CorruptSegment(self.path, position, f"before it, no record bears out its header at {timestamp}")
+            for record in self._records(position, header):
                 if record.timestamp >= timestamp and record.offset >= start_offset:
                     return record.timestamp, record.offset, header.partition_leader_epoch
+            looked_at += header.records_count
         return None
 
     def _locate_by_time(self, timestamp: int) -> Located | None:
@@ -486,10 +493,17 @@ class Segment:
             return None
         for position, header in self.scan(located.position):
             if header.max_timestamp == timestamp:
-                for record in iter_records(self.batch_bytes(position, header)):
+                for record in self._records(position, header):
                     if record.timestamp == timestamp:
                         return timestamp, record.offset, header.partition_leader_epoch
         return None
+
+    def _records(self, position: int, header: BatchHeader) -> Iterator[Record]:
+        """A batch's records (:class:`CorruptSegment`: a client may have stored garbage under a right checksum)."""
+        try:
+            yield from iter_records(self.batch_bytes(position, header))
+        except CorruptRecord as error:
+            raise CorruptSegment(self.path, position, str(error)) from None
 
     def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
         """A whole batch, its checksum verified (:class:`CorruptSegment`)."""

@@ -10,6 +10,11 @@ from kbroker.log.log_config import LogConfig
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader, Buffer
 
+MOST_RECORDS = 1_000_000
+"""Records that a client's batch may have, which take a second to look at: on append where a rule asks for it, later
+for a look-up by timestamp. It is the most that librdkafka puts into one; a megabyte of compressed bytes could hold ten
+times as many empty ones."""
+
 
 class ValidatedBatches(NamedTuple):
     """What is to be written, and what the log needs to know of it."""

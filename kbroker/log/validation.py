@@ -13,6 +13,7 @@ without them:
 
 So a client that puts garbage under a right checksum has it stored, and its consumers see it. Kafka answers
 INVALID_RECORD there. A parse of each record would cost more than all else that is done to a batch, by far.
+One rule is added: a batch has a million records at most.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
 from kbroker.log.record_validation import validate_records
 from kbroker.log.trusted_batches import assign_to_own, validate_replicated
-from kbroker.log.validated_batches import ValidatedBatches, too_large, too_large_for_segment
+from kbroker.log.validated_batches import MOST_RECORDS, ValidatedBatches, too_large, too_large_for_segment
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import (
     ATTRIBUTES_AT,
@@ -138,7 +139,7 @@ def _check_header(batch: memoryview, fields: _Fields, config: LogConfig, topic_p
     """``LogValidator.validateBatch``: whether the header can be true, and is a client's; and the size of a segment."""
     _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, records_count = fields
     size = len(batch)
-    if records_count <= 0 or last_offset_delta + 1 != records_count:
+    if not 0 < records_count <= MOST_RECORDS or last_offset_delta + 1 != records_count:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"a batch sent to {topic_partition} claims {records_count} records at offsets 0 to {last_offset_delta}",

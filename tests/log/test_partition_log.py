@@ -10,10 +10,10 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import FileRegion, random_uuid
-from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.compression import CompressionType
+from kbroker.wire.batch_header import BatchHeader, parse_header, walk_headers
+from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.control_batch import build_end_txn_marker
-from kbroker.wire.record_batch import Record, build_batch
+from kbroker.wire.record_batch import Record, assemble, build_batch
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, open_log, read_all
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)
@@ -189,6 +189,43 @@ def test_timestamps_inside_a_compressed_batch() -> None:
     best = log.offset_of_max_timestamp()
     assert best is not None
     assert (best.timestamp, best.offset) == (9, 2)
+
+
+def opaque(header: BatchHeader, payload: bytes, codec: CompressionType = CompressionType.NONE) -> bytearray:
+    """A batch as a client may send it: its checksum right, its records whatever they are."""
+    return bytearray(assemble(header._replace(attributes=int(codec)), payload))
+
+
+def test_timestamps_of_a_batch_that_holds_garbage() -> None:
+    """It was stored unread. Who looks into it hears that it is corrupt, and where."""
+    log = open_log()
+    header = parse_header(batch([b"x"]))
+    log.append_as_leader(opaque(header, b"no records at all"), 0, now_ms=NOW)
+    for look_up in (lambda: log.offset_for_timestamp(NOW), log.offset_of_max_timestamp):
+        with pytest.raises(ApiError, match=r"00000000000000000000\.log") as caught:
+            look_up()
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_timestamps_that_headers_claim_and_no_record_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look-up would read all of them: it gives up after so many records."""
+    monkeypatch.setattr("kbroker.log.segment._MOST_LOOKED_AT", 10_000)
+    log = open_log()
+    count = 4000
+    header = parse_header(batch([b"x"]))._replace(
+        base_timestamp=0, max_timestamp=NOW, records_count=count, last_offset_delta=count - 1
+    )
+    lie = opaque(header, compress(CompressionType.ZSTD, bytes((12, 0, 0, 0, 1, 1, 0)) * count), CompressionType.ZSTD)
+    log.append_as_leader(bytearray(lie), 0, now_ms=NOW)
+    append(log, [b"found"])
+    found = log.offset_for_timestamp(NOW)
+    assert found is not None and found.offset == count
+    log.maybe_increment_log_start_offset(count + 1)
+    for _ in range(4):
+        log.append_as_leader(bytearray(lie), 0, now_ms=NOW)
+    with pytest.raises(ApiError, match="bears out") as caught:
+        log.offset_for_timestamp(NOW)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_an_empty_log_has_no_timestamps() -> None:

@@ -487,15 +487,17 @@ def empty_records(count: int) -> bytes:
 def test_a_bomb_of_empty_records_is_refused_unread() -> None:
     bomb = empty_records(2_000_000)
     assert len(bomb) < 10_000
-    assert "are the most" in str(refused(ErrorCode.INVALID_RECORD, bomb))
+    assert "claims 2000000 records" in str(refused(ErrorCode.INVALID_RECORD, bomb))
+    quiet = rebuilt(bomb, put(35, 8, NOW))  # one whose records nobody would look at, now
+    assert "claims 2000000 records" in str(refused(ErrorCode.INVALID_RECORD, quiet))
 
 
 def test_records_are_looked_at_one_after_another() -> None:
-    batch = empty_records(100_000)
+    batch = empty_records(20_000)
     tracemalloc.start()
     try:
         refused(ErrorCode.INVALID_TIMESTAMP, batch)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 5 * 7 * 100_000, peak  # as objects they would take twenty times their bytes
+    assert peak < 1_000_000, peak  # as objects they would take four times as much
