@@ -148,6 +148,9 @@ class ClassicGroup:
         """Whether a member with these assignors can be in the group with all the others."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and bool(names)
+        if not self.members:
+            # Whoever began the rebalance has left before it ended: the next is as good as the first.
+            return self.protocol_type == protocol_type and bool(names)
         return self.protocol_type == protocol_type and bool(names & self.candidate_protocols())
 
     def candidate_protocols(self) -> set[str]:

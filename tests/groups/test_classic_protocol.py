@@ -171,6 +171,23 @@ def test_unknown_members_stale_generations_and_foreign_protocols_are_refused() -
     assert hasty.joined.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
+def test_somebody_joins_while_nobody_is_left_in_the_initial_delay() -> None:
+    shard = Shard()
+    hasty = Member(shard)
+    hasty.join()
+    assert hasty.leave() == 0
+    assert not shard.core._groups.classic[GROUP].members
+    other = Member(shard)
+    other.protocol_type = "connect"
+    other.join()
+    assert other.joined is not None
+    assert other.joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    member = Member(shard, protocols=("sticky",))
+    member.join()
+    settle(shard, [member])
+    assert member.synced is not None and member.synced.error_code == 0
+
+
 def test_a_static_member_takes_its_place_back_without_a_rebalance() -> None:
     shard = Shard()
     members = [Member(shard, instance_id=f"i{n}") for n in range(2)]
