@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.refusals import tell_refusal
 from kbroker.handlers.registration import CONTROLLER, Versions, handler
 from kbroker.raft_metadata.controller.alter_partition import InSyncReplica, PartitionWish, alter_partitions
 from kbroker.raft_metadata.image import PartitionImage
@@ -44,6 +45,7 @@ async def handle(request: AlterPartitionRequest, ctx: RequestContext) -> AlterPa
             )
         )
     except ApiError as error:
+        tell_refusal(ctx, f"broker {request.broker_id}", error.code, error.message)
         return AlterPartitionResponse(error_code=error.code)
     return AlterPartitionResponse(
         topics=[

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.refusals import tell_refusal
 from kbroker.handlers.registration import CONTROLLER, Versions, handler
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.types import Uuid
@@ -32,6 +33,7 @@ async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> Broker
             ctx.connection,
         )
     except ApiError as error:
+        tell_refusal(ctx, f"broker {request.broker_id}", error.code, error.message)
         return BrokerHeartbeatResponse(error_code=error.code)
     return BrokerHeartbeatResponse(
         is_caught_up=state.is_caught_up, is_fenced=state.is_fenced, should_shut_down=state.should_shut_down

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.refusals import tell_refusal
 from kbroker.handlers.registration import CONTROLLER, Versions, handler
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.image import Endpoint
@@ -21,7 +22,10 @@ VERSIONS = Versions(0, 4)
 async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> BrokerRegistrationResponse:
     """Register the broker, fenced until its heartbeats show that it has caught up."""
     services = ctx.services
+    who = f"broker {request.broker_id}"
     if request.cluster_id != services.cluster_id:
+        why = f"it is of cluster {request.cluster_id}, and this is {services.cluster_id}"
+        tell_refusal(ctx, who, ErrorCode.INCONSISTENT_CLUSTER_ID, why)
         return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     registration = BrokerRegistration(
         broker_id=request.broker_id,
@@ -36,5 +40,6 @@ async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> Bro
         services.metadata.check_registration(registration)
         epoch = await services.metadata.submit(lambda controller, now_ms: controller.brokers.register(registration))
     except ApiError as error:
+        tell_refusal(ctx, who, error.code, error.message)
         return BrokerRegistrationResponse(error_code=error.code)
     return BrokerRegistrationResponse(broker_epoch=epoch)

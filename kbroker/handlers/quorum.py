@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.refusals import tell_refusal
+
+
+def _sender(request: Any) -> str:
+    """Who a request says that it is from."""
+    candidate = getattr(request, "candidate", None)
+    sender = candidate.id if candidate is not None else getattr(request, "leader_id", None)
+    return "a node" if sender is None else f"node {sender}"
 
 
 async def ask_quorum(request: Any, ctx: RequestContext) -> Any:
@@ -16,6 +25,10 @@ async def ask_quorum(request: Any, ctx: RequestContext) -> Any:
     try:
         asked = raft_rpc.decode_request(request, services.cluster_id, ctx.api_version)
     except raft_rpc.RpcError as error:
+        tell_refusal(ctx, "a node", error.code, error.message)
         return raft_rpc.encode_refusal(request, error)
     response = await services.metadata.ask_quorum(asked)
+    code = getattr(response, "error", ErrorCode.NONE)
+    if code:
+        tell_refusal(ctx, _sender(asked), code)
     return raft_rpc.encode_response(response, ctx.api_version, ctx.connection.listener_name)

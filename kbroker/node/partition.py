@@ -179,6 +179,10 @@ class Partition:
             info = log.append_as_leader(
                 records, state.leader_epoch, now_ms=now_ms, verification_guard=verification_guard
             )
+        except ApiError as error:
+            if error.code is ErrorCode.INVALID_TIMESTAMP:
+                self._manager.clock_warnings.on_refused(self.topic_partition, error)
+            raise
         except OSError as error:
             self._manager.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error

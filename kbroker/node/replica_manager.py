@@ -14,6 +14,7 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
+from kbroker.node.clock_warnings import ClockWarnings
 from kbroker.node.log_mover import move_log
 from kbroker.node.partition import ALL_BYTES, Partition
 from kbroker.node.replication_throttles import ReplicationThrottles
@@ -72,6 +73,7 @@ class ReplicaManager:
         self.log_manager = log_manager
         self.purgatory = Purgatory()
         self.throttles = ReplicationThrottles(env, config)
+        self.clock_warnings = ClockWarnings(env)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self._dirty = trio.Event()
         self._is_dirty = False
