@@ -1,4 +1,4 @@
-"""Nodes that do not belong, or are not well: refused with Apache Kafka's error and one readable line. The rest serves on."""
+"""Nodes that do not belong, or are not well: refused with Kafka's error and one readable line. The rest serves on."""
 
 from __future__ import annotations
 
