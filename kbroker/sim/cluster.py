@@ -104,6 +104,13 @@ class SimCluster:
         found = [node for node in self.serving if node.broker is not None and node.broker.driver.is_leader]
         return max(found, key=lambda node: self.raft_epoch(node), default=None)
 
+    async def await_controller(self, within: float = 60.0) -> SimNode:
+        """Until there is an active controller."""
+        await self.until(lambda: self.controller() is not None, within, "no controller is elected")
+        found = self.controller()
+        assert found is not None
+        return found
+
     def raft_epoch(self, node: SimNode) -> int:
         """The metadata quorum's epoch as the node knows it."""
         assert node.broker is not None

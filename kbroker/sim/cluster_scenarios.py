@@ -254,8 +254,8 @@ async def all_killed(cluster: SimCluster) -> None:
     await cluster.finish(partitions)
 
 
-def _isolate(cluster: SimCluster, node: SimNode) -> None:
-    """Cut a node off from the other nodes, both ways or one way; clients still reach it, now and then only it."""
+def _isolate(cluster: SimCluster, node: SimNode) -> bool:
+    """Cut a node off from the other nodes, and say whether both ways; clients still reach it, now and then only it."""
     others = [name for name in cluster.names if name != node.name]
     how = cluster.rng.random()
     if how < 0.5:
@@ -265,38 +265,43 @@ def _isolate(cluster: SimCluster, node: SimNode) -> None:
     else:
         cluster.net.cut(others, [node.name])
     cluster.trace.note(f"{node.name} is cut off {'both ways' if how < 0.5 else 'one way'}")
+    return how < 0.5
+
+
+async def _isolate_twice(
+    cluster: SimCluster, partitions: list[TopicPartition], find: Callable[[], Awaitable[SimNode]]
+) -> None:
+    """Cut a node off; while the others hear one another, they lead all that it led once its session is over."""
+    session = int(cluster.properties.get("broker.session.timeout.ms", 9000)) / 1000
+    for _ in range(2):
+        await cluster.await_full_isr(partitions)
+        node = await find()
+        if _isolate(cluster, node) and cluster.rng.random() < 0.5:
+            others = set(cluster.ids) - {node.id}
+
+            def served(others: set[int] = others) -> bool:
+                found = [cluster.partition(tp) for tp in partitions]
+                return all(each is not None and each.leader in others and set(each.isr) == others for each in found)
+
+            await cluster.until(served, session + 12, f"what {node.name} led is not led by all the others")
+        await cluster.run_for(cluster.rng.uniform(1, 25))
+        cluster.net.heal()
+        cluster.trace.note("healed")
+        await await_progress(cluster)
+    await cluster.finish(partitions)
 
 
 @scenario()
 async def leader_partitioned(cluster: SimCluster) -> None:
     """A leader is cut off from the other nodes, and clients still reach it: nothing it takes alone is acknowledged."""
     partitions = await begin(cluster)
-    for _ in range(2):
-        await cluster.await_full_isr(partitions)
-        leader = await cluster.await_leader(partitions[0])
-        _isolate(cluster, leader)
-        await cluster.run_for(cluster.rng.uniform(1, 25))
-        cluster.net.heal()
-        cluster.trace.note("healed")
-        await await_progress(cluster)
-    await cluster.finish(partitions)
+    await _isolate_twice(cluster, partitions, lambda: cluster.await_leader(partitions[0]))
 
 
 @scenario()
 async def controller_partitioned(cluster: SimCluster) -> None:
     """The active controller is cut off from the other nodes."""
-    partitions = await begin(cluster)
-    for _ in range(2):
-        controller = cluster.controller()
-        if controller is None:
-            await cluster.run_for(1)
-            continue
-        _isolate(cluster, controller)
-        await cluster.run_for(cluster.rng.uniform(1, 25))
-        cluster.net.heal()
-        cluster.trace.note("healed")
-        await await_progress(cluster)
-    await cluster.finish(partitions)
+    await _isolate_twice(cluster, await begin(cluster), cluster.await_controller)
 
 
 @scenario()
