@@ -210,3 +210,16 @@ def test_properties_set_at_run_time_stand_between() -> None:
 
 def test_changes_make_another_configuration() -> None:
     assert config().with_properties({"num.partitions": "6"}).num_partitions == 6
+
+
+def test_what_may_be_a_secret_is_not_shown() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required password="hunter2";'
+    told = repr(
+        config(
+            ssl__keystore__password="hunter2",
+            listener__name__plaintext__plain__sasl__jaas__config=jaas,
+            ssl__keystore__key="hunter2",
+        )
+    )
+    assert "hunter2" not in told
+    assert told.count("[hidden]") == 3 and "node.id=1" in told
