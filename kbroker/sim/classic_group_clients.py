@@ -23,28 +23,32 @@ _REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATI
 
 
 class ClassicGroupMember(GroupMember):
-    """Eager, as range and round robin are: it gives up everything before it joins again.
+    """Eager, as range and round robin are: it gives up everything before it joins again. Static, if it has an
+    ``instance_id``: then another may take its place under a new member id.
 
     Checked beside the offsets: in a generation each partition is given to one member, whatever became of the
     coordinators that led to it, and a generation that was told of never comes again.
     """
 
-    def __init__(self, client: ClusterClient, group: str, history: GroupHistory) -> None:
+    def __init__(self, client: ClusterClient, group: str, history: GroupHistory, instance_id: str | None) -> None:
         super().__init__(client, group, history)
         self.id = ""
+        self.instance_id = instance_id
 
     async def leave(self) -> None:
         """It goes, and says so as far as anybody hears it."""
         self.crash()
         if self.id:
-            members = [MemberIdentity(member_id=self.id)]
+            members = [MemberIdentity(member_id=self.id, group_instance_id=self.instance_id)]
             await self._coordinator.ask(LeaveGroupRequest(group_id=self._group, members=members))
 
     async def _heartbeat(self) -> None:
         if self._epoch <= 0:
             await self._join()
             return
-        request = HeartbeatRequest(group_id=self._group, generation_id=self._epoch, member_id=self.id)
+        request = HeartbeatRequest(
+            group_id=self._group, generation_id=self._epoch, member_id=self.id, group_instance_id=self.instance_id
+        )
         response, _ = await self._ask(request)
         if response is not None and not self.gone:
             await self._is_well(response.error_code, "Heartbeat")
@@ -72,6 +76,7 @@ class ClassicGroupMember(GroupMember):
             session_timeout_ms=_SESSION_MS,
             rebalance_timeout_ms=_REBALANCE_MS,
             member_id=self.id,
+            group_instance_id=self.instance_id,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
         )
@@ -93,7 +98,7 @@ class ClassicGroupMember(GroupMember):
                 shares.append(SyncGroupRequestAssignment(member_id=member_id, assignment=mine))
         request = SyncGroupRequest(
             group_id=self._group, generation_id=joined.generation_id, member_id=self.id, assignments=shares,
-            protocol_type="consumer", protocol_name="range",
+            group_instance_id=self.instance_id, protocol_type="consumer", protocol_name="range",
         )  # fmt: skip
         synced, _ = await self._ask(request)
         if synced is None or self.gone or not await self._is_well(synced.error_code, "SyncGroup"):
@@ -107,7 +112,8 @@ class ClassicGroupMember(GroupMember):
         history.assignments += 1
         given = history.generations.setdefault(self._epoch, {})
         for index in mine:
-            other = given.setdefault(index, self.id)
-            if other != self.id:
-                raise Violation(f"{self._group}: {index} is given to {other} and {self.id} in generation {self._epoch}")
+            me = self.instance_id or self.id
+            other = given.setdefault(index, me)
+            if other != me:
+                raise Violation(f"{self._group}: {index} is given to {other} and {me} in generation {self._epoch}")
             self.owned[index] = -1

@@ -277,10 +277,18 @@ class SimCluster:
             self.committers.append(committer)
             self.nursery.start_soon(self._guard, committer.run)
 
-    def join_group(self, group: str, topic: str, partitions: int, *, classic: bool = False) -> GroupMember:
-        """Have a member of a consumer or classic group at work, in a group that is made with its first."""
+    def join_group(
+        self, group: str, topic: str, partitions: int, *, classic: bool = False, instance_id: str | None = None
+    ) -> GroupMember:
+        """Have a member of a consumer or classic group at work, in a group that is made with its first.
+
+        A classic one with an ``instance_id`` is a static member.
+        """
         history = self.groups.setdefault(group, GroupHistory(topic, partitions, OFFSETS_PARTITIONS))
-        member = (ClassicGroupMember if classic else GroupMember)(self.client(), group, history)
+        if classic:
+            member: GroupMember = ClassicGroupMember(self.client(), group, history, instance_id)
+        else:
+            member = GroupMember(self.client(), group, history)
         self.nursery.start_soon(self._guard, member.run)
         return member
 

@@ -15,6 +15,7 @@ from typing import TextIO
 from kbroker.errors import ErrorCode
 from kbroker.sim.clock import Trace, run_deterministically
 from kbroker.sim.cluster import SimCluster, simulated_cluster
+from kbroker.sim.group_clients import GroupMember
 from kbroker.sim.history import Violation
 from kbroker.sim.sim_env import DATA_DIR, SECOND_DIR
 from kbroker.sim.sim_node import SimNode
@@ -589,15 +590,26 @@ async def classic_groups(cluster: SimCluster) -> None:
 async def _members_come_and_go(cluster: SimCluster, *, classic: bool) -> None:
     partitions = await begin(cluster, partitions=6, producers=1, interval=1.0)
     rng = cluster.rng
-    members = [cluster.join_group("group", TOPIC, 6, classic=classic) for _ in range(2)]
+    instances = (f"instance-{number}" for number in range(9))
+
+    def join(instance_id: str | None = None) -> None:
+        if instance_id is None and classic and rng.random() < 0.4:
+            instance_id = next(instances)
+        members.append(cluster.join_group("group", TOPIC, 6, classic=classic, instance_id=instance_id))
+
+    members: list[GroupMember] = []
+    join()
+    join()
     for _ in range(3):
         await _some_chaos(cluster, 2)
         if rng.random() < 0.5:
-            members.append(cluster.join_group("group", TOPIC, 6, classic=classic))
+            join()
         if len(members) > 1 and rng.random() < 0.7:
             member = members.pop(rng.randrange(len(members)))
             if rng.random() < 0.5:
                 member.crash()
+                if member.instance_id is not None:
+                    join(member.instance_id)  # it is started again
             else:
                 await member.leave()
     await cluster.finish(partitions)

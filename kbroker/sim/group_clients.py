@@ -75,6 +75,7 @@ class GroupMember:
         self.heard_at = -SESSION_SECONDS
         """When the coordinator answered last."""
         self.id = uuid_to_str(random_uuid(client.rng))
+        self.instance_id: str | None = None
         self._epoch = 0
         self._topic_id = Uuid(bytes(16))
         self._client = client
@@ -207,6 +208,7 @@ class GroupMember:
             group_id=self._group,
             generation_id_or_member_epoch=self._epoch,
             member_id=self.id,
+            group_instance_id=self.instance_id,
             topics=[OffsetCommitRequestTopic(name=history.topic, partitions=[partition])],
         )
         response, _ = await self._ask(request, 9)
