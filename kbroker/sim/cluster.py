@@ -17,13 +17,14 @@ import trio
 
 from kbroker.raft_metadata.image import PartitionImage
 from kbroker.sim.classic_group_clients import ClassicGroupMember
-from kbroker.sim.clients import ClusterClient, Consumer, Producer
+from kbroker.sim.clients import ClusterClient, Consumer
 from kbroker.sim.clock import Pauser, Trace, current_node, sim_clock
 from kbroker.sim.cluster_invariants import ClusterInvariants
 from kbroker.sim.copier import Copier
 from kbroker.sim.group_clients import GroupHistory, GroupMember
 from kbroker.sim.history import History, Violation
 from kbroker.sim.pipelined_producer import PipelinedProducer
+from kbroker.sim.producers import Producer
 from kbroker.sim.sim_env import current_env
 from kbroker.sim.sim_node import OFFSETS_PARTITIONS, SimNode, describe_error
 from kbroker.sim.streams import LinkFaults, NodeNetwork, SimNet

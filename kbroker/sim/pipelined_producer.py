@@ -11,25 +11,20 @@ from kbroker.env import Stream
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import BROKEN_SEQUENCE, BROKER_PORT, RETRIABLE, ClusterClient
 from kbroker.sim.history import History, Violation, make_value
-from kbroker.sim.sim_env import EPOCH_MS
+from kbroker.sim.producers import PRODUCE_VERSION, make_batch, new_producer_id, produce_request
 from kbroker.types import FileRegion, TopicPartition
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader, request_parts
 from kbroker.wire.headers import decode_response_header
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
-    ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
-from kbroker.wire.record_batch import Record, build_batch
 
 IN_FLIGHT = 5
 """``max.in.flight.requests.per.connection`` of an idempotent producer: as many batches as a broker remembers."""
-_KEY, _VERSION = 0, 12
+_KEY = 0
 _PATIENCE_SECONDS = 6.0
 
 
@@ -84,12 +79,9 @@ class PipelinedProducer:
             await trio.sleep(0.05)
 
     async def _begin(self) -> None:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        response = await self._client.ask(self._client.any_node(), request)
-        if response is None or response.error_code:
-            await trio.sleep(0.2)
-        else:
-            self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+        found = await new_producer_id(self._client)
+        if found is not None:
+            self._producer_id, self._producer_epoch = found
 
     async def _talk(self, stream: Stream, node_id: int, authority: tuple[int, int] | None) -> None:
         """Send what is not acknowledged, in order, and then more; returns when that cannot go on like this."""
@@ -119,13 +111,7 @@ class PipelinedProducer:
     def _make(self) -> _Batch:
         count = self._client.rng.choice((1, 1, 3))
         values = [make_value(self.number, self._count + n) for n in range(count)]
-        now_ms = EPOCH_MS + int(trio.current_time() * 1000)
-        data = build_batch(
-            [Record(0, now_ms, None, value) for value in values],
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
-            base_sequence=self._sequence,
-        )
+        data = make_batch(values, self._producer_id, self._producer_epoch, self._sequence)
         self._count += count
         self._sequence += count
         batch = _Batch(values, data)
@@ -133,12 +119,9 @@ class PipelinedProducer:
         return batch
 
     async def _send(self, stream: Stream, batch: _Batch) -> None:
-        data = PartitionProduceData(index=self._tp.partition, records=memoryview(bytearray(batch.data)))
-        request = ProduceRequest(
-            acks=-1, timeout_ms=3000, topic_data=[TopicProduceData(name=self._tp.topic, partition_data=[data])]
-        )
         self._correlation_id += 1
-        parts = request_parts(_KEY, _VERSION, self._correlation_id, self._client.name, request)
+        request = produce_request(self._tp, batch.data)
+        parts = request_parts(_KEY, PRODUCE_VERSION, self._correlation_id, self._client.name, request)
         rest = memoryview(b"".join(part for part in parts if not isinstance(part, FileRegion)))
         batch.sent += 1
         while rest:
@@ -158,8 +141,8 @@ class PipelinedProducer:
                 if received == 0:
                     return None
                 reader.buffer_updated(received)
-            _, offset = decode_response_header(_KEY, _VERSION, frame)
-            response: ProduceResponse = decode(ProduceResponse, _VERSION, frame, offset)[0]
+            _, offset = decode_response_header(_KEY, PRODUCE_VERSION, frame)
+            response: ProduceResponse = decode(ProduceResponse, PRODUCE_VERSION, frame, offset)[0]
             return response.responses[0].partition_responses[0]
         return None
 

@@ -12,7 +12,7 @@ from kbroker.coordinator.partitioner import partition_for
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import ClusterClient
 from kbroker.sim.history import History, Transaction, TransactionState, Violation, make_value
-from kbroker.sim.sim_env import EPOCH_MS
+from kbroker.sim.producers import PRODUCE_VERSION, make_batch, produce_request
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -29,13 +29,11 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from kbroker.wire.record_batch import Record, build_batch
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -216,27 +214,14 @@ class TransactionalClient:
     async def _send(self, tp: TopicPartition, values: list[bytes]) -> bool:
         client = self.client
         sequence = self._sequences.get(tp, 0)
-        now_ms = EPOCH_MS + int(trio.current_time() * 1000)
-        batch = build_batch(
-            [Record(0, now_ms, None, value) for value in values],
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
+        batch = make_batch(values, self.producer_id, self.producer_epoch, sequence, is_transactional=True)
         while True:
             found = await client.leader(tp)
             if found is None:
                 await trio.sleep(0.1)
                 continue
-            data = PartitionProduceData(index=tp.partition, records=memoryview(bytearray(batch)))
-            request = ProduceRequest(
-                transactional_id=self.name,
-                acks=-1,
-                timeout_ms=3000,
-                topic_data=[TopicProduceData(name=tp.topic, partition_data=[data])],
-            )
-            version = 12 if self.version >= 2 else 11
+            request = produce_request(tp, batch, transactional_id=self.name)
+            version = PRODUCE_VERSION if self.version >= 2 else 11
             if self._late is not None:
                 self._late.note(found[0], request, version)
             response = await client.ask(found[0], request, version=version, timeout=6.0)
