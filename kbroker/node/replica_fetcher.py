@@ -444,6 +444,8 @@ class LeaderFetcher:
                 "%s is cut back below its high watermark %d", partition.topic_partition, state.high_watermark
             )
             state.high_watermark = log.log_end_offset
+        # What is known of producers was read from the log anew, and transactions that ended before would seem to go on.
+        log.on_high_watermark_updated(state.high_watermark)
         self._manager.mark_dirty()
 
     def _start_at(self, partition: Partition, log: PartitionLog, offset: int) -> None:
