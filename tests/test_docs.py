@@ -30,8 +30,8 @@ def readers() -> str:
         for path in sorted(package.rglob("*.py"))
         if path.relative_to(package).parts[0] not in ("config", "cli", "client")
     ]
-    config = (package / "config" / "broker_config.py").read_text("utf-8")
-    config = config[: config.index("def _check(")] + config[config.index("def _check_quorum(") :]
+    checks = (package / "config" / "broker_checks.py").read_text("utf-8")
+    config = (package / "config" / "broker_config.py").read_text("utf-8") + checks[checks.index("def _check_quorum(") :]
     return "\n".join([*texts, re.sub(r"^    [a-z_]+: .*$", "", config, flags=re.MULTILINE)])
 
 

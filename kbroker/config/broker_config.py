@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from kbroker.config.broker import BROKER_CONFIGS
+from kbroker.config.broker_checks import check
 from kbroker.config.definition import ConfigType, InvalidConfig
-from kbroker.config.group import check_consumer_group_bounds
 from kbroker.config.listeners import (
     Listener,
     QuorumVoter,
@@ -29,10 +29,6 @@ _REFUSED = {
     "remote.log.storage.system.enable": "there is no tiered storage",
 }
 """Properties that Kafka acts on in a way that must not be silently missing, and why kbroker refuses them."""
-
-REPLICA_SELECTORS = tuple(
-    f"org.apache.kafka.common.replica.{name}" for name in ("LeaderSelector", "RackAwareReplicaSelector")
-)
 
 _SECRET_WORDS = ("password", "secret", "jaas", "passphrase", "keystore.key", "certificate.chain")
 
@@ -251,7 +247,7 @@ class BrokerConfig:
                 "_defaults_for_topics": topic_defaults,
             }
         )
-        _check(config)
+        check(config)
         return config
 
     def with_properties(self, changes: Mapping[str, str]) -> BrokerConfig:
@@ -420,126 +416,3 @@ def _connection_overrides(text: str) -> dict[str, int]:
             raise FatalError(f"max.connections.per.ip.overrides: {entry!r} is not of the form address:limit")
         result[host.strip()] = int(limit)
     return result
-
-
-def _check(config: BrokerConfig) -> None:
-    """What must hold between properties (KafkaConfig.validateValues).
-
-    Where a change at run time can break a rule, the sentence is Kafka's, since its tools show it.
-    """
-
-    def require(condition: bool, text: str) -> None:
-        if not condition:
-            raise FatalError(text)
-
-    values = config.values
-    topic = config.topic_defaults()
-    low, high = topic["min.compaction.lag.ms"], topic["max.compaction.lag.ms"]
-    require(
-        low <= high,
-        f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})",
-    )
-    require(values["broker.id"] == values["node.id"], "node.id and broker.id must be the same when both are set")
-    selector = config.replica_selector_class
-    require(
-        selector in (None, "", *REPLICA_SELECTORS),
-        f"replica.selector.class: {selector}: there are no plugins; one of {', '.join(REPLICA_SELECTORS)}",
-    )
-    require(topic["segment.ms"] >= 1, "log.roll.ms must be greater than or equal to 1")
-    require(topic["segment.jitter.ms"] >= 0, "log.roll.jitter.ms must be greater than or equal to 0")
-    require(
-        topic["retention.ms"] == -1 or topic["retention.ms"] >= 1,
-        "log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
-    )
-    require(
-        config.log_cleaner_dedupe_buffer_size > 1024 * 1024 * config.log_cleaner_threads,
-        "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
-    )
-    require(
-        config.replica_fetch_wait_max_ms <= config.replica_socket_timeout_ms,
-        "replica.socket.timeout.ms must be at least replica.fetch.wait.max.ms",
-    )
-    require(
-        config.replica_fetch_wait_max_ms <= config.replica_lag_time_max_ms,
-        "replica.lag.time.max.ms must be at least replica.fetch.wait.max.ms",
-    )
-    require(
-        config.queued_max_request_bytes <= 0 or config.queued_max_request_bytes >= config.socket_request_max_bytes,
-        "queued.max.request.bytes must be at least socket.request.max.bytes",
-    )
-    require(
-        config.max_connections_per_ip > 0 or bool(config.max_connections_per_ip_overrides),
-        "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
-    )
-    require(
-        "classic" in config.group_coordinator_rebalance_protocols,
-        "group.coordinator.rebalance.protocols must contain classic",
-    )
-    _check_consumer_groups(config)
-    _check_quorum(config)
-    _check_listeners(config)
-
-
-def _check_consumer_groups(config: BrokerConfig) -> None:
-    """Assignors that would be Java classes cannot be loaded, so only Kafka's own are there."""
-    for name in config.group_consumer_assignors:
-        if name not in ("uniform", "range"):
-            raise FatalError(f"group.consumer.assignors: there is no assignor {name!r}, only uniform and range")
-    try:
-        check_consumer_group_bounds(config.values)
-    except InvalidConfig as error:
-        raise FatalError(error.message) from None
-
-
-def _check_quorum(config: BrokerConfig) -> None:
-    voters = {voter.node_id for voter in config.controller_quorum_voters}
-    if not voters and not config.controller_quorum_bootstrap_servers:
-        raise FatalError("either controller.quorum.bootstrap.servers or controller.quorum.voters must be set")
-    if config.is_controller and voters and config.node_id not in voters:
-        raise FatalError(
-            f"controller.quorum.voters must contain node.id {config.node_id}, as process.roles has controller"
-        )
-    if not config.is_controller:
-        if config.node_id in voters:
-            raise FatalError(
-                f"controller.quorum.voters must not contain node.id {config.node_id}, as process.roles has only broker"
-            )
-        if config.controller_quorum_auto_join_enable:
-            raise FatalError("controller.quorum.auto.join.enable needs the role controller in process.roles")
-
-
-def _check_listeners(config: BrokerConfig) -> None:
-    names = {listener.name for listener in config.listeners}
-    advertised = {listener.name for listener in config.advertised_listeners}
-    if config.is_controller:
-        missing = [name for name in config.controller_listener_names if name not in names]
-        if missing:
-            raise FatalError(
-                "controller.listener.names must only contain values appearing in the 'listeners' configuration "
-                "when running the KRaft controller role"
-            )
-        if not config.is_broker and len(config.controller_listeners) != len(config.listeners):
-            raise FatalError("listeners may only name controller.listener.names when process.roles is controller")
-    else:
-        if config.controller_listeners:
-            raise FatalError("listeners must not name controller.listener.names when process.roles is broker")
-        for name in config.controller_listener_names:
-            if name not in config.listener_security_protocol_map:
-                raise FatalError(f"controller.listener.names: {name} is not in listener.security.protocol.map")
-    if config.is_broker:
-        if not advertised:
-            raise FatalError("listeners: a broker needs a listener that is not in controller.listener.names")
-        if config.inter_broker_listener_name not in advertised:
-            raise FatalError(
-                f"inter.broker.listener.name: {config.inter_broker_listener_name}"
-                " is not among advertised.listeners"
-                f" ({', '.join(sorted(advertised))})"
-            )
-        if not advertised <= names:
-            raise FatalError(
-                f"advertised.listeners: {', '.join(sorted(advertised - names))} is not among listeners"
-                f" ({', '.join(sorted(names))})"
-            )
-    for listener in (*config.advertised_listeners, *config.advertised_controller_listeners):
-        if listener.host == "0.0.0.0":
-            raise FatalError("advertised.listeners cannot be 0.0.0.0, which nobody can connect to: give a real address")
