@@ -72,6 +72,7 @@ class Quorum:
             for node_id in range(1, initial + 1)
         )
         self.envs: dict[int, RealEnv] = {}
+        self._joining: set[int] = set()
 
     def config(self, node_id: int) -> BrokerConfig:
         """The node's properties."""
@@ -124,9 +125,13 @@ class Quorum:
                 config.metadata_log_dir,
                 node_id=self.ids[node_id],
                 cluster_id=CLUSTER_ID,
-                rng=random.Random(node_id),
+                rng=random.Random(node_id + 1000 * (node_id in self._joining)),
                 now_ms=1_700_000_000_000,
-                initial_controllers=self.voters if self._dynamic and node_id in self.voters.voters else None,
+                initial_controllers=(
+                    self.voters
+                    if self._dynamic and node_id in self.voters.voters and node_id not in self._joining
+                    else None
+                ),
             )
         self.nodes[node_id] = await self._nursery.start(self._run, node_id, config, env)
 
@@ -140,6 +145,10 @@ class Quorum:
                 await run_broker(config, env, task_status=task_status)
         finally:
             stopped.set()
+
+    def join_later(self, node_id: int) -> None:
+        """The node's directory is to be formatted anew, as one that is no voter yet."""
+        self._joining.add(node_id)
 
     async def stop(self, *node_ids: int) -> None:
         """Stop nodes as SIGTERM does."""

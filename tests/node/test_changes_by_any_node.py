@@ -1,0 +1,142 @@
+"""Whichever node is asked, the active controller decides and all come to know: topics, configs, features, leaders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node_harness import run
+from quorum_harness import Quorum, quorum
+
+from kbroker.types import Uuid
+from kbroker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kbroker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kbroker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+_TOPIC = 2
+
+
+def topic_everywhere(cluster: Quorum, name: str) -> list[Any]:
+    """The topic in each node's metadata."""
+    return [node.driver.image.topics.by_name.get(name) for node in cluster.nodes.values()]
+
+
+@pytest.mark.parametrize("is_controller", [True, False])
+def test_a_change_by_way_of_any_node(tmp_path: Path, is_controller: bool) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            client = await cluster.node(leader if is_controller else leader % 3 + 1).connect()
+
+            made = await client.ask(
+                CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=2)])
+            )
+            assert made.topics[0].error_code == 0
+            await cluster.topics_everywhere(["t"])
+
+            grown = CreatePartitionsTopic(name="t", count=3, assignments=None)
+            more = await client.ask(CreatePartitionsRequest(topics=[grown]))
+            assert more.results[0].error_code == 0
+            await cluster.until(lambda: all(len(topic.partitions) == 3 for topic in topic_everywhere(cluster, "t")))
+
+            resource = AlterConfigsResource(
+                resource_type=_TOPIC,
+                resource_name="t",
+                configs=[AlterableConfig(name="retention.ms", config_operation=0, value="12345")],
+            )
+            altered = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))
+            assert altered.responses[0].error_code == 0
+            await cluster.until(
+                lambda: all(
+                    node.driver.image.configs.for_topic("t").get("retention.ms") == "12345"
+                    for node in cluster.nodes.values()
+                )
+            )
+
+            feature = FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
+            assert (await client.ask(UpdateFeaturesRequest(feature_updates=[feature]))).error_code == 0
+            await cluster.until(
+                lambda: all(
+                    "group.version" not in node.driver.image.features.levels for node in cluster.nodes.values()
+                )
+            )
+
+            replicas = topic_everywhere(cluster, "t")[0].partitions[0].replicas
+            wanted = [*reversed(replicas)]
+            moved = await client.ask(
+                AlterPartitionReassignmentsRequest(
+                    topics=[
+                        ReassignableTopic(
+                            name="t", partitions=[ReassignablePartition(partition_index=0, replicas=wanted)]
+                        )
+                    ]
+                )
+            )
+            assert moved.responses[0].partitions[0].error_code == 0
+            assert (await client.ask(ListPartitionReassignmentsRequest(topics=None))).error_code == 0
+            await cluster.until(
+                lambda: all(list(topic.partitions[0].replicas) == wanted for topic in topic_everywhere(cluster, "t"))
+            )
+            elected = await client.ask(ElectLeadersRequest(election_type=0, topic_partitions=None))
+            assert elected.error_code == 0
+            await cluster.until(
+                lambda: all(topic.partitions[0].leader == wanted[0] for topic in topic_everywhere(cluster, "t"))
+            )
+
+            gone = await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
+            assert gone.responses[0].error_code == 0
+            await cluster.until(lambda: topic_everywhere(cluster, "t") == [None] * 3)
+
+    run(main)
+
+
+def test_all_that_a_broker_follows_from_another_comes_by_one_connection(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            client = await cluster.node(leader).connect()
+            made = await client.ask(
+                CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=24, replication_factor=3)])
+            )
+            topic_id = Uuid(made.topics[0].topic_id)
+            await cluster.topics_everywhere(["t"])
+            led = {
+                node_id: sum(
+                    partition.leader == node_id
+                    for partition in cluster.nodes[leader].driver.image.topics.by_id[topic_id].partitions.values()
+                )
+                for node_id in cluster.nodes
+            }
+            assert led == {1: 8, 2: 8, 3: 8}
+
+            def settled() -> bool:
+                """Two followers have a session each, with all eight of a leader's partitions."""
+                return all(
+                    (len(node.services.fetch_sessions), node.services.fetch_sessions.partition_count) == (2, 16)
+                    for node in cluster.nodes.values()
+                )
+
+            await cluster.until(settled)
+            for node_id, node in cluster.nodes.items():
+                fetchers = node.replica_manager.fetchers
+                assert fetchers is not None
+                assert sorted(fetchers._fetchers) == sorted({1, 2, 3} - {node_id})
+                assert all(len(fetcher.followed) == 8 for fetcher in fetchers._fetchers.values())
+
+    run(main)
