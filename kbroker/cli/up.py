@@ -104,6 +104,8 @@ class Node:
         self.state = State.STARTING
         self.process: trio.Process | None = None
         self.starts = 0
+        self.has_served = False
+        """In its present life."""
         self.since = time.monotonic()
         self.how = ""
         """How it ended."""
@@ -175,10 +177,11 @@ class Supervisor:
         pause = FIRST_PAUSE
         while not self._stopping:
             began = time.monotonic()
+            node.has_served = False
             code = await self._run_once(node)
             if self._stopping:
                 node.enter(State.STOPPED)
-                if code:
+                if code and (node.has_served or code != -signal.SIGTERM):  # one that was starting had nothing to save
                     self._tell(f"node {node.plan.node_id} did not stop cleanly: {_ended(code)}")
                     self.failed = True
                 return
@@ -236,6 +239,7 @@ class Supervisor:
             return
         if node.state is State.STARTING:
             node.enter(State.SERVING)
+            node.has_served = True
         if self._announced:
             self._tell(f"node {node.plan.node_id} serves again")
         elif all(each.state is State.SERVING for each in self.nodes):

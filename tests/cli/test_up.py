@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kbroker.cli.cluster_plan import free_ports
 from kbroker.cli.cluster_state import ClusterState, NodeState, summarise
 from kbroker.cli.up import Node, State, caption, row, table
 from kbroker.client import Client
@@ -161,6 +163,23 @@ def test_a_cluster_that_cannot_start_is_one_readable_line(tmp_path: Path) -> Non
     with up(tmp_path, "-n", "2", "-o", "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2") as running:
         assert running.process.wait(30) == 1
         assert re.search(r"node \d did not start: exit code 1; its log, .*node-\d.log, ends with: ", running.errors)
+
+
+def test_a_port_that_is_in_use_is_one_line(tmp_path: Path) -> None:
+    """The nodes that were about to start with it are not told of."""
+    with socket.socket() as taken:
+        first = next(port for port in free_ports(50) if all(_is_free(port + more) for more in range(6)))
+        taken.bind(("127.0.0.1", first + 1))
+        taken.listen()
+        with up(tmp_path, "-n", "3", "--port", str(first)) as running:
+            assert running.process.wait(30) == 1
+            assert re.search(rf"node 2 did not start: .*cannot listen on 127.0.0.1:{first + 1}: ", running.errors)
+            assert running.errors.count("\n") == 1
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def test_what_the_table_shows(tmp_path: Path) -> None:
