@@ -116,6 +116,9 @@ class ClassicGroup:
     pending_sync_members: set[str] = field(default_factory=set)
     new_member_added: bool = False
     """A member came while the initial rebalance delay was running, so the delay starts again."""
+    must_rebalance: bool = False
+    """It was a consumer group whose last consumer left, and its members' shares are not all of it (in the record: it
+    has no leader). Kafka 4.3 forgets that when another coordinator takes over, and the rest is without an owner."""
     subscribed_topics: frozenset[str] | None = None
     """Topics of all members; None when unknown (another protocol type, unreadable metadata)."""
 

@@ -155,6 +155,8 @@ class ClassicProtocol:
         """Replay has rebuilt the group: its members get a full session to be heard of again."""
         for member in group.members.values():
             self.renew_session(group, member, now_ms)
+        if group.must_rebalance:
+            self.start_rebalance(group, now_ms)  # nobody waits for anything yet, so nothing follows but a deadline
 
     def start_rebalance(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[None]:
         """Ask every member of a stable group to join again."""

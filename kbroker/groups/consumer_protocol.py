@@ -300,6 +300,8 @@ class ConsumerProtocol:
             replaced = group.static_members[joining.instance_id]
             member_ids = [joining.member_id if each == replaced else each for each in member_ids]
         classic = downgraded(group, leaving, joining, self.topics, now_ms)
+        if rebalance:
+            classic.leader_id = None  # says so to a coordinator that loads the record before the rebalance is through
         assignment = {member.member_id: member.assignment for member in classic.members.values()}
         records = group_removal(group, member_ids)
         records.append(group_metadata_record(classic, assignment, now_ms))

@@ -237,7 +237,7 @@ class GroupCoordinator:
 
     def on_loaded(self, now_ms: int) -> None:
         """All records are replayed; from now on time counts."""
-        for group in self._groups.classic.values():
+        for group in list(self._groups.classic.values()):
             self._classic.on_loaded(group, now_ms)
         self._consumer.on_loaded(now_ms)
         self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
@@ -283,6 +283,9 @@ def _restored(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
             )
         )
     if value.members:
-        group.leader_id = value.leader
+        if value.leader is None:
+            group.must_rebalance = True
+        else:
+            group.leader_id = value.leader
     group.subscribed_topics = group.compute_subscribed_topics()
     return group

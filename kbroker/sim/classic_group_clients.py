@@ -9,12 +9,16 @@ from kbroker.sim.clients import ClusterClient
 from kbroker.sim.group_clients import GroupHistory, GroupMember
 from kbroker.sim.history import Violation
 from kbroker.sim.transaction_clients import TRY_AGAIN
-from kbroker.wire.compiler import encode
+from kbroker.wire.compiler import decode, encode
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kbroker.wire.records.consumer_protocol import ConsumerProtocolSubscription
+from kbroker.wire.records.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
 
 _SESSION_MS = 10_000
 _REBALANCE_MS = 8_000
@@ -29,6 +33,8 @@ class ClassicGroupMember(GroupMember):
     Checked beside the offsets: in a generation each partition is given to one member, whatever became of the
     coordinators that led to it, and a generation that was told of never comes again.
     """
+
+    session_seconds = _SESSION_MS / 1000
 
     def __init__(self, client: ClusterClient, group: str, history: GroupHistory, instance_id: str | None) -> None:
         super().__init__(client, group, history)
@@ -51,7 +57,8 @@ class ClassicGroupMember(GroupMember):
         )
         response, _ = await self._ask(request)
         if response is not None and not self.gone:
-            await self._is_well(response.error_code, "Heartbeat")
+            if await self._is_well(response.error_code, "Heartbeat"):
+                self.heard_at = trio.current_time()
 
     async def _is_well(self, error_code: int, api: str) -> bool:
         """Whether it may go on; else it joins again, or looks for the coordinator."""
@@ -94,8 +101,8 @@ class ClassicGroupMember(GroupMember):
         if joined.leader == self.id:
             ids = sorted(member.member_id for member in joined.members)
             for place, member_id in enumerate(ids):
-                mine = bytes(range(place, self._history.partitions, len(ids)))
-                shares.append(SyncGroupRequestAssignment(member_id=member_id, assignment=mine))
+                mine = list(range(place, self._history.partitions, len(ids)))
+                shares.append(SyncGroupRequestAssignment(member_id=member_id, assignment=self._encoded(mine)))
         request = SyncGroupRequest(
             group_id=self._group, generation_id=joined.generation_id, member_id=self.id, assignments=shares,
             group_instance_id=self.instance_id, protocol_type="consumer", protocol_name="range",
@@ -105,9 +112,14 @@ class ClassicGroupMember(GroupMember):
             return
         self._epoch = joined.generation_id
         self.heard_at = trio.current_time()
-        self._given(bytes(synced.assignment))
+        assignment, _ = decode(ConsumerProtocolAssignment, 0, bytes(synced.assignment), 2)
+        self._given([index for topic in assignment.assigned_partitions for index in topic.partitions])
 
-    def _given(self, mine: bytes) -> None:
+    def _encoded(self, mine: list[int]) -> bytes:
+        one = ConsumerProtocolAssignmentTopicPartition(topic=self._history.topic, partitions=mine)
+        return b"\0\0" + encode(ConsumerProtocolAssignment(assigned_partitions=[one]), 0)
+
+    def _given(self, mine: list[int]) -> None:
         history = self._history
         history.assignments += 1
         given = history.generations.setdefault(self._epoch, {})

@@ -28,7 +28,9 @@ from kbroker.wire.messages.offset_fetch import (
 SESSION_SECONDS = 45.0
 """``group.consumer.session.timeout.ms``."""
 
-_REJOIN = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+_REJOIN = frozenset(
+    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
+)
 
 _NOT_NOW = frozenset(
     {
@@ -67,6 +69,8 @@ class GroupHistory:
 
 class GroupMember:
     """Joins, owns what it is assigned, commits ever higher offsets, gives up what it is to give up at once."""
+
+    session_seconds = SESSION_SECONDS
 
     def __init__(self, client: ClusterClient, group: str, history: GroupHistory) -> None:
         self.owned: dict[int, int] = {}
@@ -169,7 +173,7 @@ class GroupMember:
 
     def _check_alone(self, index: int) -> None:
         for other in self._history.members:
-            lives = trio.current_time() - other.heard_at < SESSION_SECONDS - 5
+            lives = trio.current_time() - other.heard_at < other.session_seconds - 5
             if other is not self and not other.gone and lives and index in other.owned:
                 raise Violation(f"{self._group}: {self.id} is given {index}, which {other.id} has not given up")
 

@@ -144,6 +144,29 @@ def test_the_last_consumer_leaves_and_the_group_is_classic_again() -> None:
     assert not reloaded.core._groups.consumer
 
 
+def test_a_group_that_is_classic_again_rebalances_with_the_next_coordinator_if_not_with_this() -> None:
+    shard = ConsumerShard()
+    classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
+    consumer = Consumer(shard, member_id="c")
+    consumer.heartbeat()
+    go_on(shard, classic, [consumer])
+    shard.hold_appends = True
+    consumer.leave()
+    reloaded = shard.reloaded()
+    for client in classic:
+        client.shard = reloaded
+        client.generation_id = reloaded.core._groups.classic[GROUP].generation_id
+    assert {client.heartbeat() for client in classic} == {ErrorCode.REBALANCE_IN_PROGRESS}
+    for client in classic:
+        client.join()
+    assert sum(client.is_leader for client in classic) == 1
+    leader = next(client for client in classic if client.is_leader)
+    leader.sync({client.member_id: assignment(index) for index, client in enumerate(classic)})
+    assert leader.synced is not None and leader.synced.error_code == 0
+    again = reloaded.reloaded().core._groups.classic[GROUP]
+    assert again.state.value == "Stable" and again.leader_id == leader.member_id
+
+
 def test_somebody_joins_a_group_that_is_classic_again_but_not_committed_to_be() -> None:
     shard = ConsumerShard()
     classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
