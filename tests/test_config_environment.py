@@ -62,6 +62,16 @@ def test_environment_over_file_over_nothing(tmp_path: Path) -> None:
     BrokerConfig.from_properties(DEFAULTS)
 
 
+def test_a_broker_listens_where_it_is_advertised() -> None:
+    """As with Apache Kafka's image."""
+    advertised = {"KAFKA_ADVERTISED_LISTENERS": "INSIDE://kafka-1:19092,OUTSIDE://localhost:29092"}
+    listeners = "INSIDE://0.0.0.0:19092,OUTSIDE://0.0.0.0:29092"
+    assert container_properties(advertised)["listeners"] == listeners
+    assert container_properties({**advertised, "KAFKA_LISTENERS": ""})["listeners"] == listeners
+    assert container_properties({**advertised, "KAFKA_LISTENERS": "X://:1"})["listeners"] == "X://:1"
+    assert "listeners" not in container_properties({**advertised, "KAFKA_PROCESS_ROLES": "controller"})
+
+
 def run_container(tmp_path: Path, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "kbroker", "container"],

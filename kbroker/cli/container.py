@@ -11,7 +11,7 @@ from typing import Final
 
 from kbroker.cli.start import parse_overrides, serve, set_up_logging, warn_about
 from kbroker.config import BrokerConfig, read_properties_file
-from kbroker.config.environment import properties_from_environment, without_effect
+from kbroker.config.environment import derived_properties, properties_from_environment, without_effect
 from kbroker.errors import FatalError
 
 MOUNTED_CONFIG: Final = Path("/mnt/shared/config/server.properties")
@@ -81,7 +81,8 @@ def container_properties(environment: Mapping[str, str], config: Path | None = N
     properties: dict[str, str] = {}
     if config is not None or MOUNTED_CONFIG.exists():
         properties = read_properties_file(config or MOUNTED_CONFIG)
-    return properties | properties_from_environment(environment) or dict(DEFAULTS)
+    properties |= properties_from_environment(environment) | derived_properties(environment)
+    return properties or dict(DEFAULTS)
 
 
 def _format(config: BrokerConfig, cluster_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -35,6 +36,15 @@ def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str
         for name, value in sorted(environment.items())
         if name.startswith(PREFIX) and name != PREFIX and name not in NOT_PROPERTIES
     }
+
+
+def derived_properties(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the image of Apache Kafka adds: a broker listens where it is advertised, on all addresses, if nothing says
+    where it listens."""
+    advertised = environment.get("KAFKA_ADVERTISED_LISTENERS", "")
+    if not advertised or environment.get("KAFKA_LISTENERS") or environment.get("KAFKA_PROCESS_ROLES") == "controller":
+        return {}
+    return {"listeners": re.sub("://[^:]*:", "://0.0.0.0:", advertised)}
 
 
 def property_name(variable: str) -> str:
