@@ -70,6 +70,8 @@ def test_a_broker_listens_where_it_is_advertised() -> None:
     assert container_properties({**advertised, "KAFKA_LISTENERS": ""})["listeners"] == listeners
     assert container_properties({**advertised, "KAFKA_LISTENERS": "X://:1"})["listeners"] == "X://:1"
     assert "listeners" not in container_properties({**advertised, "KAFKA_PROCESS_ROLES": "controller"})
+    empty = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": ""}
+    assert container_properties(empty) == {"process.roles": "controller"}
 
 
 def run_container(tmp_path: Path, **variables: str) -> subprocess.Popen[str]:

@@ -81,6 +81,8 @@ def container_properties(environment: Mapping[str, str], config: Path | None = N
     properties: dict[str, str] = {}
     if config is not None or MOUNTED_CONFIG.exists():
         properties = read_properties_file(config or MOUNTED_CONFIG)
+    if environment.get("KAFKA_PROCESS_ROLES") == "controller" and not environment.get("KAFKA_ADVERTISED_LISTENERS"):
+        environment = {name: environment[name] for name in environment if name != "KAFKA_ADVERTISED_LISTENERS"}
     properties |= properties_from_environment(environment) | derived_properties(environment)
     return properties or dict(DEFAULTS)
 
