@@ -36,7 +36,7 @@ async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> Al
         try:
             if len(f"{name}-{index}") > _LONGEST:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
-            manager.alter_log_dir(name, index, path)
+            manager.log_dirs.alter(name, index, path)
         except ApiError as error:
             code = error.code
         results.setdefault(name, []).append(

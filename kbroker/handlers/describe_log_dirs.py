@@ -28,7 +28,7 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     results = []
-    for directory in services.replica_manager.describe_log_dirs():
+    for directory in services.replica_manager.log_dirs.describe():
         if directory.offline:
             results.append(
                 DescribeLogDirsResult(log_dir=directory.path, error_code=ErrorCode.KAFKA_STORAGE_ERROR, topics=[])

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
 from kbroker.node.clock_warnings import ClockWarnings
-from kbroker.node.log_mover import move_log
 from kbroker.node.partition import ALL_BYTES, Partition
+from kbroker.node.replica_log_dirs import ReplicaLogDirs
 from kbroker.node.replication_throttles import ReplicationThrottles
 from kbroker.replication.delayed import DelayedProduce, Purgatory
 from kbroker.replication.replica_selector import ReplicaView, select_by_rack
@@ -36,25 +36,6 @@ _TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
 _BROKER_RESOURCE = 4
 
 
-class LogDescription(NamedTuple):
-    """A log in a log directory; one that ``is_future`` is on its way there, and lacks ``offset_lag`` records."""
-
-    topic_partition: TopicPartition
-    size: int
-    offset_lag: int = 0
-    is_future: bool = False
-
-
-class LogDirDescription(NamedTuple):
-    """One log directory: its file system's bytes, and the logs in it."""
-
-    path: str
-    offline: bool
-    total_bytes: int
-    usable_bytes: int
-    logs: list[LogDescription]
-
-
 class ReplicaManager:
     """The node's partitions by (topic, partition), in step with the metadata image."""
 
@@ -72,6 +53,7 @@ class ReplicaManager:
         self.config = config
         self.log_manager = log_manager
         self.purgatory = Purgatory()
+        self.log_dirs = ReplicaLogDirs(self)
         self.throttles = ReplicationThrottles(env, config)
         self.clock_warnings = ClockWarnings(env)
         self.partitions: dict[tuple[str, int], Partition] = {}
@@ -508,68 +490,11 @@ class ReplicaManager:
         for key in list(self.purgatory.sessions):
             self.purgatory.followers_news(key)
 
-    def describe_log_dirs(self) -> list[LogDirDescription]:
-        """What DescribeLogDirs tells."""
-        result = []
-        for log_dir in self.log_manager.log_dirs:
-            if log_dir.offline is None:
-                try:
-                    total, usable = log_dir.usage()
-                except OSError:
-                    pass
-                else:
-                    logs = [
-                        LogDescription(log.topic_partition, log.size) for log in self.log_manager.logs_in(log_dir)
-                    ]
-                    logs += [
-                        LogDescription(tp, move.future.size, move.lag, True)
-                        for tp, move in self.log_manager.moves.items()
-                        if move.target is log_dir
-                    ]
-                    result.append(LogDirDescription(log_dir.path, False, total, usable, logs))
-                    continue
-            result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
-        return result
-
-    def alter_log_dir(self, topic: str, index: int, path: str) -> None:
-        """Begin to move a partition's log to the log dir ``path``; a partition that comes later is made there.
-
-        ``ReplicaManager.alterReplicaLogDirs``. LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR if that one or the partition's
-        is offline, REPLICA_NOT_AVAILABLE for a partition that is not here.
-        """
-        tp = TopicPartition(topic, index)
-        log_manager = self.log_manager
-        target = log_manager.find_log_dir(path)
-        partition = self.partitions.get(tp)
-        if partition is None:
-            log_manager.prefer(tp, target)
-            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"this broker holds no replica of {tp}")
-        partition.log  # noqa: B018 - refuses if it is offline
-        if any(log_dir.offline is not None for log_dir in log_manager.log_dirs):
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is not moved while a log dir is offline")
-        move = log_manager.moves.get(tp)
-        if move is not None:
-            if move.target is target:
-                return
-            move.abandon()
-        if log_manager.log_dir_of(tp) is not target:
-            self.start_soon(move_log, self, partition, target)
-
-    async def _resume_moves(self) -> None:
-        """Moves that a stop or a crash interrupted."""
-        while self.log_manager.interrupted_moves and self._image is None:
-            await trio.sleep(0.1)
-        for tp, target in self.log_manager.interrupted_moves.items():
-            try:
-                self.alter_log_dir(tp.topic, tp.partition, target.path)
-            except ApiError as error:
-                logger.warning("the move of %s to %s is not taken up again: %s", tp, target.path, error)
-
     async def run(self) -> None:
         """The background work, for as long as the node runs."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._resume_moves)
+            nursery.start_soon(self.log_dirs.resume_moves)
             nursery.start_soon(self._expire)
             nursery.start_soon(trio.sleep_forever)
 
