@@ -41,6 +41,7 @@ LONG = {
         "clocks-jump",
         "consumer-groups",
         "classic-groups",
+        "mixed-groups",
         "leader-paused",
         "transactions",
         "exactly-once",
