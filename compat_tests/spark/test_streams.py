@@ -231,7 +231,7 @@ def test_a_driver_that_is_killed_in_the_middle_of_a_batch(
     target = create(bootstrap, new_name(), 1) if sink == "topic" else "-"
     arguments = ["-m", "compat_tests.spark.killed_query", bootstrap, topic, target, str(tmp_path)]
     with python(*arguments) as process:
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + 2 * WAIT_SECONDS  # with the start of Java and of Spark
         while not (tmp_path / "reached").exists():
             assert process.poll() is None and time.monotonic() < deadline, "the query did not get to the record"
             time.sleep(0.02)
@@ -243,7 +243,7 @@ def test_a_driver_that_is_killed_in_the_middle_of_a_batch(
 
     produce(bootstrap, topic, 3, 30, first=300)
     with python(*arguments) as process:
-        _, errors = process.communicate(timeout=WAIT_SECONDS)
+        _, errors = process.communicate(timeout=2 * WAIT_SECONDS)
         assert process.returncode == 0, errors.decode()[-3000:]
     if sink == "files":
         rows = spark.read.parquet(str(tmp_path / "table")).collect()
