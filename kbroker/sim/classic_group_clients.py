@@ -37,9 +37,8 @@ class ClassicGroupMember(GroupMember):
     session_seconds = _SESSION_MS / 1000
 
     def __init__(self, client: ClusterClient, group: str, history: GroupHistory, instance_id: str | None) -> None:
-        super().__init__(client, group, history)
+        super().__init__(client, group, history, instance_id)
         self.id = ""
-        self.instance_id = instance_id
 
     async def leave(self) -> None:
         """It goes, and says so as far as anybody hears it."""

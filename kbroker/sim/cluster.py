@@ -283,13 +283,11 @@ class SimCluster:
     ) -> GroupMember:
         """Have a member of a consumer or classic group at work, in a group that is made with its first.
 
-        A classic one with an ``instance_id`` is a static member.
+        With an ``instance_id`` it is a static member.
         """
         history = self.groups.setdefault(group, GroupHistory(topic, partitions, OFFSETS_PARTITIONS))
-        if classic:
-            member: GroupMember = ClassicGroupMember(self.client(), group, history, instance_id)
-        else:
-            member = GroupMember(self.client(), group, history)
+        kind = ClassicGroupMember if classic else GroupMember
+        member = kind(self.client(), group, history, instance_id)
         self.nursery.start_soon(self._guard, member.run)
         return member
 

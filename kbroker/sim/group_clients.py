@@ -72,14 +72,16 @@ class GroupMember:
 
     session_seconds = SESSION_SECONDS
 
-    def __init__(self, client: ClusterClient, group: str, history: GroupHistory) -> None:
+    def __init__(
+        self, client: ClusterClient, group: str, history: GroupHistory, instance_id: str | None = None
+    ) -> None:
         self.owned: dict[int, int] = {}
         """Partitions, and the offset that is committed there as far as it knows; -1 before it has asked."""
         self.gone = False
         self.heard_at = -SESSION_SECONDS
         """When the coordinator answered last."""
         self.id = uuid_to_str(random_uuid(client.rng))
-        self.instance_id: str | None = None
+        self.instance_id = instance_id
         self._epoch = 0
         self._topic_id = Uuid(bytes(16))
         self._client = client
@@ -106,8 +108,12 @@ class GroupMember:
     async def leave(self) -> None:
         """It goes, and says so as far as anybody hears it."""
         self.crash()
+        # A static member is expected back.
+        epoch = -1 if self.instance_id is None else -2
         await self._coordinator.ask(
-            ConsumerGroupHeartbeatRequest(group_id=self._group, member_id=self.id, member_epoch=-1)
+            ConsumerGroupHeartbeatRequest(
+                group_id=self._group, member_id=self.id, member_epoch=epoch, instance_id=self.instance_id
+            )
         )
 
     @property
@@ -129,6 +135,7 @@ class GroupMember:
             group_id=self._group,
             member_id=self.id,
             member_epoch=self._epoch,
+            instance_id=self.instance_id,
             rebalance_timeout_ms=60_000,
             subscribed_topic_names=[history.topic] if joining else None,
             topic_partitions=[owned] if self.owned and not joining else [],
@@ -144,6 +151,8 @@ class GroupMember:
             self.owned.clear()
         elif code in TRY_AGAIN:
             await self._coordinator.lost()
+        elif code == ErrorCode.UNRELEASED_INSTANCE_ID and joining:
+            pass  # until the session of the one before has timed out
         elif code != ErrorCode.NONE:
             raise Violation(f"{self._group}: ConsumerGroupHeartbeat is answered {code.name}: {response.error_message}")
         else:
