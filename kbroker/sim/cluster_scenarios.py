@@ -600,8 +600,8 @@ async def _members_come_and_go(cluster: SimCluster, *, classic: float) -> None:
     instances = (f"instance-{number}" for number in range(9))
 
     def join(instance_id: str | None = None) -> None:
-        is_classic = instance_id is not None or rng.random() < classic
-        if instance_id is None and is_classic and rng.random() < 0.4:
+        is_classic = rng.random() < classic
+        if instance_id is None and rng.random() < 0.4:
             instance_id = next(instances)
         members.append(cluster.join_group("group", TOPIC, 6, classic=is_classic, instance_id=instance_id))
 
@@ -616,10 +616,10 @@ async def _members_come_and_go(cluster: SimCluster, *, classic: float) -> None:
             member = members.pop(rng.randrange(len(members)))
             if rng.random() < 0.5:
                 member.crash()
-                if member.instance_id is not None:
-                    join(member.instance_id)  # it is started again
             else:
                 await member.leave()
+            if member.instance_id is not None:
+                join(member.instance_id)  # it is started again
     await cluster.finish(partitions)
 
 
