@@ -21,11 +21,11 @@ from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
 from kbroker.log.checkpoints import MetaProperties, read_meta_properties
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
-from kbroker.node.connection import MemoryBudget
 from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.log_flusher import LogFlusher
+from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.node.raft_driver import RaftDriver
 from kbroker.node.replica_manager import ReplicaManager

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.handlers.registration import Registration
-from kbroker.node.connection import Connection, MemoryBudget
+from kbroker.node.connection import Connection
+from kbroker.node.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream, StreamListener

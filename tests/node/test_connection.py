@@ -296,7 +296,7 @@ def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
 def test_connections_have_slots_of_delayed_replies_in_order() -> None:
     """A delayed reply holds back the later ones, and completing it releases them together."""
     from kbroker.handlers.context import DelayedResponse
-    from kbroker.node.connection import MemoryBudget
+    from kbroker.node.memory_budget import MemoryBudget
     from kbroker.wire.messages.heartbeat import HeartbeatResponse
 
     sent = bytearray()
@@ -372,7 +372,7 @@ def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_path: Pat
 
 
 def test_beyond_the_budget_one_at_a_time() -> None:
-    from kbroker.node.connection import MemoryBudget
+    from kbroker.node.memory_budget import MemoryBudget
 
     class Holder:
         in_frame = True
