@@ -146,6 +146,14 @@ class ClusterInvariants:
                 f"{tp}: on {node.name} the high watermark {state.high_watermark} is above the log's end"
                 f" {partition.log.log_end_offset}"
             )
+        # Also on a follower: it may come to lead, and its high watermark may have no reason to move.
+        log = partition.log
+        decided = log.producers.first_undecided_offset is None
+        if decided and log.log_end_offset == state.high_watermark != partition.last_stable_offset:
+            raise Violation(
+                f"{tp}: no transaction is open on {node.name}, all up to {state.high_watermark} is committed, and"
+                f" what follows {partition.last_stable_offset} is not stable"
+            )
         if not state.is_leader:
             return
         key = (node.id, state.leader_epoch, tp)
