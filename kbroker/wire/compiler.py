@@ -6,8 +6,8 @@ call. ``source_of`` shows it.
 
 Hostile input: every length and count is compared with what is left of the buffer before anything is
 allocated, counts with regard to the smallest element; what slips through to ``struct`` or an index (a fixed
-part cut short) is turned into ``WireError`` here. Unknown tagged fields are skipped, and bytes left over
-are the caller's to judge.
+part cut short) is turned into ``WireError`` here. The arrays of a request share a budget of elements. Unknown tagged
+fields are skipped, and bytes left over are the caller's to judge.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from kbroker.types import Part
 from kbroker.wire.errors import EncodeError, WireError
 from kbroker.wire.primitives import (
+    MAX_ELEMENTS,
     MAX_TAGGED_FIELDS,
     Buffer,
     compiled_struct,
@@ -215,6 +216,7 @@ class _DecoderSource(_Source):
         """Fixed-width values (format, where to put it) not yet read."""
         self.is_view = contains_records(cls, version)
         """Whether ``buf`` is a ``memoryview`` (for records, which are not to be copied) or ``bytes``."""
+        self.is_request = self.spec.api_key is not None and cls.__name__.endswith("Request")
 
     def source(self) -> str:
         self.lines = []
@@ -225,6 +227,8 @@ class _DecoderSource(_Source):
             # Reading ``bytes`` is so much faster that the copy pays.
             self.emit("if type(buf) is not bytes: buf = bytes(buf)")
         self.emit("end = len(buf)")
+        if self.is_request:
+            self.emit(f"room = {MAX_ELEMENTS}")
         result = self.struct(self.cls)
         self.flush()
         self.emit(f"return {result}, p")
@@ -381,6 +385,9 @@ class _DecoderSource(_Source):
             self.emit(f"{n} -= 1")
         left = "end - p" if smallest == 1 else f"(end - p) // {smallest}"
         self.emit(f"if {n} > {left}: raise W(f'{name}: {{{n}}} elements do not fit into the frame')")
+        if self.is_request:
+            self.emit(f"room -= {n}")
+            self.emit(f"if room < 0: raise W('more than {MAX_ELEMENTS} elements in a request')")
         fixed = FIXED_FORMATS.get(element.name)
         if fixed is not None and element.name != "UuidField":
             self.emit(f"{target} = list(unpack_any(f'>{{{n}}}{fixed}', buf, p)) if {n} else []")

@@ -18,6 +18,11 @@ Buffer = bytes | bytearray | memoryview
 MAX_TAGGED_FIELDS: Final = 64
 """More tagged fields than this in one struct are refused; Kafka's own structs have at most five."""
 
+MAX_ELEMENTS: Final = 100_000
+"""Elements that the arrays of one request may have, all together. Each becomes an object of hundreds of bytes and some
+microseconds of work, though it may take but two bytes of the frame: eight megabytes of them took gigabytes of memory,
+and half a minute in which nobody else was served."""
+
 compiled_struct = functools.cache(struct.Struct)
 """``struct.Struct`` objects by format, shared by all codecs."""
 

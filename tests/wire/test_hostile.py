@@ -12,10 +12,13 @@ from wire_support import RandomMessages, message_classes
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import UnknownApi, WireError
 from kbroker.wire.headers import decode_request_header, decode_response_header, encode_request_header
+from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.fetch import FetchRequest
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.primitives import encode_uvarint
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from kbroker.wire.primitives import MAX_ELEMENTS, encode_uvarint
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import struct_spec
 
@@ -160,3 +163,25 @@ def test_request_headers() -> None:
     for size in range(4):
         with pytest.raises(WireError):
             decode_response_header(12, 4, bytes(size))
+
+
+def test_the_arrays_of_a_request_share_a_budget() -> None:
+    """Two bytes of a frame became a thousand of memory, and work for half a minute, in many APIs."""
+    keys = encode(FindCoordinatorRequest(coordinator_keys=["g"] * MAX_ELEMENTS), 4)
+    assert len(decode(FindCoordinatorRequest, 4, keys)[0].coordinator_keys) == MAX_ELEMENTS
+    one_more = encode(FindCoordinatorRequest(coordinator_keys=["g"] * (MAX_ELEMENTS + 1)), 4)
+    with pytest.raises(WireError, match="more than 100000 elements"):
+        decode(FindCoordinatorRequest, 4, one_more)
+    quarter = ["k"] * (MAX_ELEMENTS // 4)
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=quarter)
+    with pytest.raises(WireError, match="more than 100000 elements"):
+        decode(DescribeConfigsRequest, 4, encode(DescribeConfigsRequest(resources=[resource] * 4), 4))
+    numbers = [CreatableTopic(name="t", assignments=[CreatableReplicaAssignment(broker_ids=[1] * MAX_ELEMENTS)])]
+    with pytest.raises(WireError, match="more than 100000 elements"):
+        decode(CreateTopicsRequest, 7, encode(CreateTopicsRequest(topics=numbers), 7))
+
+
+def test_responses_are_as_large_as_the_cluster() -> None:
+    brokers = [MetadataResponseBroker(node_id=number) for number in range(MAX_ELEMENTS + 1)]
+    response, _ = decode(MetadataResponse, 12, encode(MetadataResponse(brokers=brokers), 12))
+    assert len(response.brokers) == MAX_ELEMENTS + 1
