@@ -29,6 +29,7 @@ from compat_tests.wire_differential.generator import GROUP_APIS, Generator
 from compat_tests.wire_differential.test_differential import prepare
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.primitives import encode_uvarint
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
 
@@ -135,6 +136,23 @@ def test_declared_sizes_reserve_nothing(target: Target) -> None:
         target.check("200 frames begun")
         target.check_memory("200 frames of 90 MB begun")
     target.check("200 frames given up")
+
+
+def _many_keys(count: int) -> bytes:
+    """FindCoordinator v4 for so many groups, whose names take two bytes each."""
+    body = struct.pack(">hhih", 10, 4, 1, -1) + b"\0" + b"\0" + encode_uvarint(count + 1) + b"\2g" * count + b"\0"
+    return struct.pack(">i", len(body)) + body
+
+
+@hostile
+def test_many_elements(target: Target) -> None:
+    """Each would become a thousand bytes of memory, and work while nobody else is served."""
+    assert target.send(_many_keys(20_000), wait=10) == "answered"
+    target.check("20,000 elements")
+    assert target.send(_many_keys(4 << 20), wait=10) == "closed"
+    target.check("four million elements")
+    target.check_memory("four million elements")
+    target.check_log()
 
 
 @hostile
