@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 import pytest
 
 from compat_tests.client import EARLIEST, LATEST, MAX_TIMESTAMP, Client, ClientError, ReadTimeout, Record
+from kbroker.client import Client as BrokerClient
 
 T = TypeVar("T")
 
@@ -58,8 +59,20 @@ class Context:
         name = self.name(hint)
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         self.peer.create_topic(name, partitions, settings)
-        eventually(lambda: name in self.peer.list_topics(), f"{name} in the topic list")
+        self.await_topic(name)
         return name
+
+    def await_topic(self, name: str) -> None:
+        """Until all brokers know a topic that was just created: that takes a moment, as the javadoc of Kafka's Admin
+        says, and clients ask whichever they like."""
+        for address in self.broker.bootstrap.split(","):
+            with BrokerClient(address) as client:
+                eventually(lambda client=client: _knows(client, name), f"{name} at {address}")  # type: ignore[misc]
+
+
+def _knows(client: BrokerClient, topic: str) -> bool:
+    [found] = client.refresh([topic])
+    return not found.error_code and all(partition.leader_id >= 0 for partition in found.partitions)
 
 
 def eventually(condition: Callable[[], bool], what: str, timeout: float = 20) -> None:
@@ -152,7 +165,8 @@ def check_offsets(context: Context, offsets: list[int], expected: list[int]) -> 
 def create_topic(context: Context) -> None:
     name = context.name()
     context.client.create_topic(name, partitions=3)
-    eventually(lambda: name in context.client.list_topics(), f"{name} in the topic list")
+    context.await_topic(name)
+    assert name in context.client.list_topics()
     assert context.client.partition_count(name) == 3
     assert context.peer.partition_count(name) == 3
 
@@ -168,7 +182,7 @@ def topic_metadata(context: Context) -> None:
 def create_topic_with_configs(context: Context) -> None:
     name = context.name()
     context.client.create_topic(name, configs={"retention.ms": "86400000", "cleanup.policy": "compact"})
-    eventually(lambda: name in context.peer.list_topics(), f"{name} in the topic list")
+    context.await_topic(name)
     configs = context.client.describe_configs(name)
     assert configs["retention.ms"] == "86400000"
     assert configs["cleanup.policy"] == "compact"

@@ -264,5 +264,7 @@ def _entries(told: object, topic: str) -> dict[str, dict[str, str | None]]:
         if topic in by_name:
             found = by_name[topic]
             assert isinstance(found, dict)
+            if not found:
+                break  # the error is lost on the way
             return found
     raise ClientError("UNKNOWN_TOPIC_OR_PARTITION", topic)
