@@ -1,6 +1,9 @@
 """docker-compose.yml for real: three containers that are killed, stopped, paused and cut off under stock clients.
 
 With ``--containers``, and docker or podman with its compose. The image is built first.
+
+Other suites run unchanged on these three nodes while one node after the other is killed:
+``python -m pytest compat_tests/cluster/test_containers.py --containers -k spark``, or ``-k unchanged`` for all.
 """
 
 from __future__ import annotations
@@ -9,9 +12,12 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -99,15 +105,36 @@ def composed(request: pytest.FixtureRequest) -> Iterator[Compose]:
         made.compose("down", "-v")
 
 
-def test_containers_lose_nothing(composed: Compose) -> None:
+@contextmanager
+def _written_and_read(composed: Compose) -> Iterator[Writer]:
+    """A producer and a group are at work in the body; after it, all that was acknowledged was read once, in order."""
     topic = f"t-{uuid.uuid4().hex[:8]}"
     create_topic(composed.bootstrap, topic, PARTITIONS)
     history = History()
     group = Group(composed.bootstrap, topic)
     writer = Writer(composed.bootstrap, topic, PARTITIONS, history, per_second=1000)
-    one, two, three = (composed.container(number) for number in (1, 2, 3))
     try:
         writer.await_every_partition()
+        yield writer
+        composed.await_healthy("--complete")
+        writer.await_every_partition(WITHIN)
+        writer.stop()
+        final = read_all(composed.bootstrap, topic, PARTITIONS)
+        group.await_up_to({partition: seen[-1].offset + 1 for partition, seen in final.items() if seen})
+    finally:
+        writer._ended.set()
+        group.stop()
+    problems = check(history, final)
+    problems += check_reader(group.name, group.seen, final)
+    problems += check_complete(group.name, group.seen, final)
+    problems += check_commits(group.name, group.commits)
+    print(f"{history.count} acknowledged, {len(history.failed)} failed, longest pause {writer.longest_pause():.1f} s")
+    assert not problems, "\n".join(problems)
+
+
+def test_containers_lose_nothing(composed: Compose) -> None:
+    one, two, three = (composed.container(number) for number in (1, 2, 3))
+    with _written_and_read(composed) as writer:
         composed.engine("kill", one)
         writer.await_every_partition(WITHIN)
         composed.engine("start", one)
@@ -131,17 +158,57 @@ def test_containers_lose_nothing(composed: Compose) -> None:
 
         composed.engine("kill", one, two, three)
         composed.engine("start", one, two, three)
-        writer.await_every_partition(WITHIN)
-        composed.await_healthy("--complete")
-        writer.stop()
-        final = read_all(composed.bootstrap, topic, PARTITIONS)
-        group.await_up_to({partition: seen[-1].offset + 1 for partition, seen in final.items() if seen})
-    finally:
-        writer._ended.set()
-        group.stop()
-    problems = check(history, final)
-    problems += check_reader(group.name, group.seen, final)
-    problems += check_complete(group.name, group.seen, final)
-    problems += check_commits(group.name, group.commits)
-    print(f"{history.count} acknowledged, {len(history.failed)} failed, longest pause {writer.longest_pause():.1f} s")
-    assert not problems, "\n".join(problems)
+
+
+class Reaper:
+    """Kills one node after the other, each when the one before is back and all replicas are in sync again."""
+
+    DOWN_SECONDS = 3.0
+    BETWEEN_SECONDS = 5.0
+
+    def __init__(self, composed: Compose) -> None:
+        self._composed = composed
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._reap)
+        self.kills = 0
+        self.failure: BaseException | None = None
+
+    def _reap(self) -> None:
+        try:
+            while not self._ended.is_set():
+                name = self._composed.container(self.kills % 3 + 1)
+                self._composed.engine("kill", name)
+                self.kills += 1
+                self._ended.wait(self.DOWN_SECONDS)
+                self._composed.engine("start", name)
+                self._composed.await_healthy("--complete")
+                self._ended.wait(self.BETWEEN_SECONDS)
+        except BaseException as failure:
+            self.failure = failure
+
+    def __enter__(self) -> Reaper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+
+SUITES = ("confluent_kafka", "kafka_python", "aiokafka", "kcat", "kafkajs", "java", "groups/test_members.py")
+PIPELINES = ("spark/test_examples.py", "spark/test_source.py", "spark/test_sink.py")
+
+
+@pytest.mark.parametrize("suite", [*SUITES, *PIPELINES])
+def test_unchanged_while_nodes_are_killed(composed: Compose, suite: str, tmp_path: Path) -> None:
+    """Other people's clients and the Spark pipelines, by their own tests."""
+    command = [sys.executable, "-m", "pytest", f"compat_tests/{suite}", "--bootstrap", composed.bootstrap, "-q"]
+    output = tmp_path / "output"
+    with _written_and_read(composed), Reaper(composed) as reaper, output.open("wb") as file:
+        code = subprocess.run(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, timeout=1200).returncode
+    told = output.read_text(errors="replace")
+    print(f"{suite}: {reaper.kills} nodes killed; {told.strip().splitlines()[-1]}")
+    assert reaper.kills >= 1
+    assert code == 0, told[-6000:]
