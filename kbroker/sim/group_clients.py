@@ -83,6 +83,7 @@ class GroupMember:
         self.id = uuid_to_str(random_uuid(client.rng))
         self.instance_id = instance_id
         self._epoch = 0
+        self._was_answered = False
         self._topic_id = Uuid(bytes(16))
         self._client = client
         self._group = group
@@ -137,10 +138,12 @@ class GroupMember:
             member_epoch=self._epoch,
             instance_id=self.instance_id,
             rebalance_timeout_ms=60_000,
-            subscribed_topic_names=[history.topic] if joining else None,
+            subscribed_topic_names=None if self._was_answered else [history.topic],
             topic_partitions=[owned] if self.owned and not joining else [],
         )
         response, real = await self._ask(request)
+        # What may have been lost is asked for with all fields, as clients do: the answer then has the assignment.
+        self._was_answered = response is not None and response.error_code == ErrorCode.NONE
         if response is None or self.gone:
             return
         code = ErrorCode(response.error_code)
