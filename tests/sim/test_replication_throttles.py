@@ -35,7 +35,8 @@ async def set_configs(client: ClusterClient, type: int, name: str, **values: str
         for key, value in values.items()
     ]
     resource = AlterConfigsResource(resource_type=type, resource_name=name, configs=configs)
-    response = await client.ask(client.any_node(), IncrementalAlterConfigsRequest(resources=[resource]))
+    node = int(name) if type == _BROKER and name else client.any_node()  # a broker's own properties are its to judge
+    response = await client.ask(node, IncrementalAlterConfigsRequest(resources=[resource]))
     assert response is not None and response.responses[0].error_code == 0, response
 
 
