@@ -479,7 +479,7 @@ class LogManager:
         self._rolled.clear()
         for log in rolled:
             if not log.flushes_by_config:
-                task = log.begin_flush(sealed_only=True)
+                task = log.begin_flush(sealed_only=not log.durability.cut)
                 if task is not None:
                     tasks.append(task)
         for log in self._logs.values():

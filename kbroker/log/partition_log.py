@@ -110,7 +110,7 @@ class PartitionLog:
         self.cuts = loaded.cuts
         """What recovery cut off on opening, and why."""
         self.on_rolled: Callable[[PartitionLog], None] | None = None
-        """Called after a roll: a segment waits to be flushed."""
+        """Called after a roll or a truncation: a segment, or the cut, waits to be flushed."""
         self.before_truncation: Callable[[PartitionLog], None] | None = None
         """Called when ``recovery_point`` or ``log_start_offset`` was lowered because the end of the log is
         about to be cut: what is written in its place must not pass for durable, or deleted, after a crash."""
@@ -465,6 +465,9 @@ class PartitionLog:
             self._list.discard(self._list.pop())
         else:
             active.seal()
+            if self.durability.cut:
+                # Or, after a crash, the next segment might follow what was cut off. Seldom: a cut asks for a flush.
+                self.flush()
         self.producers.update_map_end_offset(base_offset)
         self.producers.take_snapshot(sync=False)
         self._add_segment(base_offset, now_ms)
@@ -558,16 +561,21 @@ class PartitionLog:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
         self._begin_truncation(end)
-        while self._segments[-1] is not kept:
-            segment = self._list.pop()
-            self.producers.remove_snapshot(segment.base_offset)
-            self._list.discard(segment)
+        if self._segments[-1] is not kept:
+            while self._segments[-1] is not kept:
+                segment = self._list.pop()
+                self.producers.remove_snapshot(segment.base_offset)
+                self._list.discard(segment)
+            # Or, after a crash, they might follow what is written in their place.
+            self.disk.sync_dir(self.directory)
         if located is not None:
             kept.truncate_at(located)
         self.log_end_offset = end
         self.leader_epochs.truncate_from_end(end)
         self.producers.truncate_and_reload(self.log_start_offset, end, now_ms)
         recovery.replay_producers(self.producers, self._segments, end)
+        if self.on_rolled is not None:
+            self.on_rolled(self)
         return True
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:

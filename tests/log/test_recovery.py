@@ -264,6 +264,29 @@ def test_after_a_clean_stop_only_the_tail_is_read() -> None:
     assert log.log_end_offset == log.recovery_point == len(values)
 
 
+@pytest.mark.parametrize("offset", [0, 4, 11])
+def test_what_a_truncation_took_away_never_mixes_with_what_came_in_its_place(offset: int) -> None:
+    config = LogConfig(segment_bytes=900, index_interval_bytes=150)
+    for seed in range(80):
+        disk = FakeDisk(seed=seed)
+        log = open_log(disk, config)
+        old, new = [], []
+        for number in range(20):
+            old.append(b"old %d" % number + b"x" * 60)
+            append(log, [old[-1]])
+        log.flush()
+        disk.sync_dir("/")
+        disk.sync_dir("/data")
+        log.truncate_to(offset)
+        new = old[:offset]
+        for number in range(seed % 25):
+            new.append(b"new %d" % number + b"x" * 60)
+            append(log, [new[-1]], leader_epoch=1)
+        disk.crash()
+        found = [value for _, value in read_all(open_log(disk, config))]
+        assert found in (old[: len(found)], new[: len(found)]), seed
+
+
 def test_a_log_that_ends_before_its_start_is_dropped() -> None:
     disk, _values = written()
     log = open_log(disk, SMALL, log_start_offset=1000)
