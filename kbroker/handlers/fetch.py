@@ -21,7 +21,7 @@ from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.quorum import ask_quorum
 from kbroker.handlers.registration import BOTH, Versions, handler
 from kbroker.replication.delayed import DelayedFetch
-from kbroker.replication.fetch_session import FetchPlan, PartitionKey, SessionPartition, key_of
+from kbroker.replication.fetch_session import FetchPlan, FetchSession, PartitionKey, SessionPartition, key_of
 from kbroker.replication.follower_state import OffsetOutOfRange, find_divergence
 from kbroker.replication.replica_selector import RACK_AWARE_SELECTOR
 from kbroker.types import ZERO_UUID, Uuid
@@ -45,6 +45,8 @@ NEWS_SECONDS = 0.05
 """How long a follower that waits for records may not know that the high watermark has moved. Mostly it learns it with
 the next records; were it told at once, every acknowledged record would cost a second round trip."""
 READ_COMMITTED = 1
+MANY_PARTITIONS = 16
+"""A consumer's session of so many is looked after by what happens to them: most of the time nothing does."""
 
 
 @handler(FetchRequest, versions=VERSIONS, listeners=BOTH)
@@ -155,6 +157,8 @@ class _Reader:
         self.tells_all = plan.full
         self.tracked = plan.session if plan.session is not None and plan.session.dirty is not None else None
         self.read_committed = request.isolation_level == READ_COMMITTED
+        if self.tracked is not None and not self.by_follower:
+            self._take_up_session(self.tracked)
         self.storage_error = (
             ErrorCode.KAFKA_STORAGE_ERROR if ctx.header.api_version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
@@ -164,6 +168,13 @@ class _Reader:
         self.watched: list[tuple[str, int]] = []
         self.satisfied = False
         self._find_names()
+
+    def _take_up_session(self, tracked: FetchSession) -> None:
+        """What a consumer's session knows of its partitions holds for requests of the same kind."""
+        if self.rack or tracked.committed_only != self.read_committed:
+            tracked.mark_all()
+            self.partitions = tracked.to_look_at()
+        tracked.committed_only = self.read_committed
 
     def _find_names(self) -> None:
         if self.ctx.header.api_version >= 13:
@@ -216,7 +227,11 @@ class _Reader:
             results.append(data)
         self.results = results
         self.size = size
-        if self.tracked is not None:
+        if self.tracked is not None and not self.by_follower:
+            # There may be partitions that have nothing to tell, and are waited for.
+            waits = watched or len(self.tracked.partitions) > len(self.partitions)
+            self.satisfied = failed or not waits or size >= self.min_bytes
+        elif self.tracked is not None:
             # It hears of what happens to its partitions by itself, and of one that cannot be read at once.
             self.satisfied = failed or self.urgent or size >= self.min_bytes or len(watched) < len(results)
         else:
@@ -280,6 +295,8 @@ class _Reader:
             self._on_follower(partition, wanted, bound, again)
             if self.throttle is not None and self._is_held_back(partition):
                 info = info._replace(records=b"")
+        elif self.tracked is not None:
+            self._on_consumer(partition, wanted, bound)
         data.high_watermark = state.high_watermark
         data.log_start_offset = log.log_start_offset
         data.records = info.records
@@ -311,6 +328,25 @@ class _Reader:
                 size += len(data.records)  # type: ignore[arg-type]
         if size:
             self.throttle.record(size, self.manager.throttles.now_ms())
+
+    def _on_consumer(self, partition: Any, wanted: SessionPartition, bound: int) -> None:
+        """A partition that has nothing to tell is not looked at again before something happens to it.
+
+        A follower's log may be begun anew, and a replica nearer to the consumer come in sync, without a word here.
+        """
+        tracked, state = self.tracked, partition.state
+        assert tracked is not None and tracked.dirty is not None
+        if (
+            wanted.fetch_offset == bound
+            and wanted.high_watermark == state.high_watermark
+            and wanted.log_start_offset == partition.log.log_start_offset
+            and state.is_leader
+            and self.replica_id == CONSUMER_REPLICA_ID
+            and not self.rack
+        ):
+            if wanted.key not in tracked.watched:
+                self.manager.purgatory.watch_session(partition.topic_partition, tracked, wanted.key)
+            tracked.dirty.pop(wanted.key, None)
 
     def _on_follower(self, partition: Any, wanted: SessionPartition, bound: int, again: bool) -> None:
         """Note how far a follower is, and what there is to tell it besides records."""
@@ -361,7 +397,7 @@ def _respond(reader: _Reader, plan: FetchPlan, ctx: RequestContext) -> FetchResp
             uses_topic_ids=version >= 13,
             now_ms=int(ctx.services.env.now() * 1000),
         )
-        if session is not None and session.privileged:
+        if session is not None and (session.privileged or session.size >= MANY_PARTITIONS):
             session.track_changes(ctx.services.replica_manager.purgatory.unwatch_session)
     for wanted, name, data in zip(reader.partitions, reader.names, reader.results, strict=True):
         if session is not None:

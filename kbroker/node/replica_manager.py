@@ -293,7 +293,7 @@ class ReplicaManager:
         purgatory = self.purgatory
         if partition.state.progress:
             purgatory.followers_news(key)
-        if key in purgatory.fetches:
+        if key in purgatory.fetches or key in purgatory.readers:
             purgatory.advanced(key, added_bytes, stable)
         if key in purgatory.produces:
             purgatory.high_watermark_moved(key, high_watermark)
@@ -403,6 +403,7 @@ class ReplicaManager:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         self.mark_dirty()
         self.purgatory.appended(partition.topic_partition, ALL_BYTES)  # so that waiting followers hear of it
+        self.purgatory.readers_news(partition.topic_partition)
         return log.log_start_offset
 
     def low_watermark(self, partition: Partition) -> int:
@@ -486,9 +487,11 @@ class ReplicaManager:
         task.end()
 
     def log_starts_moved(self) -> None:
-        """Retention has moved the starts of some logs: followers are to hear of it."""
-        for key in list(self.purgatory.sessions):
+        """Retention has moved the starts of some logs: followers and consumers are to hear of it."""
+        for key in self.purgatory.sessions:
             self.purgatory.followers_news(key)
+        for key in self.purgatory.readers:
+            self.purgatory.readers_news(key)
 
     async def run(self) -> None:
         """The background work, for as long as the node runs."""

@@ -145,6 +145,8 @@ class Purgatory:
         self.expirations = Expirations()
         #: Fetch sessions of other replicas that have nothing to be told of a partition, with its key there.
         self.sessions: dict[Hashable, dict[FetchSession, PartitionKey]] = {}
+        #: The same of consumers.
+        self.readers: dict[Hashable, dict[FetchSession, PartitionKey]] = {}
         #: DeleteRecords that wait until all replicas have moved their log start offsets.
         self.deletes: dict[Hashable, dict[DelayedProduce, None]] = {}
 
@@ -171,21 +173,28 @@ class Purgatory:
     def watch_session(self, key: Hashable, session: FetchSession, session_key: PartitionKey) -> None:
         """Have the session hear of whatever happens to a partition."""
         session.watched[session_key] = key
-        self.sessions.setdefault(key, {})[session] = session_key
+        table = self.sessions if session.privileged else self.readers
+        table.setdefault(key, {})[session] = session_key
 
     def unwatch_session(self, session: FetchSession, session_key: PartitionKey | None = None) -> None:
         """Of one partition no more, or of none."""
         for each in [session_key] if session_key is not None else list(session.watched):
             key = session.watched.pop(each, None)
-            watchers = self.sessions.get(key) if key is not None else None
+            table = self.sessions if session.privileged else self.readers
+            watchers = table.get(key) if key is not None else None
             if watchers is not None:
                 watchers.pop(session, None)
                 if not watchers:
-                    del self.sessions[key]
+                    del table[key]
 
     def followers_news(self, key: Hashable) -> None:
         """The followers are to be told something of a partition, but not before they are told something else."""
         for session, session_key in self.sessions.get(key, {}).items():
+            session.mark(session_key)
+
+    def readers_news(self, key: Hashable) -> None:
+        """The same for consumers."""
+        for session, session_key in self.readers.get(key, {}).items():
             session.mark(session_key)
 
     def watch_delete(self, operation: DelayedProduce) -> None:
@@ -209,6 +218,10 @@ class Purgatory:
             for operation in list(watchers):
                 if stable or not operation.committed_only:
                     operation.advanced(added_bytes)
+        readers = self.readers.get(key)
+        if readers:
+            for session, session_key in list(readers.items()):
+                session.mark(session_key, added_bytes if stable or not session.committed_only else 0)
 
     def appended(self, key: Hashable, added_bytes: int) -> None:
         """``added_bytes`` were appended: the followers may fetch them."""
@@ -235,10 +248,11 @@ class Purgatory:
         for table in (self.fetches, self.follower_fetches):
             for operation in list(table.get(key, ())):
                 operation.complete()
-        for session, session_key in list(self.sessions.get(key, {}).items()):
-            session.mark(session_key)
-            if session.waiting is not None:
-                session.waiting.complete()
+        for watching in (self.sessions, self.readers):
+            for session, session_key in list(watching.get(key, {}).items()):
+                session.mark(session_key)
+                if session.waiting is not None:
+                    session.waiting.complete()
         for delete in list(self.deletes.get(key, ())):
             delete.fail(key, error)
         for produce in list(self.produces.get(key, ())):

@@ -94,6 +94,7 @@ class FetchSession:
     """
 
     __slots__ = (
+        "committed_only",
         "created_ms",
         "dirty",
         "epoch",
@@ -116,6 +117,8 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.partitions: OrderedDict[PartitionKey, SessionPartition] = OrderedDict()
         self.dirty: dict[PartitionKey, None] | None = None
+        #: The latest request reads what is committed: it does not see what comes while a transaction is open.
+        self.committed_only = False
         #: The request that waits for something to tell.
         self.waiting: DelayedFetch | None = None
         #: Under which names partitions are watched.
@@ -133,6 +136,10 @@ class FetchSession:
         self.dirty[key] = None
         if added_bytes and self.waiting is not None:
             self.waiting.advanced(added_bytes)
+
+    def mark_all(self) -> None:
+        """Nothing is known any more of what there is to tell."""
+        self.dirty = dict.fromkeys(self.partitions)
 
     def to_look_at(self) -> Sequence[SessionPartition]:
         """The partitions that a request has to read."""

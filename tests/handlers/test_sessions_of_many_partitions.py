@@ -1,0 +1,215 @@
+"""A consumer's fetch session of many partitions: only those are looked at that something has happened to."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from node_harness import Client, Node, batch, produce_request, run, running_node, values
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers import fetch
+from kbroker.log.partition_log import PartitionLog
+from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+
+MANY = 24
+
+
+class Session:
+    """A consumer that reads all partitions of a topic."""
+
+    def __init__(self, client: Client, topic_id: Any, *, max_wait_ms: int = 300) -> None:
+        self.client = client
+        self.topic_id = topic_id
+        self.max_wait_ms = max_wait_ms
+        self.session_id = 0
+        self.epoch = 0
+        self.offsets = dict.fromkeys(range(MANY), 0)
+        self.changed = set(self.offsets)
+        self.forgotten: list[int] = []
+        self.read: dict[int, list[bytes]] = {index: [] for index in self.offsets}
+        self.isolation = 0
+
+    def request(self) -> FetchRequest:
+        asked = [
+            FetchPartition(
+                partition=index,
+                fetch_offset=self.offsets[index],
+                partition_max_bytes=1 << 20,
+                current_leader_epoch=-1,
+            )
+            for index in sorted(self.changed)
+        ]
+        gone = [ForgottenTopic(topic_id=self.topic_id, partitions=self.forgotten)] if self.forgotten else []
+        request = FetchRequest(
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=self.isolation,
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            topics=[FetchTopic(topic_id=self.topic_id, partitions=asked)] if asked else [],
+            forgotten_topics_data=gone,
+        )
+        self.changed, self.forgotten = set(), []
+        return request
+
+    def take(self, response: Any) -> dict[int, int]:
+        """What was told, by partition: the error code."""
+        assert response.error_code == 0
+        self.session_id = response.session_id
+        self.epoch += 1
+        told = {}
+        for topic in response.responses:
+            for data in topic.partitions:
+                told[data.partition_index] = data.error_code
+                for offset, value in values(data.records) if data.records else []:
+                    if offset >= self.offsets[data.partition_index]:
+                        assert offset == self.offsets[data.partition_index]
+                        self.read[data.partition_index].append(value)
+                        self.offsets[data.partition_index] = offset + 1
+                        self.changed.add(data.partition_index)
+        return told
+
+    async def poll(self) -> dict[int, int]:
+        return self.take(await self.client.ask(self.request()))
+
+
+def scenario(path: Path, test: Callable[[Node, Session, Client], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with running_node(path) as node:
+            topic_id = await node.create_topic("t", partitions=MANY)
+            session = Session(await node.connect(), topic_id)
+            await test(node, session, await node.connect())
+
+    run(main)
+
+
+async def write(client: Client, index: int, *data: bytes) -> None:
+    answer = await client.ask(produce_request("t", batch(*data), partition=index), 12)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_wake_reads_the_partition_that_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(node: Node, session: Session, producer: Client) -> None:
+        for _ in range(3):
+            await session.poll()
+        reads = 0
+        read = PartitionLog.read
+
+        def counted(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            return read(self, *args, **kwargs)
+
+        monkeypatch.setattr(PartitionLog, "read", counted)
+        for number in range(20):
+            index = number % MANY
+            await session.client.send(session.request())
+            await write(producer, index, b"%d" % number)
+            told = session.take((await session.client.receive())[1])
+            assert told == {index: 0}
+            assert session.read[index][-1] == b"%d" % number
+        assert reads <= 20 * 3, "not all partitions for each of the records"
+
+    scenario(tmp_path, test)
+
+
+def test_what_happens_besides_is_told(tmp_path: Path) -> None:
+    async def test(node: Node, session: Session, other: Client) -> None:
+        await write(other, 3, b"a", b"b", b"c")
+        for _ in range(3):
+            await session.poll()
+        assert session.offsets[3] == 3
+        # The log starts later.
+        deleted = DeleteRecordsPartition(partition_index=3, offset=2)
+        await other.ask(
+            DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[deleted])], timeout_ms=1000)
+        )
+        assert await session.poll() == {3: 0}
+        assert await session.poll() == {}
+        # The consumer goes back, or away.
+        session.offsets[3], session.changed = 2, {3}
+        session.read[3].clear()
+        assert await session.poll() == {3: 0} and session.read[3] == [b"c"]
+        session.forgotten = [5]
+        await session.poll()
+        await write(other, 5, b"unheard")
+        assert await session.poll() == {}
+        # The topic goes.
+        await session.client.send(session.request())
+        await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
+        told = session.take((await session.client.receive())[1])
+        while len(told) < MANY - 1:
+            told |= await session.poll()
+        assert set(told.values()) <= {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    scenario(tmp_path, test)
+
+
+def test_another_isolation_level_looks_at_all_of_it_again(tmp_path: Path) -> None:
+    async def test(node: Node, session: Session, other: Client) -> None:
+        session.isolation = fetch.READ_COMMITTED
+        for _ in range(3):
+            await session.poll()
+        partition = node.broker.replica_manager.partitions["t", 2]
+        # A transaction stays open: appended behind the handler's back, which would ask for its coordinator.
+        partition.log.producers.transaction_verification = False
+        records = batch(b"open", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+        partition.append_as_coordinator(bytearray(records), 1000)
+        await session.poll()
+        assert session.read[2] == []
+        for _ in range(2):
+            await session.poll()
+        session.isolation = 0
+        assert 2 in await session.poll()
+        assert session.read[2] == [b"open"]
+
+    scenario(tmp_path, test)
+
+
+def test_nothing_is_left_of_a_session_that_is_over(tmp_path: Path) -> None:
+    async def test(node: Node, session: Session, other: Client) -> None:
+        for _ in range(3):
+            await session.poll()
+        purgatory = node.broker.replica_manager.purgatory
+        assert len(purgatory.readers) == MANY
+        session.epoch = -1
+        session.changed = set()
+        response = await session.client.ask(session.request())
+        assert response.error_code == 0
+        assert not purgatory.readers and not purgatory.sessions
+
+    scenario(tmp_path, test)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_is_read_in_order_whatever_comes_between(tmp_path: Path, seed: int) -> None:
+    async def test(node: Node, session: Session, producer: Client) -> None:
+        rng = random.Random(seed)
+        session.max_wait_ms = 50
+        written: dict[int, list[bytes]] = {index: [] for index in range(MANY)}
+
+        async def produce_some() -> None:
+            for number in range(150):
+                index = rng.randrange(MANY)
+                written[index].append(b"%d" % number)
+                await write(producer, index, b"%d" % number)
+                if rng.random() < 0.1:
+                    await trio.sleep(0.02)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce_some)
+            with trio.fail_after(20):
+                while sum(map(len, session.read.values())) < 150:
+                    session.isolation = int(rng.random() < 0.5)
+                    await session.poll()
+        assert session.read == written
+
+    scenario(tmp_path, test)
