@@ -468,6 +468,20 @@ async def disk_fails(cluster: SimCluster) -> None:
     await cluster.finish(partitions)
 
 
+@scenario()
+async def slow_disk(cluster: SimCluster) -> None:
+    """A node's disk takes 0.1 to 30 s for each flush, and then is quick again: the cluster goes on all the while."""
+    partitions = await begin(cluster)
+    await cluster.await_full_isr(partitions)
+    node = await cluster.await_leader(partitions[0])
+    node.machine.disk_latency = cluster.rng.choice((0.1, 1.0, 10.0, 30.0))
+    cluster.trace.note(f"{node.name}'s disk takes {node.machine.disk_latency} s")
+    await await_progress(cluster, 20, within=120)
+    await cluster.run_for(cluster.rng.uniform(0, 60))
+    await await_progress(cluster, 20, within=120)
+    await cluster.finish(partitions)
+
+
 @scenario(log_dirs=f"{DATA_DIR},{SECOND_DIR}")
 async def one_of_two_disks_fails(cluster: SimCluster) -> None:
     """One of a node's two log directories fails: what it holds is led elsewhere, what the other holds goes on."""
