@@ -265,7 +265,7 @@ def said(text: str, world: World) -> list[str]:
             (re.escape(world.bootstrap), "BROKER"),
             (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID"),
             (r"(?i)\b(stage|task|tid|executor \w+|job) \d+(\.\d+)?", r"\1"),
-            (r"-?\b\d{6,}\b", "NUMBER"),
+            (r"-*\b\d{6,}\b", "NUMBER"),
             (r"\bo\d+\.", "OBJECT."),
         ):
             line = re.sub(pattern, instead, line)
