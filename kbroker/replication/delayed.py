@@ -222,6 +222,9 @@ class Purgatory:
         if readers:
             for session, session_key in list(readers.items()):
                 session.mark(session_key, added_bytes if stable or not session.committed_only else 0)
+                if session.waiting is None:
+                    # It looks at the partition next time, if its consumer still lives.
+                    self.unwatch_session(session, session_key)
 
     def appended(self, key: Hashable, added_bytes: int) -> None:
         """``added_bytes`` were appended: the followers may fetch them."""

@@ -189,6 +189,26 @@ def test_nothing_is_left_of_a_session_that_is_over(tmp_path: Path) -> None:
     scenario(tmp_path, test)
 
 
+def test_a_consumer_that_is_gone_costs_nothing(tmp_path: Path) -> None:
+    async def test(node: Node, session: Session, producer: Client) -> None:
+        for _ in range(3):
+            await session.poll()
+        purgatory = node.broker.replica_manager.purgatory
+        await session.client.stream.aclose()
+        await write(producer, 3, b"a")
+        assert len(purgatory.readers) == MANY - 1, "it is told once, and not with every record"
+        # It was only slow: it goes on where it was.
+        session.client = await node.connect()
+        await write(producer, 3, b"b")
+        while len(session.read[3]) < 2:
+            await session.poll()
+        for _ in range(2):
+            assert await session.poll() == {}
+        assert len(purgatory.readers) == MANY
+
+    scenario(tmp_path, test)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_all_is_read_in_order_whatever_comes_between(tmp_path: Path, seed: int) -> None:
     async def test(node: Node, session: Session, producer: Client) -> None:
