@@ -86,7 +86,7 @@ class IsrManager:
         state = partition.state
         log = partition.log
         progress = state.progress[replica]
-        eligible = self._is_eligible(replica, progress.broker_epoch)
+        eligible = self._is_eligible(partition, replica, progress.broker_epoch)
         state.set_joining(
             replica, eligible and progress.is_caught_up(log.log_end_offset, self._now_ms(), self._max_lag_ms)
         )
@@ -138,16 +138,23 @@ class IsrManager:
             if not state.is_leader or partition.offline or not partition.has_log:
                 continue
             for replica, progress in state.progress.items():
-                if replica not in state.maximal_isr and not self._is_eligible(replica, progress.broker_epoch):
+                if replica not in state.maximal_isr and not self._is_eligible(
+                    partition, replica, progress.broker_epoch
+                ):
                     state.set_joining(replica, False)
             if state.progress:
                 self._manager.advance_high_watermark(partition, partition.log)
                 self.reconsider(partition)
 
-    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """``Partition.isReplicaIsrEligible``: neither fenced nor stopping, and fetching in its present life."""
-        broker = self._manager.image.brokers.get(broker_id)
-        return broker is not None and broker.active and broker_epoch in (-1, broker.epoch)
+    def _is_eligible(self, partition: Partition, broker_id: int, broker_epoch: int) -> bool:
+        """``Partition.isReplicaIsrEligible``: neither fenced nor stopping, and fetching in its present life. And its
+        log dir works: of a log that is empty everyone seems to have all, also whose disk has just failed."""
+        image = self._manager.image
+        broker = image.brokers.get(broker_id)
+        if broker is None or not broker.active or broker_epoch not in (-1, broker.epoch):
+            return False
+        assigned = image.topics.partition(*partition.topic_partition)
+        return assigned is None or broker.has_online_dir(assigned.directory(broker_id))
 
     def _propose(self, partition: Partition, isr: frozenset[int]) -> None:
         partition.state.propose_isr(isr)

@@ -44,8 +44,16 @@ class FakeManager:
             log=SimpleNamespace(log_end_offset=10),
         )
         self.partitions = {KEY: self.partition}
+        self.failed_dirs: set[int] = set()
+        """Brokers whose log dir with this partition has failed."""
         self.image = SimpleNamespace(
-            brokers={id: SimpleNamespace(epoch=epoch, active=True) for id, epoch in EPOCHS.items()}
+            brokers={
+                id: SimpleNamespace(
+                    epoch=epoch, active=True, has_online_dir=lambda directory: directory not in self.failed_dirs
+                )
+                for id, epoch in EPOCHS.items()
+            },
+            topics=SimpleNamespace(partition=lambda *key: SimpleNamespace(directory=lambda broker_id: broker_id)),
         )
 
     def advance_high_watermark(self, partition: Any, log: Any) -> None:
@@ -134,11 +142,13 @@ def test_a_follower_that_caught_up_is_proposed_with_the_epochs_of_all_members() 
     assert [(member.broker_id, member.broker_epoch) for member in wanted.new_isr_with_epochs] == list(EPOCHS.items())
 
 
-@pytest.mark.parametrize("reason", ["fenced", "of an earlier life", "unknown", "too far behind"])
+@pytest.mark.parametrize("reason", ["fenced", "of an earlier life", "unknown", "too far behind", "its log dir failed"])
 def test_who_may_not_join_is_not_proposed(reason: str) -> None:
     manager = FakeManager(frozenset({1}))
     manager.state.high_watermark = 10
     manager.image.brokers[3].active = reason != "fenced"
+    if reason == "its log dir failed":
+        manager.failed_dirs.add(3)
     if reason == "unknown":
         del manager.image.brokers[3]
 
