@@ -17,8 +17,8 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def served_apis(bootstrap: str) -> dict[int, tuple[int, int]]:
-    """API key -> (lowest, highest version) as the broker at `bootstrap` advertises them."""
-    host, port = bootstrap.rsplit(":", 1)
+    """API key -> (lowest, highest version) as the first broker of `bootstrap` advertises them."""
+    host, port = bootstrap.split(",")[0].rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         body = struct.pack(">hhih", 18, 0, 1, -1)
         connection.sendall(struct.pack(">i", len(body)) + body)
