@@ -5,6 +5,8 @@ Served: 1 to 4. 1: synonyms and sources; 3: types and documentation; 4: flexible
 
 from __future__ import annotations
 
+import trio
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registration import BROKER, Versions, handler
@@ -22,24 +24,40 @@ from kbroker.wire.messages.describe_configs import (
 
 VERSIONS = Versions(1, 4)
 
+MOST_ENTRIES = 200_000
+"""Properties in one answer: those of five thousand topics (an eighth of them with their documentation). Six bytes of a
+request ask for all those of a broker, of which there are hundreds, and may do so again and again."""
+
 
 @handler(DescribeConfigsRequest, versions=VERSIONS, listeners=BROKER)
 async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> DescribeConfigsResponse:
     """Describe each resource; one that cannot be described says why, and the others go on."""
     response = DescribeConfigsResponse()
-    for resource in request.resources:
+    # Most properties have their defaults, of one resource as of the next: these are shaped once.
+    shaped: dict[ConfigEntry, DescribeConfigsResourceResult] = {}
+    room = MOST_ENTRIES
+    for position, resource in enumerate(request.resources):
+        if position % 20 == 19:
+            await trio.lowlevel.checkpoint()  # a few topics take a millisecond
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        response.results.append(result)
         try:
+            if room <= 0:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"More than {MOST_ENTRIES} properties in one request")
             entries = _entries(resource, ctx.services, documentation=request.include_documentation)
         except ApiError as error:
             result.error_code = error.code
             result.error_message = error.message or ""
-        else:
-            keys = set(resource.configuration_keys or ())
-            result.configs = [
-                _shape(entry, synonyms=request.include_synonyms) for entry in entries if not keys or entry.name in keys
-            ]
-        response.results.append(result)
+            continue
+        keys = set(resource.configuration_keys or ())
+        configs = result.configs
+        for entry in entries:
+            if not keys or entry.name in keys:
+                one = shaped.get(entry)
+                if one is None:
+                    one = shaped[entry] = _shape(entry, synonyms=request.include_synonyms)
+                configs.append(one)
+        room -= len(configs) * (8 if request.include_documentation else 1)
     return response
 
 

@@ -434,6 +434,21 @@ def test_legacy_alter_configs_replaces_everything(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
+def test_properties_in_one_answer_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand times the same broker took 400 MB, and nobody else was served for seconds."""
+    monkeypatch.setattr("kbroker.handlers.describe_configs.MOST_ENTRIES", 300)
+
+    async def talk(plane: Plane) -> None:
+        request = describe(4, "1")
+        answer = await plane.ask(dc.DescribeConfigsRequest(resources=request.resources * 5))
+        codes = [result.error_code for result in answer.results]
+        assert codes[0] == 0 and codes[-1] == E.INVALID_REQUEST and codes == sorted(codes)
+        told = [result.configs for result in answer.results if not result.error_code]
+        assert len(told[0]) > 100 and all(configs == told[0] for configs in told)
+
+    converse(tmp_path, talk)
+
+
 def test_describe_configs_errors(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         for kind, name, code in (
