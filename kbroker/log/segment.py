@@ -35,6 +35,7 @@ _RECENT = 128
 """Batches at the end of the active segment whose positions are kept in memory, for readers at the tail."""
 
 _FIRST_CHUNK = 4096
+_SMALL_BATCH = 512
 _LARGEST_CHUNK = 256 * 1024
 
 _MOST_LOOKED_AT = 1_000_000
@@ -416,7 +417,7 @@ class Segment:
             raise CorruptIndex(f"{self.offset_index.path}: position {position} is not in the log")
         # The next entry is an interval and the rest of a batch away: one read has all the headers up to there, unless
         # batches are so large that each has an entry.
-        length = min(self._index_interval + _FIRST_CHUNK, _LARGEST_CHUNK)
+        length = min(self._index_interval + _SMALL_BATCH, _LARGEST_CHUNK)
         for at, header in self.scan(position, length):
             if entry_offset is not None:
                 if header.base_offset > entry_offset:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 
@@ -226,6 +227,31 @@ def test_timestamps_that_headers_claim_and_no_record_has(monkeypatch: pytest.Mon
     with pytest.raises(ApiError, match="bears out") as caught:
         log.offset_for_timestamp(NOW)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("count", [30, 6000])
+def test_an_offset_is_found_with_two_reads_however_long_the_log_is(count: int) -> None:
+    disk = FakeDisk()
+    log = open_log(disk, LogConfig(segment_bytes=1 << 30))
+    data = [batch([b"%d" % number + b"x" * 200], timestamp=NOW + number) for number in range(count)]
+    for one in data:
+        log.append_as_leader(one, 0, now_ms=NOW)
+    log.roll(NOW)
+    read = [0, 0]
+
+    def note(operation: str, path: str) -> None:
+        if operation == "read":
+            read[path.endswith("index")] += 1
+
+    rng = random.Random(1)
+    for _ in range(3000):
+        log.read(rng.randrange(count), 100)  # until what is remembered of the index is complete
+    disk.on_operation = note
+    for _ in range(500):
+        log.read(rng.randrange(count), 100)
+    # Of the log the headers from the index entry on, and the bytes themselves, which this disk cannot lend.
+    assert read[0] <= 500 * 2
+    assert read[1] <= 500
 
 
 def test_an_empty_log_has_no_timestamps() -> None:
