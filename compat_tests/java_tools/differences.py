@@ -78,7 +78,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         *_configs(SECURITY, "sasl.", "ssl.", "delegation.token.", "security.providers", "authorizer.class.name"),
         *_configs(SECURITY, "principal.builder.class", "connections.max.reauth.ms"),
         *_configs(SECURITY, "connection.failed.authentication.delay.ms"),
-        *_configs(QUOTAS, "alter.log.dirs.replication.quota.", "controller.quota.", "client.quota.callback.class"),
+        *_configs(QUOTAS, "controller.quota.", "client.quota.callback.class"),
         *_configs(SHARE_GROUPS, "group.share.", "share."),
         *_configs(STREAMS_GROUPS, "group.streams."),
         *_configs(TIERED_STORAGE, "remote.", "follower.fetch.last.tiered.offset.enable"),
