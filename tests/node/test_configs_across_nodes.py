@@ -8,14 +8,21 @@ from node_harness import Client, run
 from quorum_harness import quorum
 
 from kbroker.errors import ErrorCode
+from kbroker.wire.compiler import decode
+from kbroker.wire.framing import request_parts
+from kbroker.wire.headers import decode_response_header
 from kbroker.wire.messages.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
 )
+from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.messages.incremental_alter_configs import AlterableConfig as Change
 from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
-from kbroker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kbroker.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 
 RATE = "leader.replication.throttled.rate"
 _BROKER = 4
@@ -85,5 +92,38 @@ def test_every_broker_takes_its_own_properties_and_no_others(tmp_path: Path) -> 
                 await all_know(broker, "1000")
             throttles = [node.replica_manager.throttles.leader.bound for node in cluster.nodes.values()]
             assert throttles == [1000] * 3
+
+    run(main)
+
+
+def test_what_a_broker_of_apache_kafka_passes_on_is_taken(tmp_path: Path) -> None:
+    """In an envelope (KIP-590), after checks of its own: properties of that broker, for the controller to change."""
+
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+            other = str(controller % 3 + 1)
+            resource = ChangedResource(
+                resource_type=_BROKER,
+                resource_name=other,
+                configs=[Change(name=RATE, config_operation=0, value="4711")],
+            )
+            inner = IncrementalAlterConfigsRequest(resources=[resource])
+            parts = request_parts(inner.api_key, 1, 9, "a client", inner)
+            envelope = EnvelopeRequest(
+                request_data=b"".join(bytes(part) for part in parts)[4:],  # type: ignore[arg-type]
+                request_principal=b"",
+                client_host_address=bytes(4),
+            )
+            client = await cluster.controller_client(controller)
+            answer = await client.ask(envelope)
+            assert answer.error_code == ErrorCode.NONE
+            _, offset = decode_response_header(inner.api_key, 1, answer.response_data)
+            response, _ = decode(IncrementalAlterConfigsResponse, 1, answer.response_data, offset)
+            assert (response.responses[0].error_code, response.responses[0].resource_name) == (0, other)
+            await cluster.until(
+                lambda: cluster.nodes[int(other)].replica_manager.throttles.leader.bound == 4711
+            )
 
     run(main)
