@@ -303,7 +303,12 @@ class LogManager:
                 logger.warning("cannot remove %s: %s", path, error)
         self._doomed = keep
         for log in list(self._waiting_files):
-            if not log.delete_expired_files(now_ms):
+            try:
+                waits = log.delete_expired_files(now_ms)
+            except OSError as error:
+                waits = False
+                self._retention_failed(log, error)
+            if not waits:
                 self._waiting_files.discard(log)
 
     def delete_old_segments(
@@ -311,18 +316,28 @@ class LogManager:
     ) -> int:
         """Retention over all logs (every ``log.retention.check.interval.ms``); how many segments went.
 
-        ``high_watermark`` tells the bound of each; without it the log's end is. ``None`` leaves the log out.
+        ``high_watermark`` tells the bound of each; without it the log's end is. ``None`` leaves the log out. A log dir
+        that fails goes offline, and the others are done.
         """
         total = 0
         for tp, log in list(self._logs.items()):
             bound = log.log_end_offset if high_watermark is None else high_watermark(tp)
             if bound is None or self._dir_of[tp].offline is not None:
                 continue
-            count = log.delete_old_segments(now_ms, high_watermark=bound)
+            try:
+                count = log.delete_old_segments(now_ms, high_watermark=bound)
+            except OSError as error:
+                self._retention_failed(log, error)
+                continue
             if count:
                 total += count
                 self._waiting_files.add(log)
         return total
+
+    def _retention_failed(self, log: PartitionLog, error: OSError) -> None:
+        log_dir = self._dir_of.get(log.topic_partition)
+        if log_dir is not None and log_dir.offline is None:
+            self.mark_offline(log_dir, error)
 
     # -- moving
 

@@ -5,7 +5,6 @@ A node to which nobody writes wakes for none of it but the retention check.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
     from kbroker.log.manager import LogManager
-
-logger = logging.getLogger(__name__)
 
 _SHORTEST_WAIT = 0.01
 """Between two flushes of one round, in seconds, however short flush.ms is."""
@@ -97,13 +94,16 @@ class LogFlusher:
         """Delete what retention allows, up to the high watermarks; what was deleted long enough ago goes for good."""
         manager = self._replica_manager
         now_ms = self._clock.now_ms()
-        try:
-            if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
-                manager.mark_dirty()
-                manager.log_starts_moved()
-            self._log_manager.delete_expired(now_ms)
-        except OSError as error:
-            logger.error("retention failed: %s", error)
+        failed = self._failed_dirs()
+        if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
+            manager.mark_dirty()
+            manager.log_starts_moved()
+        self._log_manager.delete_expired(now_ms)
+        if self._failed_dirs() != failed:
+            manager.log_dirs_changed()
+
+    def _failed_dirs(self) -> int:
+        return sum(log_dir.offline is not None for log_dir in self._log_manager.log_dirs)
 
     async def _producer_expiry_loop(self) -> None:
         while True:

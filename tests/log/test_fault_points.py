@@ -67,11 +67,13 @@ class Life:
             self.log_start = logs[PLAIN].log_start_offset + 6
             logs[PLAIN].maybe_increment_log_start_offset(self.log_start)
             self.manager.delete_old_segments(NOW)
+            self.check()
             self.clean(logs[COMPACTED])
             self.manager.checkpoint()
             self.check()
             self.manager.delete_expired(NOW)
             self.manager.delete_expired(NOW + 1)
+            self.check()
             if round_ == 0:
                 self.manager.close()
                 self.check()

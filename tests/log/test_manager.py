@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
@@ -371,6 +372,33 @@ def test_retention_over_all_logs() -> None:
     log = manager.get_log(A)
     assert log is not None
     assert log.append_as_leader(batch([b"x"]), 0, now_ms=NOW).first_offset == 20
+
+
+@pytest.mark.parametrize("operation", ["rename", "remove"])
+def test_a_dir_whose_retention_fails_goes_offline_and_that_of_the_others_goes_on(operation: str) -> None:
+    disk = FakeDisk()
+    manager = start(disk, "/one", "/two")
+    config = LogConfig(segment_bytes=500, retention_ms=1000, file_delete_delay_ms=0)
+    partitions = [TopicPartition("t", number) for number in range(4)]
+    for tp in partitions:
+        fill(manager, tp, *[b"v" * 100] * 20, config=config)
+
+    def fail(what: str, path: str) -> None:
+        if what == operation and path.startswith("/one/"):
+            raise OSError(errno.EIO, "broken", path)
+
+    disk.on_operation = fail
+    assert manager.delete_old_segments(NOW + 1001) > 0
+    manager.delete_expired(NOW + 1001)
+    manager.delete_expired(NOW + 1001)
+    assert [log_dir.offline is not None for log_dir in manager.log_dirs] == [True, False]
+    for tp in partitions:
+        log_dir, log = manager.log_dir_of(tp), manager.log_of(tp)
+        assert log_dir is not None
+        assert log is not None
+        if log_dir.path == "/two":
+            assert log.log_start_offset == 20
+            assert not any(name.endswith(".deleted") for name in disk.list_dir(log.directory))
 
 
 def test_a_thousand_logs_are_made_and_closed(tmp_path: Path) -> None:
