@@ -65,9 +65,11 @@ test-py313: ## The same tests on Python 3.13, if there is one
 	if [ -z "$$python" ]; then echo "skipped: no Python 3.13 on this machine"; \
 	else $(MAKE) --no-print-directory test VENV=.cache/venv-3.13 PYTHON="$$python"; fi
 
-soak: $(VENV)/.dev ## Simulate clusters, metadata quorums and transactions with many seeds (SEEDS=200)
+soak: $(VENV)/.dev ## Clusters, quorums, transactions and logs with many seeds, kills and full disks (SEEDS=200)
 	KBROKER_SIM_SEEDS=$(SEEDS) KBROKER_SIM_CLUSTER_SEEDS=$(SEEDS) KBROKER_TRANSACTION_SEEDS=$(SEEDS)0 \
 		$(PY) -m pytest tests/sim tests/transactions/test_delayed_requests.py $(ARGS)
+	KBROKER_LOG_EXAMPLES=$(SEEDS)0 KBROKER_LOG_FLIPS=$(SEEDS)00 KBROKER_KILLS=$(SEEDS) KBROKER_FULL_DISKS=$(SEEDS) \
+		$(PY) -m pytest tests/log tests/node/test_kill_9.py tests/node/test_full_disk.py $(ARGS)
 
 check: $(VENV)/.dev ## Lint, types, layers
 	@failed=; for tool in "ruff check ." mypy "lint-imports --no-logo"; do \

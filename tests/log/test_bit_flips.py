@@ -6,6 +6,7 @@ does not fit between its neighbours, or not at all, as in Apache Kafka.
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -34,7 +35,7 @@ COMPACT = LogConfig(
     min_cleanable_dirty_ratio=0.0,
 )
 PLAIN, TRANSACTIONAL, COMPACTED = (TopicPartition(name, 0) for name in ("plain", "transactional", "compacted"))
-FLIPS = 500
+FLIPS = int(os.environ.get("KBROKER_LOG_FLIPS", "500"))
 
 Values = dict[int, tuple[bytes | None, bytes | None]]
 

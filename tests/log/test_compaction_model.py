@@ -10,6 +10,7 @@ yet durable.
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 
 from hypothesis import HealthCheck, settings
@@ -265,7 +266,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
 
 CompactionMachine.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=int(os.environ.get("KBROKER_LOG_EXAMPLES", "100")),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

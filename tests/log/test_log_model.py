@@ -7,6 +7,7 @@ missing. Nothing that is read ever has another value than was written at its off
 
 from __future__ import annotations
 
+import os
 import random
 
 from hypothesis import HealthCheck, settings
@@ -201,7 +202,7 @@ def branch_has(branch: History, entry: tuple[int, bytes]) -> bool:
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=int(os.environ.get("KBROKER_LOG_EXAMPLES", "60")),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
