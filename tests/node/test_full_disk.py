@@ -28,7 +28,7 @@ admin: Any = pytest.importorskip("confluent_kafka.admin")
 ROUNDS = int(os.environ.get("KBROKER_FULL_DISKS", "3"))
 ROOT = Path(__file__).parent.parent.parent
 MIB = 1 << 20
-ROOM = 8 * MIB
+ROOM = (8 + ROUNDS) * MIB
 PARTITIONS = 4
 
 
