@@ -1,17 +1,19 @@
 """The network between three processes fails in nine ways; clients reach every node all the while.
 
 What is acknowledged stays, and within 30 seconds of the network's recovery everything is written to again. While
-a majority of the nodes can talk, so it is before that.
+a majority of the nodes can talk, so it is before that. Then all faults together, of processes too.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from compat_tests.cluster.conftest import Begin
+from compat_tests.cluster.test_transactions import Copying
 from compat_tests.cluster.wires import WiredCluster
 from kbroker.testing import ClusterNode
 
@@ -125,3 +127,74 @@ def test_network(cluster: WiredCluster, scene: Begin, rounds: int, fault: Fault)
             s.writer.await_every_partition(RECOVERED_WITHIN)
             cluster.await_in_sync()
             print(f"{fault.__name__}: {during} acknowledged when it ended, {cluster.wires.held} times held back")
+
+
+MIXED_SECONDS = 60.0
+
+
+def _mix(cluster: WiredCluster, rng: random.Random, seconds: float) -> list[str]:
+    """One trouble after the other, the next perhaps before the last is over; what they were."""
+    told = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        node = rng.choice(cluster.nodes)
+        others = [each.id for each in cluster.nodes if each is not node]
+        what = rng.choice(("kill", "kill", "stop", "pause", "cut off", "not heard", "deaf", "half-open", "far"))
+        if what == "kill":
+            node.kill()
+        elif what == "stop":
+            if node.is_running:
+                node.resume()
+                node.stop()
+        elif what == "pause":
+            node.pause()
+        elif what == "cut off":
+            cluster.wires.cut_both_ways([node.id], others)
+        elif what == "not heard":
+            cluster.wires.cut([node.id], others)
+        elif what == "deaf":
+            cluster.wires.cut(others, [node.id])
+        elif what == "half-open":
+            cluster.wires.forget(node.id)
+        else:
+            cluster.wires.slow([each.id for each in cluster.nodes], rng.uniform(0.01, 0.2), 3e6 / 8)
+        told.append(f"node {node.id} {what}")
+        time.sleep(rng.choice((0.5, 2, 5, 12)))
+        if rng.random() < 0.7:
+            _repair(cluster)
+            time.sleep(rng.choice((0, 1, 5)))
+    _repair(cluster)
+    return told
+
+
+def _repair(cluster: WiredCluster) -> None:
+    cluster.wires.heal()
+    for node in cluster.nodes:
+        node.resume()
+    cluster.start()
+
+
+@pytest.mark.parametrize("course", range(3))
+def test_all_mixed(cluster: WiredCluster, scene: Begin, rounds: int, course: int) -> None:
+    for number in range(rounds):
+        rng = random.Random(f"{course} {number}")
+        with scene(group=True, protocol=rng.choice(("classic", "consumer")), per_second=500) as s:
+            print(", ".join(_mix(cluster, rng, MIXED_SECONDS)))
+            s.writer.await_every_partition(RECOVERED_WITHIN)
+
+
+def test_a_copy_is_exact_while_all_is_mixed(cluster: WiredCluster, rounds: int, pytestconfig: pytest.Config) -> None:
+    messages = pytestconfig.getoption("--messages") or 1_000
+    for number in range(rounds):
+        copying = Copying(cluster.bootstrap_servers, messages, messages // 200)
+        try:
+            print(", ".join(_mix(cluster, random.Random(f"copy {number}"), MIXED_SECONDS)))
+            deadline = time.monotonic() + 60 + messages / 100
+            while (copied := copying.copied) < messages:
+                assert time.monotonic() < deadline, (copied, copying.copier.failures)
+                time.sleep(0.1)
+            copying.copier.end()
+            copying.judge()
+            print(f"{copying.copier.lives} copiers, failures: {copying.copier.failures}")
+        finally:
+            copying.close()

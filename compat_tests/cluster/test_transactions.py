@@ -26,31 +26,56 @@ def _copied(bootstrap: str, topic: str) -> int:
         return -1
 
 
+class Copying:
+    """A topic that is written, and a process that copies it to another in transactions."""
+
+    def __init__(self, bootstrap: str, messages: int, batch: int) -> None:
+        self._bootstrap = bootstrap
+        self._source, self._target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "target"))
+        for topic in (self._source, self._target):
+            create_topic(bootstrap, topic, PARTITIONS)
+        self._helper = participant_of("confluent-kafka", bootstrap)
+        producer = self._helper.open()
+        count = messages // PARTITIONS
+        self._wanted = [[f"{partition}-{each}" for each in range(count)] for partition in range(PARTITIONS)]
+        for partition, values in enumerate(self._wanted):
+            producer.begin()
+            producer.send(self._source, partition, values)
+            producer.call("commit")
+        # Each partition ends with the marker of its transaction, which is copied past but is no message.
+        self.copier = Copier("confluent-kafka", bootstrap, self._source, self._target, messages, batch)
+
+    @property
+    def copied(self) -> int:
+        """How many messages are copied, -1 while nobody can say."""
+        return _copied(self._bootstrap, self._source)
+
+    def judge(self) -> None:
+        """All of it is there, once and in order; the copier is not to run any more."""
+        for partition, expected in enumerate(self._wanted):
+            values = self._helper.read(self._target, partition, "read_committed")
+            assert values == expected, "a message is missing, twice there, or out of order"
+
+    def close(self) -> None:
+        """End the processes."""
+        self.copier.end()
+        self._helper.close()
+
+
 def test_a_copy_is_exact_while_brokers_are_killed(
     cluster: RunningCluster, rounds: int, pytestconfig: pytest.Config
 ) -> None:
     messages = pytestconfig.getoption("--messages") or 400
-    batch, step = messages // 200, max(80, messages // 20)
-    bootstrap = cluster.bootstrap_servers
-    source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "target"))
-    for topic in (source, target):
-        create_topic(bootstrap, topic, PARTITIONS)
-    helper = participant_of("confluent-kafka", bootstrap)
-    producer = helper.open()
-    wanted = [[f"{partition}-{each}" for each in range(messages // PARTITIONS)] for partition in range(PARTITIONS)]
-    for partition, values in enumerate(wanted):
-        producer.begin()
-        producer.send(source, partition, values)
-        producer.call("commit")
-    # Each partition ends with the marker of its transaction, which is copied past but is no message.
+    step = max(80, messages // 20)
     began = time.monotonic()
     deadline = began + LIMIT_SECONDS * rounds + messages / 200
-    copier = Copier("confluent-kafka", bootstrap, source, target, messages, batch)
+    copying = Copying(cluster.bootstrap_servers, messages, messages // 200)
+    copier = copying.copier
     kills = 0
     try:
         for node in cycle(cluster.nodes):
-            reached = _copied(bootstrap, source)
-            while (copied := _copied(bootstrap, source)) < messages and copied < reached + step:
+            reached = copying.copied
+            while (copied := copying.copied) < messages and copied < reached + step:
                 assert time.monotonic() < deadline, (copied, copier.failures)
                 time.sleep(0.1)
             if copied >= messages:
@@ -63,11 +88,8 @@ def test_a_copy_is_exact_while_brokers_are_killed(
             node.start()
             cluster.await_in_sync()
         copier.end()
-        found = [helper.read(target, partition, "read_committed") for partition in range(PARTITIONS)]
+        copying.judge()
     finally:
-        copier.end()
-        helper.close()
+        copying.close()
     print(f"{copier.lives} copiers, {kills} brokers killed, failures: {copier.failures}")
-    for values, expected in zip(found, wanted, strict=True):
-        assert values == expected, "a message is missing, twice there, or out of order"
     assert kills, "nobody was killed"
