@@ -24,7 +24,7 @@ from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.refusals import SILENT_SECONDS
 from kbroker.log.disk import OsDisk
 from kbroker.raft_metadata.storage import format_log_dirs
-from kbroker.types import METADATA_TOPIC
+from kbroker.types import METADATA_TOPIC, random_uuid
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
 from kbroker.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kbroker.wire.messages.begin_quorum_epoch import PartitionData as BeginPartition
@@ -163,6 +163,29 @@ def test_who_may_not_vote_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFi
             await acknowledged(cluster, topic_id)
             assert cluster.leader() == leader
             assert cluster.nodes[leader].driver.describe_quorum().leader_epoch == epoch
+
+    run(main)
+
+
+def test_a_vote_that_is_asked_of_another_disk_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With dynamic voters a replica is its node and its directory (KIP-853)."""
+
+    async def main() -> None:
+        async with quorum(tmp_path, dynamic=True) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            topic_id = await create(cluster)
+            epoch = cluster.nodes[leader].driver.describe_quorum().leader_epoch
+            request = vote(epoch, leader % 3 + 1)
+            request.voter_id = leader
+            request.topics[0].partitions[0].voter_directory_id = random_uuid(random.Random(99))
+            client = await cluster.controller_client(leader)
+            answer = (await client.ask(request)).topics[0].partitions[0]
+            assert (answer.error_code, answer.vote_granted) == (ErrorCode.INVALID_VOTER_KEY, False)
+            [line] = lines(caplog, "is refused")
+            assert re.fullmatch(rf"node {leader % 3 + 1} at 127\.0\.0\.1:\d+ is refused: INVALID_VOTER_KEY", line)
+            await acknowledged(cluster, topic_id)
+            assert cluster.leader() == leader
 
     run(main)
 
