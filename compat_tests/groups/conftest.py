@@ -128,11 +128,17 @@ def restart(broker: Broker, bootstrap: str) -> Restart:
         broker.restart()
         # Enough names that every partition of the offsets topic has some.
         ask = DescribeGroupsRequest(groups=[f"any-{number}" for number in range(1000)])
-        connection = Connection(bootstrap)
+        connections = [Connection(address) for address in bootstrap.split(",")]
         deadline = time.monotonic() + 60
-        while any(each.error_code for each in connection.ask(ask, 0).groups):
+        missing = set(ask.groups)
+        while missing:
+            # Of several brokers one coordinates each.
+            missing = set(ask.groups)
+            for connection in connections:
+                missing -= {each.group_id for each in connection.ask(ask, 0).groups if not each.error_code}
             assert time.monotonic() < deadline, "the group coordinators are not back after 60 s"
-        connection.close()
+        for connection in connections:
+            connection.close()
 
     return run
 

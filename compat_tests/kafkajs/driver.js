@@ -35,7 +35,7 @@ class Refused extends Error {
 const kafkas = {}
 const kafka = (command) =>
   (kafkas[command.bootstrap] ||= new Kafka({
-    clientId: 'compat', brokers: [command.bootstrap], logLevel: logLevel.NOTHING,
+    clientId: 'compat', brokers: command.bootstrap.split(','), logLevel: logLevel.NOTHING,
     retry: { retries: 6, initialRetryTime: 50 },
   }))
 

@@ -17,7 +17,7 @@ class Member {
     this.owned = new Map() // "topic partition" -> [topic, partition]
     this.next = new Map() // the same -> the offset after the last record read
     const kafka = new Kafka({
-      clientId: options.client_id || 'kafkajs', brokers: [options.bootstrap], logLevel: logLevel.NOTHING,
+      clientId: options.client_id || 'kafkajs', brokers: options.bootstrap.split(','), logLevel: logLevel.NOTHING,
       retry: { retries: 10, initialRetryTime: 50, maxRetryTime: 500 },
     })
     this.consumer = kafka.consumer({
