@@ -116,7 +116,8 @@ def _answer(
     def add(shard: TransactionCoordinator, now_ms: int) -> CoordinatorResult[None]:
         return shard.add_partitions(transaction.transactional_id, producer, partitions, client_version, now_ms)
 
-    submit_soon(ctx, transaction.transactional_id, add, added)
+    # A broker that asks tries again by itself.
+    submit_soon(ctx, transaction.transactional_id, add, added, patient=ctx.api_version < _FROM_BROKERS)
 
 
 def _refused(partitions: list[TopicPartition], ctx: RequestContext) -> dict[TopicPartition, ErrorCode]:

@@ -59,16 +59,21 @@ def submit_soon(
     transactional_id: str | None,
     operation: Callable[[TransactionCoordinator, int], CoordinatorResult[R]],
     on_committed: Callable[[R | None, ApiError | None], None],
+    *,
+    patient: bool = False,
 ) -> None:
     """Run a step on the shard of a transactional id, at once where that is loaded and has what the step needs.
 
     ``on_committed`` is called with the response as soon as the records are committed, before markers are written; or
-    with why there is none.
+    with why there is none. ``patient``: where the id's last transaction is about to be complete, which takes some
+    milliseconds, wait for that, as Produce does in version 2. A client that is told to try again waits much longer.
     """
     transactions, producer_ids = ctx.services.transactions, ctx.services.producer_ids
 
-    async def wait() -> None:
+    async def wait(code: ErrorCode) -> None:
         try:
+            if code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                await transactions.until_free(transactional_id)
             try:
                 response = await transactions.submit(transactional_id, operation)
             except ApiError as error:
@@ -92,8 +97,10 @@ def submit_soon(
             raise ApiError(ErrorCode.INVALID_REQUEST)
         transactions.submit_now(transactional_id, operation, on_committed)
     except ApiError as error:
-        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            ctx.services.replica_manager.start_soon(wait)
+        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (
+            patient and error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        ):
+            ctx.services.replica_manager.start_soon(wait, error.code)
         else:
             on_committed(None, error)
     except Exception:

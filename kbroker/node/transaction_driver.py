@@ -65,6 +65,8 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         self._remote_coordinators = remote_coordinators
         self._image: Any = None
         self._retrying: dict[int, deque[Callable[[], bool]]] = {}
+        self._awaited: dict[str, trio.Event] = {}
+        """Transactional ids that requests wait for: set when no change of theirs is under way any more."""
 
     @property
     def transaction_version(self) -> int:
@@ -118,11 +120,23 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
 
         self._process(shard, result, on_committed=committed)
 
+    async def until_free(self, transactional_id: str) -> None:
+        """Wait until no change of a transactional id is under way, for as long as Produce does at most."""
+        event = self._awaited.setdefault(transactional_id, trio.Event())
+        with trio.move_on_after(self.settings.add_partitions_retry_backoff_max_ms / 1000):
+            await event.wait()
+        if self._awaited.get(transactional_id) is event:
+            del self._awaited[transactional_id]
+
     # -- markers -------------------------------------------------------------------------------
 
     def _after_step(self, shard: Shard[TransactionCoordinator]) -> None:
         for markers in shard.core.take_markers():
             self._write_markers(shard, markers)
+        if self._awaited:
+            for transactional_id in [each for each in self._awaited if self.partition_for(each) == shard.index]:
+                if not shard.core.is_busy(transactional_id):
+                    self._awaited.pop(transactional_id).set()
 
     def _write_markers(self, shard: Shard[TransactionCoordinator], markers: MarkersToWrite) -> None:
         """Each leader writes those of its partitions."""

@@ -274,7 +274,7 @@ class TransactionCoordinator:
         return transaction
 
     def _refuse_pending(self, transactional_id: str) -> None:
-        if transactional_id in self._pending or transactional_id in self._unwritten:
+        if self.is_busy(transactional_id):
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def _change(
@@ -299,6 +299,10 @@ class TransactionCoordinator:
 
         record = transaction_record(changed, self._transaction_version())
         return CoordinatorResult(response, [record], on_stored=on_stored, error=error)
+
+    def is_busy(self, transactional_id: str) -> bool:
+        """Whether a change of the id awaits its record, or its last transaction its markers."""
+        return transactional_id in self._pending or transactional_id in self._unwritten
 
     # -- questions -----------------------------------------------------------------------------
 

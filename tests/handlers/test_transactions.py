@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import select
 import subprocess
@@ -224,6 +225,48 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last_and_keeps_its_or
             assert [answers[each].responses[0].partition_responses[0].error_code for each in (first, second)] == [0, 0]
             assert contents(await read(node, isolation=0)) == [b"a", b"b", b"c"]
             assert contents(await read(node)) == [b"a"]
+
+    run(test)
+
+
+def test_the_first_partition_of_the_next_transaction_waits_for_the_markers_of_the_last(tmp_path: Path) -> None:
+    """A client that is told to try again waits for a tenth of a second, and the markers take milliseconds."""
+
+    async def test() -> None:
+        patience = {"add.partitions.to.txn.retry.backoff.max.ms": "20000"}
+        async with running_node(tmp_path, **patience) as node:
+            await node.create_topic("t")
+            producer = await open_producer(node, 1)
+            await producer.add()
+            assert await producer.send(b"a") == 0
+            markers = HeldMarkers(node)
+            assert await producer.end(commit=True) == 0
+            driver = node.broker.services.transactions
+
+            async def release() -> None:
+                while not driver._awaited:
+                    await trio.sleep(0.001)
+                markers.release()
+
+            with trio.fail_after(10):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(release)
+                    await producer.add()
+            assert not driver._awaited
+            assert await producer.send(b"b") == 0
+            driver.settings = dataclasses.replace(driver.settings, add_partitions_retry_backoff_max_ms=10)
+            HeldMarkers(node)
+            assert await producer.end(commit=True) == 0
+            topics = [AddPartitionsToTxnTopic(name="t", partitions=[0])]
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=ID,
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.epoch,
+                v3_and_below_topics=topics,
+            )
+            answer = (await producer.client.ask(request, 3)).results_by_topic_v3_and_below[0]
+            assert answer.results_by_partition[0].partition_error_code == E.CONCURRENT_TRANSACTIONS
+            assert not driver._awaited
 
     run(test)
 
