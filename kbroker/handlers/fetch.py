@@ -107,6 +107,9 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
             purgatory.watch_fetch(waiting)
             if reader.tracked is not None:
                 reader.tracked.waiting = waiting
+                if reader.by_follower:
+                    # That a follower has got so far may have had more appended, by whoever waited for it.
+                    waiting.advanced(reader.tracked.missed_bytes)
             try:
                 await ctx.connection.wait_for(waiting, min(remaining, reader.patience))
             finally:
@@ -188,6 +191,8 @@ class _Reader:
 
         ``again``: it is the same request still, so a follower's progress is not news.
         """
+        if self.tracked is not None:
+            self.tracked.missed_bytes = 0
         if self.tracked is not None and again:
             self.partitions = self.tracked.to_look_at()
             self._find_names()
@@ -364,7 +369,7 @@ class _Reader:
             self.patience = self.news_seconds
         elif state.high_watermark < bound and not state.under_min_isr:
             self.patience = self.news_seconds  # and this is going to be news
-        elif self.tracked is not None and self.tracked.dirty is not None and offset == bound:
+        elif self.tracked is not None and self.tracked.dirty is not None and offset == log.log_end_offset:
             self.tracked.dirty.pop(wanted.key, None)  # there is nothing to tell
 
 

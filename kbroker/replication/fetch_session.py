@@ -99,6 +99,7 @@ class FetchSession:
         "dirty",
         "epoch",
         "last_used_ms",
+        "missed_bytes",
         "on_closed",
         "partitions",
         "privileged",
@@ -117,6 +118,8 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.partitions: OrderedDict[PartitionKey, SessionPartition] = OrderedDict()
         self.dirty: dict[PartitionKey, None] | None = None
+        self.missed_bytes = 0
+        """What was appended while no request waited for it, since the last one began to read."""
         #: The latest request reads what is committed: it does not see what comes while a transaction is open.
         self.committed_only = False
         #: The request that waits for something to tell.
@@ -134,8 +137,11 @@ class FetchSession:
         """Something has happened to a partition; ``added_bytes`` may be fetched."""
         assert self.dirty is not None
         self.dirty[key] = None
-        if added_bytes and self.waiting is not None:
-            self.waiting.advanced(added_bytes)
+        if self.waiting is not None:
+            if added_bytes:
+                self.waiting.advanced(added_bytes)
+        else:
+            self.missed_bytes += added_bytes
 
     def mark_all(self) -> None:
         """Nothing is known any more of what there is to tell."""

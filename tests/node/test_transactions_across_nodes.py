@@ -18,6 +18,7 @@ from kbroker.errors import ErrorCode
 from kbroker.node.broker_requests import MARKERS, BrokerRequests, MarkerQuestion
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -223,3 +224,50 @@ def test_who_is_fenced_is_not_waited_for() -> None:
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert answers == [pytest.approx(6), pytest.approx(36)]
+
+
+def test_what_a_followers_fetch_leads_to_is_fetched_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fetch that commits a coordinator's record has its next one appended, before that fetch itself waits."""
+    monkeypatch.setattr("kbroker.handlers.fetch.NEWS_SECONDS", 60.0)
+
+    async def main() -> None:
+        async with quorum(
+            tmp_path,
+            transaction_state_log_num_partitions="1",
+            offsets_topic_num_partitions="1",
+            replica_fetch_wait_max_ms="20000",
+            replica_lag_time_max_ms="60000",
+        ) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            await create_topic(cluster)
+            client = await coordinator(cluster)
+            producer = await ask_until(
+                lambda: client.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4),
+                lambda answer: answer.error_code == 0,
+            )
+            topics = [AddPartitionsToTxnTopic(name=TOPIC, partitions=[0, 1, 2])]
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=ID,
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.producer_epoch,
+                v3_and_below_topics=topics,
+            )
+            end = EndTxnRequest(
+                transactional_id=ID,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                committed=True,
+            )
+
+            def added(answer: Any) -> bool:
+                return not answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+
+            with trio.fail_after(15):
+                for _ in range(5):
+                    await ask_until(lambda: client.ask(request, 3), added)
+                    assert (await client.ask(end, 4)).error_code == 0
+
+    run(main)
