@@ -59,7 +59,7 @@ class Context:
         """A fresh topic, made by the peer so that the case tests one thing; ready to be written."""
         name = self.name(hint)
         settings = {key.replace("_", "."): value for key, value in configs.items()}
-        self.peer.create_topic(name, partitions, settings)
+        self.peer.create_topic(name, partitions, settings, replication_factor=-1)  # default.replication.factor
         self.await_topic(name)
         return name
 
