@@ -55,6 +55,11 @@ class Compose:
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return done.stdout.strip()
 
+    def log(self, number: int) -> str:
+        """What a node told last."""
+        command = [self._engine, "logs", "--tail", "20", self.container(number)]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60).stdout
+
     def container(self, number: int) -> str:
         """The container of service kafka-``number``, running or not."""
         labels = {"project": self.project, "service": f"kafka-{number}"}
@@ -80,7 +85,7 @@ class Compose:
         deadline = time.monotonic() + within
         while not self.is_healthy(*words):
             assert time.monotonic() < deadline, "\n".join(
-                self.engine("logs", "--tail", "20", self.container(number)) for number in (1, 2, 3)
+                f"kafka-{number}: {self.log(number)}" for number in (1, 2, 3)
             )
             time.sleep(0.2)
 
