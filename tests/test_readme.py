@@ -26,7 +26,12 @@ RECIPES = re.findall(r"^### ([^\n]+)\n|^```(python|sh)\n(.*?)^```$", TEXT, re.MU
 def cases() -> Iterator[Any]:
     """The recipes, those that start a JVM marked so."""
     for title, language, text in recipes():
-        yield pytest.param(title, language, text, marks=[pytest.mark.spark] if "pyspark" in text else [])
+        yield pytest.param(title, language, text, marks=[pytest.mark.spark] if needs_spark(text) else [])
+
+
+def needs_spark(text: str) -> bool:
+    """Whether a recipe starts a JVM with Spark, by itself or by what it imports."""
+    return "pyspark" in text or "spark_examples" in text
 
 
 def recipes() -> Iterator[tuple[str, str, str]]:
@@ -76,6 +81,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
 )
 def test_recipe(node: tuple[Path, str, dict[str, str]], title: str, language: str, text: str) -> None:
     directory, address, environment = node
+    if language == "python" and needs_spark(text):
+        pytest.importorskip("pyspark", reason="the `spark` extra is not installed")
     for module in re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE) if language == "python" else ():
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
