@@ -398,7 +398,7 @@ def _respond(reader: _Reader, plan: FetchPlan, ctx: RequestContext) -> FetchResp
     if plan.may_create:
         session = ctx.services.fetch_sessions.maybe_create(
             plan.partitions,
-            privileged=reader.replica_id >= 0,
+            replica_id=max(reader.replica_id, -1),
             uses_topic_ids=version >= 13,
             now_ms=int(ctx.services.env.now() * 1000),
         )

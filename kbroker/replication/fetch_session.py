@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from typing import Any, NamedTuple
 
 from kbroker.errors import ErrorCode
@@ -102,16 +102,17 @@ class FetchSession:
         "missed_bytes",
         "on_closed",
         "partitions",
-        "privileged",
+        "replica_id",
         "session_id",
         "uses_topic_ids",
         "waiting",
         "watched",
     )
 
-    def __init__(self, session_id: int, *, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, *, replica_id: int, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
-        self.privileged = privileged
+        #: Whose it is; -1 for a consumer's.
+        self.replica_id = replica_id
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
@@ -157,6 +158,11 @@ class FetchSession:
         """The session is over."""
         if self.on_closed is not None:
             self.on_closed(self)
+
+    @property
+    def privileged(self) -> bool:
+        """Whether it is a follower's, before which a consumer's has to make room."""
+        return self.replica_id >= 0
 
     @property
     def size(self) -> int:
@@ -263,22 +269,44 @@ class FetchSessionCache:
         return FetchPlan(ErrorCode.NONE, session.to_look_at(), session, False, False)
 
     def maybe_create(
-        self, partitions: Sequence[SessionPartition], *, privileged: bool, uses_topic_ids: bool, now_ms: int
+        self, partitions: Sequence[SessionPartition], *, replica_id: int, uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | None:
-        """Open a session after a full fetch, if there is a slot or a less deserving session to replace."""
+        """Open a session after a full fetch, if there is a slot or a less deserving session to replace.
+
+        ``replica_id`` is the follower's, -1 for a consumer.
+        """
         if not partitions or self.max_slots <= 0:
             return None
-        if len(self._sessions) >= self.max_slots and not self._try_evict(privileged, len(partitions), now_ms):
+        if replica_id >= 0:
+            self._close_former(replica_id, {partition.key for partition in partitions})
+        if len(self._sessions) >= self.max_slots and not self._try_evict(replica_id >= 0, len(partitions), now_ms):
             return None
         while True:
             session_id = self._rng.randint(1, 2**31 - 1)
             if session_id not in self._sessions:
                 break
-        session = FetchSession(session_id, privileged=privileged, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = FetchSession(session_id, replica_id=replica_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         for partition in partitions:
             session.partitions[partition.key] = partition
         self._sessions[session_id] = session
         return session
+
+    def _close_former(self, replica_id: int, keys: Set[PartitionKey]) -> None:
+        """End the sessions in which a follower fetched some of these partitions before.
+
+        A request in one of them may still be under way, on a connection that the follower has given up. Were it
+        served, the follower would seem to be where it was then; and as its new session does not look at a partition
+        again to which nothing happens, it would seem so for good. (A follower may have several sessions, though:
+        Apache Kafka's have one for each fetcher, of different partitions.)
+        """
+        former = [
+            session
+            for session in self._sessions.values()
+            if session.replica_id == replica_id and not keys.isdisjoint(session.partitions)
+        ]
+        for session in former:
+            del self._sessions[session.session_id]
+            session.close()
 
     def _try_evict(self, privileged: bool, size: int, now_ms: int) -> bool:
         """``FetchSessionCacheShard.tryEvict``: a stale session, else one that ranks below the newcomer."""

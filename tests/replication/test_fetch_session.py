@@ -52,9 +52,9 @@ def plan(
     )
 
 
-def opened(sessions: FetchSessionCache, count: int = 2, now_ms: int = 0, *, privileged: bool = False) -> FetchSession:
+def opened(sessions: FetchSessionCache, count: int = 2, now_ms: int = 0, *, replica_id: int = -1) -> FetchSession:
     session = sessions.maybe_create(
-        [wanted(index) for index in range(count)], privileged=privileged, uses_topic_ids=True, now_ms=now_ms
+        [wanted(index) for index in range(count)], replica_id=replica_id, uses_topic_ids=True, now_ms=now_ms
     )
     assert session is not None
     return session
@@ -111,29 +111,44 @@ def test_a_full_cache_gives_way_to_the_stale_and_the_smaller() -> None:
     opened(sessions, 3, now_ms=0)
     small = [wanted(0)]
     # None is stale, and none was created long enough ago to be compared by size.
-    assert sessions.maybe_create(small, privileged=False, uses_topic_ids=True, now_ms=EVICTION_MS) is None
+    assert sessions.maybe_create(small, replica_id=-1, uses_topic_ids=True, now_ms=EVICTION_MS) is None
     # Used again, so not stale, and old enough to be compared; the newcomer must be larger.
     now_ms = EVICTION_MS + 1
     for session in list(sessions._sessions.values()):
         assert plan(sessions, session.session_id, 1, now_ms=now_ms).error == 0
-    assert sessions.maybe_create(small, privileged=False, uses_topic_ids=True, now_ms=now_ms) is None
+    assert sessions.maybe_create(small, replica_id=-1, uses_topic_ids=True, now_ms=now_ms) is None
     large = [wanted(index) for index in range(4)]
-    assert sessions.maybe_create(large, privileged=False, uses_topic_ids=True, now_ms=now_ms) is not None
+    assert sessions.maybe_create(large, replica_id=-1, uses_topic_ids=True, now_ms=now_ms) is not None
     assert sessions.evictions == 1
     # The longest unused goes first, whatever its size.
-    assert sessions.maybe_create(small, privileged=False, uses_topic_ids=True, now_ms=3 * now_ms) is not None
+    assert sessions.maybe_create(small, replica_id=-1, uses_topic_ids=True, now_ms=3 * now_ms) is not None
     assert old.session_id not in sessions._sessions or len(sessions) == 2
 
 
 def test_a_follower_displaces_a_consumer_at_once() -> None:
     sessions = cache(1)
     opened(sessions, 5)
-    assert sessions.maybe_create([wanted(0)], privileged=True, uses_topic_ids=True, now_ms=1) is not None
-    assert sessions.maybe_create([wanted(0)] * 9, privileged=False, uses_topic_ids=True, now_ms=1) is None
+    assert sessions.maybe_create([wanted(0)], replica_id=1, uses_topic_ids=True, now_ms=1) is not None
+    assert sessions.maybe_create([wanted(0)] * 9, replica_id=-1, uses_topic_ids=True, now_ms=1) is None
+
+
+def test_a_follower_s_new_session_ends_those_of_the_same_partitions() -> None:
+    """A request of the old one may still be under way, and must not tell where the follower was then."""
+    sessions = cache()
+    closed: list[FetchSession] = []
+    old, other_follower, consumer = (opened(sessions, 3, replica_id=replica) for replica in (1, 2, -1))
+    old.track_changes(closed.append)
+    fetcher = sessions.maybe_create([wanted(7)], replica_id=1, uses_topic_ids=True, now_ms=0)
+    assert fetcher is not None and not closed, "of other partitions: another fetcher of the same follower"
+    opened(sessions, 2, replica_id=1)
+    assert closed == [old]
+    assert plan(sessions, old.session_id, 1).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    for session in (fetcher, other_follower, consumer):
+        assert plan(sessions, session.session_id, 1).error == ErrorCode.NONE
 
 
 def test_without_slots_there_are_no_sessions() -> None:
-    assert cache(0).maybe_create([wanted(0)], privileged=False, uses_topic_ids=True, now_ms=0) is None
+    assert cache(0).maybe_create([wanted(0)], replica_id=-1, uses_topic_ids=True, now_ms=0) is None
 
 
 def test_only_news_is_told() -> None:
@@ -157,7 +172,7 @@ def test_epochs_wrap_to_one() -> None:
 def test_a_session_that_tracks_changes_reads_what_something_happened_to() -> None:
     sessions = cache()
     purgatory = Purgatory()
-    session = opened(sessions, 3, privileged=True)
+    session = opened(sessions, 3, replica_id=1)
     session.track_changes(purgatory.unwatch_session)
     keys = list(session.partitions)
 
