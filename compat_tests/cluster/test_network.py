@@ -17,7 +17,8 @@ from compat_tests.cluster.test_transactions import Copying
 from compat_tests.cluster.wires import WiredCluster
 from kbroker.testing import ClusterNode
 
-FAULT_SECONDS = 20.0
+FAULT_SECONDS = 13.0
+"""Longer than a broker's session, so that whoever is cut off from the controller is fenced; 20 s with ``--faults``."""
 """How long a fault lasts at least."""
 RECOVERED_WITHIN = 30.0
 
@@ -119,7 +120,7 @@ def test_network(cluster: WiredCluster, scene: Begin, rounds: int, fault: Fault)
         for _ in range(rounds):
             leader = cluster.leader_of(s.topic, 0)
             assert isinstance(leader, ClusterNode)
-            fault(cluster, leader, FAULT_SECONDS)
+            fault(cluster, leader, FAULT_SECONDS if rounds == 1 else 20.0)
             during = s.writer.count
             if fault in STOPS_NOBODY:
                 s.writer.await_every_partition(RECOVERED_WITHIN)
@@ -129,7 +130,8 @@ def test_network(cluster: WiredCluster, scene: Begin, rounds: int, fault: Fault)
             print(f"{fault.__name__}: {during} acknowledged when it ended, {cluster.wires.held} times held back")
 
 
-MIXED_SECONDS = 60.0
+MIXED_SECONDS = 30.0
+"""A minute with ``--faults``."""
 
 
 def _mix(cluster: WiredCluster, rng: random.Random, seconds: float) -> list[str]:
@@ -176,10 +178,12 @@ def _repair(cluster: WiredCluster) -> None:
 
 @pytest.mark.parametrize("course", range(3))
 def test_all_mixed(cluster: WiredCluster, scene: Begin, rounds: int, course: int) -> None:
+    if rounds == 1 and course:
+        pytest.skip("one course of three; all with --faults 2 or more")
     for number in range(rounds):
         rng = random.Random(f"{course} {number}")
         with scene(group=True, protocol=rng.choice(("classic", "consumer")), per_second=500) as s:
-            print(", ".join(_mix(cluster, rng, MIXED_SECONDS)))
+            print(", ".join(_mix(cluster, rng, MIXED_SECONDS if rounds == 1 else 60.0)))
             s.writer.await_every_partition(RECOVERED_WITHIN)
 
 
@@ -188,7 +192,7 @@ def test_a_copy_is_exact_while_all_is_mixed(cluster: WiredCluster, rounds: int, 
     for number in range(rounds):
         copying = Copying(cluster.bootstrap_servers, messages, messages // 200)
         try:
-            print(", ".join(_mix(cluster, random.Random(f"copy {number}"), MIXED_SECONDS)))
+            print(", ".join(_mix(cluster, random.Random(f"copy {number}"), MIXED_SECONDS if rounds == 1 else 60.0)))
             deadline = time.monotonic() + 60 + messages / 100
             while (copied := copying.copied) < messages:
                 assert time.monotonic() < deadline, (copied, copying.copier.failures)
