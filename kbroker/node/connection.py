@@ -361,14 +361,17 @@ class Connection:
         """Serve a request whose handler never waits, and queue its reply; false if it is not one."""
         api_key, version, correlation_id = _PREFIX.unpack_from(frame)
         registration = self._table.get(api_key)
-        if registration is None or registration.is_async or version not in registration.versions:
+        if registration is None or registration.is_async:
             return False
-        self.frames += 1
-        if registration.learn is not None and self._repeated is not None:
+        if self._repeated is not None and registration.learn is not None:
             reply = self._repeated.answer(frame, correlation_id)
             if reply is not None:
+                self.frames += 1
                 self._queue([reply])
                 return True
+        if version not in registration.versions:
+            return False
+        self.frames += 1
         header, offset = decode_request_header(frame)
         request, _ = decode(registration.request_class, version, frame, offset)
         context = RequestContext(header, self, self.services)

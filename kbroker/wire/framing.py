@@ -101,7 +101,8 @@ class FrameReader:
 
         To be called when ``next_frame`` has answered ``None``: the buffer is sized by the frame that has begun.
         """
-        self._raise_error()
+        if self._error is not None:
+            raise self._error
         if self._size is None:
             if len(self._buffer) - self._end < _LEAST_ROOM:
                 self._move_to(self._chunk_size)
@@ -173,7 +174,10 @@ class FrameReader:
         """
         size = self._size
         if size is None:
-            self._raise_error()
+            if self._error is not None:
+                raise self._error
+            if self._start == self._end:
+                return None
             self._learn_size()
             size = self._size
             if size is None:
@@ -241,10 +245,6 @@ class FrameReader:
     def _fail(self, error: WireError) -> None:
         self._error = error
         raise error
-
-    def _raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error
 
 
 def response_parts(api_key: int, api_version: int, correlation_id: int, response: Any) -> list[Part]:
