@@ -31,9 +31,10 @@ PROPERTIES: Mapping[str, str] = {
     # Who is killed is missed soon.
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
-    # A snapshot after the first few changes.
-    "metadata.log.max.record.bytes.between.snapshots": "1024",
 }
+
+SNAPSHOT_SOON: Mapping[str, str] = {"metadata.log.max.record.bytes.between.snapshots": "1024"}
+"""A snapshot after the first few changes: for those who vote, so that one who only follows keeps what it fetched."""
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> Any:
@@ -95,6 +96,7 @@ def _properties(node: Node, join: Node | None, votes: bool) -> dict[str, str]:
     listeners = f"{client},{controller}" if "controller" in roles else client
     return {
         **PROPERTIES,
+        **(SNAPSHOT_SOON if "controller" in roles else {}),
         "process.roles": roles,
         "node.id": str(node.node_id),
         "controller.quorum.bootstrap.servers": f"127.0.0.1:{quorum_port}",
