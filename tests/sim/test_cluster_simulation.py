@@ -22,12 +22,8 @@ from kbroker.raft_metadata.controller.leadership import LeadershipControl
 from kbroker.replication.partition_state import PartitionState
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
-from kbroker.sim.cluster_scenarios import (
-    CLUSTER_SCENARIOS,
-    ClusterScenario,
-    late_requests_with,
-    run_cluster_scenario,
-)
+from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, ClusterScenario, run_cluster_scenario
+from kbroker.sim.cluster_scenarios.transactions import late_requests_with
 from kbroker.sim.history import History, Violation, make_value
 from kbroker.types import TopicPartition
 

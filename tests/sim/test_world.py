@@ -192,7 +192,8 @@ def test_blocking_work_ends_though_its_caller_is_cancelled() -> None:
     async def main() -> None:
         machine = Machine(1, make_net(), random.Random(2))
         machine.disk_latency = 1.0
-        env, done = machine.start(), []
+        done: list[int] = []
+        env = machine.start()
         with trio.move_on_after(0.001):
             await env.run_blocking(done.append, 1)
         assert done == [1] and trio.current_time() > 0.001

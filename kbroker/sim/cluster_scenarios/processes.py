@@ -1,0 +1,157 @@
+"""Processes that are killed, stopped, paused, and machines that lose their power."""
+
+from __future__ import annotations
+
+from kbroker.sim.cluster import SimCluster
+from kbroker.sim.cluster_scenarios.courses import await_progress, begin, some_chaos
+from kbroker.sim.cluster_scenarios.registry import scenario
+
+
+@scenario()
+async def steady(cluster: SimCluster) -> None:
+    """Nothing happens for a minute."""
+    partitions = await begin(cluster)
+    await cluster.run_for(60)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def one_replica(cluster: SimCluster) -> None:
+    """Partitions without followers, on nodes that are killed and stopped: what was written is there again after."""
+    partitions = await begin(cluster, partitions=3, replication_factor=1, min_isr=1)
+    for _ in range(4):
+        node = cluster.rng.choice(cluster.serving)
+        if cluster.rng.random() < 0.6:
+            node.kill()
+        else:
+            await node.stop()
+        await cluster.run_for(cluster.rng.uniform(0, 8))
+        node.start()
+        await cluster.await_serving([node])
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def leader_killed(cluster: SimCluster) -> None:
+    """A partition's leader is killed, again and again; another replica leads, and the old one comes back."""
+    partitions = await begin(cluster)
+    for _ in range(4):
+        leader = await cluster.await_leader(partitions[0])
+        leader.kill()
+        await cluster.await_leader(partitions[0], other_than=leader.id)
+        await await_progress(cluster)
+        await cluster.run_for(cluster.rng.uniform(0, 5))
+        leader.start()
+        await cluster.await_serving([leader])
+        if cluster.rng.random() < 0.5:
+            await cluster.await_full_isr(partitions)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def five_in_flight(cluster: SimCluster) -> None:
+    """Idempotent producers have five requests under way and lose answers, while leaders are killed and moved."""
+    partitions = await begin(cluster, producers=1)
+    for tp in partitions:
+        cluster.pipeline(tp)
+    for _ in range(4):
+        leader = await cluster.await_leader(cluster.rng.choice(partitions))
+        if cluster.rng.random() < 0.5:
+            leader.kill()
+        else:
+            await leader.stop()
+        await await_progress(cluster, 250)
+        leader.start()
+        await cluster.await_serving([leader])
+        await await_progress(cluster, 250)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def leader_loses_power(cluster: SimCluster) -> None:
+    """A leader's machine fails, and what it had not flushed is gone; it may be back before anybody has noticed."""
+    partitions = await begin(cluster)
+    for _ in range(3):
+        await cluster.await_full_isr(partitions)
+        leader = await cluster.await_leader(cluster.rng.choice(partitions))
+        leader.crash()
+        await cluster.run_for(cluster.rng.choice((0.05, 1.0, 5.0, 15.0)))
+        leader.start()
+        await cluster.await_serving([leader])
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario(broker_session_timeout_ms="9000")
+async def leader_back_at_once(cluster: SimCluster) -> None:
+    """A leader loses all that it had not flushed, and is back before anybody has missed it: it must not lead on."""
+    partitions = await begin(cluster, interval=0.02, producers=6)
+    for _ in range(3):
+        await cluster.await_full_isr(partitions)
+        leader = await cluster.await_leader(cluster.rng.choice(partitions))
+        leader.crash(lose_all=True)
+        await cluster.run_for(cluster.rng.uniform(0.02, 0.3))
+        for name in cluster.rng.sample(cluster.names, cluster.rng.randint(1, 3)):
+            cluster.net.slow(name, cluster.rng.uniform(0.05, 0.2))  # who learns late what has been decided
+        leader.start()
+        await cluster.await_serving([leader])
+        cluster.net.heal()
+        await await_progress(cluster, 20)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def all_killed(cluster: SimCluster) -> None:
+    """All processes are killed at about the same time, and start again in any order."""
+    partitions = await begin(cluster)
+    for _ in range(2):
+        await cluster.await_full_isr(partitions)
+        order = list(cluster.nodes.values())
+        cluster.rng.shuffle(order)
+        for node in order:
+            node.kill()
+            await cluster.run_for(cluster.rng.choice((0, 0, 0.05, 1)))
+        cluster.rng.shuffle(order)
+        for node in order:
+            await cluster.run_for(cluster.rng.choice((0, 0.1, 2)))
+            node.start()
+        await cluster.await_serving()
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def rolling_restarts(cluster: SimCluster) -> None:
+    """Nodes are stopped in good order and started again, one after the other."""
+    partitions = await begin(cluster)
+    for _ in range(2):
+        for node in list(cluster.nodes.values()):
+            await cluster.await_full_isr(partitions)
+            await node.stop()
+            await cluster.run_for(cluster.rng.uniform(0, 3))
+            node.start()
+            await cluster.await_serving([node])
+            await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def leader_paused(cluster: SimCluster) -> None:
+    """A leader stands still for 5, 20 or 60 seconds and goes on as if nothing had been: its epoch is over."""
+    partitions = await begin(cluster)
+    for seconds in (5, cluster.rng.choice((20, 60))):
+        leader = await cluster.await_leader(partitions[0])
+        leader.pause()
+        await cluster.run_for(seconds)
+        leader.resume()
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def chaos(cluster: SimCluster) -> None:
+    """Nodes are killed, stopped, paused, cut off, slow and without power, in any order."""
+    partitions = await begin(cluster)
+    await some_chaos(cluster, 12)
+    await cluster.finish(partitions)

@@ -1,0 +1,80 @@
+"""Scenarios of clusters under their names, and what runs one from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from kbroker.sim.clock import Trace, run_deterministically
+from kbroker.sim.cluster import SimCluster, simulated_cluster
+from kbroker.sim.streams import LinkFaults
+
+Course = Callable[[SimCluster], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterScenario:
+    """A course of events, and the cluster that it needs."""
+
+    course: Course
+    nodes: int = 3
+    controllers: int = 0
+    """Nodes besides that only vote; without any, every node does both."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    quiet: bool = False
+    """Whether the network is always a good one."""
+
+
+CLUSTER_SCENARIOS: dict[str, ClusterScenario] = {}
+
+
+def scenario(
+    *, nodes: int = 3, controllers: int = 0, quiet: bool = False, **properties: str
+) -> Callable[[Course], Course]:
+    """Enter a course of events under its name; properties with underscores for dots."""
+
+    def enter(course: Course) -> Course:
+        name = "cluster-" + course.__name__.replace("_", "-")
+        named = {key.replace("_", "."): value for key, value in properties.items()}
+        CLUSTER_SCENARIOS[name] = ClusterScenario(course, nodes, controllers, named, quiet)
+        return course
+
+    return enter
+
+
+def run_cluster_scenario(name: str, seed: int, out: TextIO | None = None) -> str:
+    """Run one; the hash of its trace. :class:`Violation` if something does not hold."""
+    found = CLUSTER_SCENARIOS[name]
+    rng = random.Random(f"{name} {seed}")
+    properties = {**_random_properties(rng), **found.properties}
+    faults = LinkFaults() if found.quiet else LinkFaults.random(rng)
+
+    async def main() -> str:
+        trace = Trace(out)
+        trace.note(f"{name} {seed} {properties} {faults}")
+        async with simulated_cluster(
+            rng.getrandbits(64),
+            trace,
+            count=found.nodes,
+            controllers=found.controllers,
+            properties=properties,
+            faults=faults,
+        ) as cluster:
+            await found.course(cluster)
+        return trace.digest
+
+    return run_deterministically(rng.getrandbits(64), main)
+
+
+def _random_properties(rng: random.Random) -> dict[str, str]:
+    """Kafka's defaults, or shorter times."""
+    if rng.random() < 0.3:
+        return {}
+    return {
+        "broker.session.timeout.ms": rng.choice(("2000", "3000", "9000")),
+        "broker.heartbeat.interval.ms": rng.choice(("200", "500")),
+        "replica.lag.time.max.ms": rng.choice(("2000", "5000", "10000")),
+        "replica.fetch.wait.max.ms": rng.choice(("200", "500", "500")),
+    }
