@@ -58,8 +58,8 @@ class DelayedResponse:
 class RepeatedRequest(Protocol):
     """Serves requests of a connection that repeat an earlier one, all but a part that it knows."""
 
-    def answer(self, frame: memoryview, correlation_id: int) -> bytes | None:
-        """Serve the request in ``frame``, of an API that this is for; the whole response frame.
+    def answer(self, frame: memoryview, correlation_id: int) -> bytes | DelayedResponse | None:
+        """Serve the request in ``frame``, of an API that this is for; the whole response frame, or what will have it.
 
         ``None``: it is no repetition, or not one for the short way, and nothing has been done.
         """
@@ -160,6 +160,8 @@ class Services:
     """The transaction coordinator's driver (``node.transaction_driver``)."""
     markers: Any = None
     """Writes transaction markers into partitions (``node.transaction_markers``)."""
+    look_ups: Any = None
+    """Takes reads that may be long in turns with everything else (``node.look_ups``)."""
     extra: dict[str, Any] = field(default_factory=dict)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import DelayedResponse, RequestContext
 from kbroker.handlers.registration import Versions, handler
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -40,28 +41,62 @@ _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 
 
 @handler(ListOffsetsRequest, versions=VERSIONS)
-def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
-    """Look each partition up; a partition named twice is refused, as in Kafka."""
+def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse | DelayedResponse:
+    """Look each partition up; a partition named twice is refused, as in Kafka.
+
+    Offsets that are known are told at once. Look-ups by timestamp read batches: they take turns with the rest of the
+    node's work.
+    """
     counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
+    reads = []
     topics = []
     for topic in request.topics:
         answers = []
         for partition in topic.partitions:
-            index = partition.partition_index
-            try:
-                if counts[topic.name, index] > 1:
-                    raise ApiError(ErrorCode.INVALID_REQUEST)
-                answers.append(_look_up(topic.name, partition, request, ctx))
-            except ApiError as error:
-                answers.append(ListOffsetsPartitionResponse(partition_index=index, error_code=error.code))
-            except Exception:
-                logger.exception("ListOffsets of %s-%d failed", topic.name, index)
-                answers.append(
-                    ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-                )
+            answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
+            answers.append(answer)
+            if counts[topic.name, partition.partition_index] > 1:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+            elif partition.timestamp >= 0 or partition.timestamp == MAX_TIMESTAMP:
+                reads.append((topic.name, partition, answer))
+            else:
+                _fill_in(answer, topic.name, partition, request, ctx)
         if answers:  # as in Kafka, whose answers are by partition
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+    response = ListOffsetsResponse(topics=topics)
+    if not reads:
+        return response
+
+    def steps() -> Iterator[None]:
+        for name, partition, answer in reads:
+            _fill_in(answer, name, partition, request, ctx)
+            yield
+
+    delayed = DelayedResponse()
+    waits = ctx.services.look_ups.add(ctx.connection, steps(), len(reads), lambda: delayed.complete(response))
+    if waits:
+        return delayed
+    busy = _not_available(ctx.header.api_version).code  # clients ask again after a while
+    for _, _, answer in reads:
+        answer.error_code = busy
+    return response
+
+
+def _fill_in(
+    answer: ListOffsetsPartitionResponse,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    ctx: RequestContext,
+) -> None:
+    """Put what there is to tell, or why not, into ``answer``."""
+    try:
+        _look_up(answer, topic, wanted, request, ctx)
+    except ApiError as error:
+        answer.error_code = error.code
+    except Exception:
+        logger.exception("ListOffsets of %s-%d failed", topic, wanted.partition_index)
+        answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _not_available(version: int) -> ApiError:
@@ -69,8 +104,12 @@ def _not_available(version: int) -> ApiError:
 
 
 def _look_up(
-    topic: str, wanted: ListOffsetsPartition, request: ListOffsetsRequest, ctx: RequestContext
-) -> ListOffsetsPartitionResponse:
+    answer: ListOffsetsPartitionResponse,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    ctx: RequestContext,
+) -> None:
     """``Partition.fetchOffsetForTimestamp``."""
     version = ctx.header.api_version
     timestamp = wanted.timestamp
@@ -93,7 +132,6 @@ def _look_up(
         bound = partition.last_stable_offset
     else:
         bound = partition.high_watermark
-    answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     epoch: int | None = None
     if timestamp == LATEST:
         if lags:
@@ -115,4 +153,3 @@ def _look_up(
             raise _not_available(version)
     if epoch is not None and version >= 4:
         answer.leader_epoch = epoch
-    return answer

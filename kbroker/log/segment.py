@@ -39,7 +39,10 @@ _SMALL_BATCH = 512
 _LARGEST_CHUNK = 256 * 1024
 
 _MOST_LOOKED_AT = 1_000_000
-"""Records that a look-up by timestamp examines in vain, a second's worth; their headers do not tell the truth."""
+"""Records that a look-up by timestamp examines in vain within a batch, a second's worth. Clients make none larger."""
+
+_MOST_LOOKED_AT_BEFORE = 100_000
+"""And in the batches before it, whose headers do not tell the truth then."""
 
 NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -461,12 +464,15 @@ class Segment:
         for position, header in self.scan(located.position):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            if looked_at > _MOST_LOOKED_AT:
+            if looked_at > _MOST_LOOKED_AT_BEFORE:
                 raise CorruptSegment(self.path, position, f"before it, no record bears out its header at {timestamp}")
-            for record in self._records(position, header):
+            for number, record in enumerate(self._records(position, header)):
                 if record.timestamp >= timestamp and record.offset >= start_offset:
                     return record.timestamp, record.offset, header.partition_leader_epoch
-            looked_at += header.records_count
+                if number >= _MOST_LOOKED_AT:
+                    raise CorruptSegment(self.path, position, f"{number} records, and none of them at {timestamp}")
+            if header.base_offset >= start_offset:  # else the record may be one below the log start
+                looked_at += header.records_count
         return None
 
     def _locate_by_time(self, timestamp: int) -> Located | None:

@@ -25,6 +25,7 @@ from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.log_flusher import LogFlusher
+from kbroker.node.look_ups import LookUps
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.node.raft_driver import RaftDriver
@@ -128,6 +129,7 @@ class Broker:
             log_manager=self.log_manager,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, env.rng),
             producer_ids=ProducerIdAllocator(self.driver, config.node_id, lambda: self.broker_epoch),
+            look_ups=LookUps(env),
         )
 
     def _meta_properties(self) -> MetaProperties:
@@ -205,6 +207,7 @@ class Broker:
             self._open_listeners(bound, nursery, config.controller_listener_names)
             await self.driver.wait_ready()
         nursery.start_soon(self.replica_manager.run)
+        nursery.start_soon(self.services.look_ups.run)
         if config.is_controller:
             nursery.start_soon(LeaderBalancer(self.driver, config).run)
         alone = self.driver.is_alone

@@ -210,7 +210,7 @@ def test_timestamps_of_a_batch_that_holds_garbage() -> None:
 
 def test_timestamps_that_headers_claim_and_no_record_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look-up would read all of them: it gives up after so many records."""
-    monkeypatch.setattr("kbroker.log.segment._MOST_LOOKED_AT", 10_000)
+    monkeypatch.setattr("kbroker.log.segment._MOST_LOOKED_AT_BEFORE", 6_000)
     log = open_log()
     count = 4000
     header = parse_header(batch([b"x"]))._replace(
@@ -222,9 +222,15 @@ def test_timestamps_that_headers_claim_and_no_record_has(monkeypatch: pytest.Mon
     found = log.offset_for_timestamp(NOW)
     assert found is not None and found.offset == count
     log.maybe_increment_log_start_offset(count + 1)
-    for _ in range(4):
+    for _ in range(3):
         log.append_as_leader(bytearray(lie), 0, now_ms=NOW)
     with pytest.raises(ApiError, match="bears out") as caught:
+        log.offset_for_timestamp(NOW)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    log.maybe_increment_log_start_offset(2 * count + 2)  # within a batch: it need not have the record any more
+    assert log.offset_for_timestamp(NOW) is None
+    monkeypatch.setattr("kbroker.log.segment._MOST_LOOKED_AT", count // 2)
+    with pytest.raises(ApiError, match="none of them") as caught:
         log.offset_for_timestamp(NOW)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
