@@ -186,18 +186,23 @@ class KbrokerNodes:
 Broker = ApacheBroker | ExternalBroker | KbrokerBroker | KbrokerNodes
 
 
-def broker_under_test(config: pytest.Config, *options: str) -> Iterator[Broker]:
+def broker_under_test(request: pytest.FixtureRequest, *options: str) -> Iterator[Broker]:
     """The broker that the command line asks for, stopped afterwards; `options` are properties, as `name=value`.
 
-    For a fixture `broker`. A folder with options of its own also needs a `bootstrap`: the session's is another's.
+    For a fixture `broker`. A folder with options of its own also needs a `bootstrap`: the session's is another's. A
+    parameter of the fixture, "kbroker" or "apache", takes the place of what the command line says.
     """
+    config = request.config
     bootstrap = config.getoption("--bootstrap")
     if bootstrap:
         yield ExternalBroker(bootstrap)
         return
     nodes = config.getoption("--nodes")
     node: Broker
-    if config.getoption("--broker") == "apache":
+    name = getattr(request, "param", config.getoption("--broker"))
+    if name == "both":
+        raise pytest.UsageError("--broker both is for compat_tests/spark")
+    if name == "apache":
         if nodes > 1:
             raise pytest.UsageError("--nodes is for kbroker")
         node = ApacheBroker(*options)

@@ -3,6 +3,7 @@
 pytest compat_tests                            kbroker, started by the tests
 pytest compat_tests --nodes 3                  three nodes of kbroker, wherever a folder does not need just one
 pytest compat_tests --broker apache            Apache Kafka 4.3.1, started by the tests
+pytest compat_tests/spark --broker both        each test on kbroker and on Apache Kafka, in one run
 pytest compat_tests --bootstrap HOST:PORT      one that runs already (or environment KBROKER_COMPAT_BOOTSTRAP)
 """
 
@@ -23,7 +24,8 @@ from compat_tests.clients import Clients
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compat")
     group.addoption(
-        "--broker", choices=("kbroker", "apache"), default="kbroker", help="the broker that the tests start"
+        "--broker", choices=("kbroker", "apache", "both"), default="kbroker",
+        help="the broker that the tests start; both, for compat_tests/spark: each test on the one and on the other",
     )
     group.addoption(
         "--older-spark", action="store_true", help="also the smoke tests of older PySparks (they download 800 MB once)"
@@ -44,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The broker under test."""
-    yield from broker_under_test(request.config)
+    yield from broker_under_test(request)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,16 @@ import pytest
 pytest.importorskip("pyspark", reason="the `spark` extra is not installed")
 
 _numbers = itertools.count(1)
+_BROKERS = ("broker", "busy_broker")
+"""The fixtures that are a broker under test."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """With `--broker both`, whatever uses a broker under test is two tests, [kbroker] and [apache]."""
+    if metafunc.config.getoption("--broker") == "both" and not metafunc.config.getoption("--bootstrap"):
+        for name in _BROKERS:
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, ["kbroker", "apache"], indirect=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,7 +38,7 @@ NOT_READ = LOST + r"Could not read records in offset"
 def busy_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """Retention and the cleaner come round several times a second."""
     yield from broker_under_test(
-        request.config,
+        request,
         "log.retention.check.interval.ms=200",
         "log.initial.task.delay.ms=200",
         "log.cleaner.backoff.ms=200",

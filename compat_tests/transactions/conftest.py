@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The broker under test."""
-    yield from broker_under_test(request.config, *OPTIONS)
+    yield from broker_under_test(request, *OPTIONS)
 
 
 @pytest.fixture(scope="session")
