@@ -10,10 +10,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from struct import Struct
+from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import DelayedResponse, RequestContext
 from kbroker.handlers.registration import Versions, handler
+from kbroker.wire.compiler import encode
+from kbroker.wire.framing import response_parts
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -39,8 +43,92 @@ EARLIEST_PENDING_UPLOAD = -6
 
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
+_TIMESTAMP = Struct(">q")
+_STAND_INS = (-0x7E7D7C7B7A797877, -0x6E6D6C6B)
+"""For offset and leader epoch, adjacent in every version that has both: bytes that no name has."""
 
-@handler(ListOffsetsRequest, versions=VERSIONS)
+
+class RepeatedListOffsets:
+    """A consumer that asks for the earliest and the latest offset of one partition again and again, as Spark's do.
+
+    What its requests have in common, all but the timestamp, is remembered, and so are the bytes around offset and
+    leader epoch of the answer. The look-up itself is the ordinary one.
+    """
+
+    def __init__(self, frame: memoryview, timestamp_at: int, request: ListOffsetsRequest, ctx: RequestContext) -> None:
+        self._key_and_version = bytes(frame[:4])
+        self._timestamp_at = timestamp_at
+        self._before = bytes(frame[8:timestamp_at])
+        self._after = bytes(frame[timestamp_at + _TIMESTAMP.size :])
+        self._request = request
+        self._ctx = ctx
+        topic = request.topics[0]
+        partition = topic.partitions[0]
+        self._topic = topic.name
+        self._wanted = {
+            timestamp: ListOffsetsPartition(
+                partition_index=partition.partition_index,
+                current_leader_epoch=partition.current_leader_epoch,
+                timestamp=timestamp,
+            )
+            for timestamp in (LATEST, EARLIEST)
+        }
+        version = ctx.header.api_version
+        self._has_epoch = version >= 4
+        alike = ListOffsetsPartitionResponse(partition_index=partition.partition_index, offset=_STAND_INS[0])
+        stand_ins = _TIMESTAMP.pack(_STAND_INS[0])
+        if self._has_epoch:
+            alike.leader_epoch = _STAND_INS[1]
+            stand_ins = Struct(">qi").pack(*_STAND_INS)
+        response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[alike])])
+        reply = b"".join(response_parts(ctx.header.api_key, version, 0, response))  # type: ignore[arg-type]
+        head, _, tail = reply[8:].partition(stand_ins)
+        form = Struct(f">ii{len(head)}sq{'i' * self._has_epoch}{len(tail)}s")
+        self._size, self._pack = form.size - 4, form.pack
+        self._head, self._tail = head, tail
+
+    def answer(self, frame: memoryview, correlation_id: int) -> bytes | None:
+        """The whole response frame; ``None`` leaves to ``handle`` what is no repetition, or refused."""
+        at = self._timestamp_at
+        if (
+            frame[8:at].tobytes() != self._before
+            or frame[at + 8 :].tobytes() != self._after
+            or frame[:4] != self._key_and_version
+        ):
+            return None
+        wanted = self._wanted.get(_TIMESTAMP.unpack_from(frame, at)[0])
+        if wanted is None:
+            return None
+        found = ListOffsetsPartitionResponse()
+        try:
+            _look_up(found, self._topic, wanted, self._request, self._ctx)
+        except Exception:
+            return None  # an error as such comes of it again, and is told in full
+        if self._has_epoch:
+            return self._pack(self._size, correlation_id, self._head, found.offset, found.leader_epoch, self._tail)
+        return self._pack(self._size, correlation_id, self._head, found.offset, self._tail)
+
+
+def learn(
+    frame: memoryview, request: ListOffsetsRequest, response: Any, ctx: RequestContext
+) -> RepeatedListOffsets | None:
+    """What the next requests of the connection may repeat; ``None`` if this one was not of the kind."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return None
+    partition = request.topics[0].partitions[0]
+    if partition.timestamp not in (LATEST, EARLIEST):
+        return None
+    body = encode(request, ctx.header.api_version)
+    if frame[-len(body) :] != body:
+        return None  # tagged fields that nobody knows
+    timestamp = partition.timestamp
+    partition.timestamp = _STAND_INS[0]
+    timestamp_at = len(frame) - len(body) + encode(request, ctx.header.api_version).index(_TIMESTAMP.pack(_STAND_INS[0]))
+    partition.timestamp = timestamp
+    return RepeatedListOffsets(frame, timestamp_at, request, ctx)
+
+
+@handler(ListOffsetsRequest, versions=VERSIONS, learn=learn)
 def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse | DelayedResponse:
     """Look each partition up; a partition named twice is refused, as in Kafka.
 
