@@ -121,11 +121,10 @@ def learn(
     body = encode(request, ctx.header.api_version)
     if frame[-len(body) :] != body:
         return None  # tagged fields that nobody knows
-    timestamp = partition.timestamp
-    partition.timestamp = _STAND_INS[0]
-    timestamp_at = len(frame) - len(body) + encode(request, ctx.header.api_version).index(_TIMESTAMP.pack(_STAND_INS[0]))
+    timestamp, partition.timestamp = partition.timestamp, _STAND_INS[0]
+    timestamp_in_body = encode(request, ctx.header.api_version).index(_TIMESTAMP.pack(_STAND_INS[0]))
     partition.timestamp = timestamp
-    return RepeatedListOffsets(frame, timestamp_at, request, ctx)
+    return RepeatedListOffsets(frame, len(frame) - len(body) + timestamp_in_body, request, ctx)
 
 
 @handler(ListOffsetsRequest, versions=VERSIONS, learn=learn)
