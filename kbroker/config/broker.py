@@ -1389,15 +1389,14 @@ BROKER_CONFIGS = ConfigDef(
             "30000",
             MEDIUM,
             "Longest wait for a connection to another node, in milliseconds.",
-            no_effect="clusters have one node yet",
+            no_effect="every attempt has socket.connection.setup.timeout.ms",
         ),
         ConfigKey(
             "socket.connection.setup.timeout.ms",
             LONG,
             "10000",
             MEDIUM,
-            "First wait for a connection to another node, in milliseconds.",
-            no_effect="clusters have one node yet",
+            "Longest wait for a connection to another voter, in milliseconds.",
         ),
         ConfigKey(
             "socket.listen.backlog.size",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,6 +20,14 @@ from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 from kbroker.wire.registry import API_KEYS
 
 CLIENT_SOFTWARE = "kbroker"
+
+PATIENCE = 2.0
+"""Seconds for which a request relies on another's attempt to connect. One that is far away answers later all the same;
+but where packets were lost TCP tries again ever more rarely, and the network may be well again long before."""
+
+LEAST_LEFT = 0.6
+"""The share of a request's time that has to be left once there is a connection. Connecting takes two round trips, so
+with less the answer may well come too late, and to give up a request costs the connection."""
 
 
 class PeerRefused(OSError):
@@ -43,10 +52,12 @@ class VersionRange(NamedTuple):
 class _Connection:
     """A stream and what is left over of what was received on it."""
 
-    __slots__ = ("reader", "stream")
+    __slots__ = ("busy", "reader", "stream")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
+        self.busy = False
+        """A request is under way."""
         self.reader = FrameReader(api_keys=None)
 
     @property
@@ -77,19 +88,35 @@ class _Connection:
             reader.buffer_updated(received)
 
 
+class _Attempt:
+    """To connect: when it began, a scope to cancel it by, and an event once it has ended, however that was."""
+
+    __slots__ = ("began", "ended", "scope")
+
+    def __init__(self, timeout: float) -> None:
+        self.began = trio.current_time()
+        self.scope = trio.CancelScope(deadline=self.began + timeout)
+        self.ended = trio.Event()
+
+
 class Peer:
     """A node at an address. ``ask`` connects when it has to; after any failure the next request begins anew."""
 
-    def __init__(self, network: Network, host: str, port: int, *, client_id: str) -> None:
+    def __init__(
+        self, network: Network, host: str, port: int, *, client_id: str, setup_timeout: float = math.inf
+    ) -> None:
+        """``setup_timeout``: seconds that an attempt to connect may take (``socket.connection.setup.timeout.ms``)."""
         self.host = host
         self.port = port
         self._network = network
         self._client_id = client_id
+        self._setup_timeout = setup_timeout
+        self._attempts: list[_Attempt] = []
         self._connection: _Connection | None = None
         self._versions: dict[int, VersionRange] = {}
         self._correlation_id = 0
         self._asking: object | None = None
-        """Whose request is under way."""
+        """Whose request is the latest."""
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
         """Send a request that does not depend on its version, in ``version`` or the latest; the response."""
@@ -97,38 +124,47 @@ class Peer:
         return response
 
     async def ask_versioned(
-        self, request_class: type[Any], make: Callable[[int], Any], version: int | None = None
+        self,
+        request_class: type[Any],
+        make: Callable[[int], Any],
+        version: int | None = None,
+        *,
+        within: float = math.inf,
     ) -> tuple[Any, int]:
         """Send ``make(version)``, an instance of ``request_class``; the response and the version.
 
-        A request that is under way is given up: its connection is closed. :class:`PeerRefused`,
-        :class:`UnsupportedByPeer`, ``OSError`` or ``WireError`` if nothing comes of it.
+        A request that is under way is given up: its connection is closed. One that waits for a connection is given up
+        too, but what it waits for is shared. :class:`PeerRefused`, :class:`UnsupportedByPeer`, ``OSError`` or
+        ``WireError`` if nothing comes of it.
+
+        ``within`` are the seconds that an answer is of use for, :class:`trio.TooSlowError` after them. To connect may
+        take longer: then :class:`GivenUp`, and the next request finds the connection.
         """
-        if self._asking is not None:
+        if self._connection is not None and self._connection.busy:
             self.close()
         asking = self._asking = object()
+        deadline = trio.current_time() + within
         connection = self._connection
+        if connection is None:
+            connection = await self._connected(asking)
+            if deadline - trio.current_time() < within * LEAST_LEFT:
+                raise GivenUp("to connect took too long for this request")
         try:
-            if connection is None:
-                connection = await self._connect()
-                if self._asking is not asking:
-                    connection.stream.close()
-                    raise GivenUp("given up for another request")
-                self._connection = connection
-            key = int(request_class.api_key)
-            chosen = self._version_of(key, version)
-            return await self._exchange(connection, key, chosen, make(chosen)), chosen
+            connection.busy = True
+            with trio.fail_at(deadline):
+                key = int(request_class.api_key)
+                chosen = self._version_of(key, version)
+                response = await self._exchange(connection, key, chosen, make(chosen))
+            connection.busy = False
+            return response, chosen
         except trio.ClosedResourceError as error:
             raise GivenUp("given up for another request") from error
         except BaseException as error:
-            if connection is not None and connection is not self._connection and isinstance(error, OSError):
+            if connection is not self._connection and isinstance(error, OSError):
                 raise GivenUp("given up on this side") from error
             if self._asking is asking:
                 self.close()
             raise
-        finally:
-            if self._asking is asking:
-                self._asking = None
 
     @property
     def is_open(self) -> bool:
@@ -151,6 +187,40 @@ class Peer:
             if wanted is not None and low <= wanted <= high:
                 return wanted
         raise UnsupportedByPeer(f"{self.host}:{self.port} does not serve API key {key} in a version that is wanted")
+
+    async def _connected(self, asking: object) -> _Connection:
+        """The connection, once there is one; :class:`GivenUp` if by then it is for another request."""
+        while self._connection is None:
+            latest = self._attempts[-1] if self._attempts else None
+            if latest is not None and trio.current_time() < latest.began + PATIENCE:
+                with trio.move_on_at(latest.began + PATIENCE):
+                    await latest.ended.wait()
+            else:
+                await self._attempt()
+            if self._asking is not asking:
+                raise GivenUp("given up for another request")
+        return self._connection
+
+    async def _attempt(self) -> None:
+        """Connect, unless another attempt is quicker; ``OSError``."""
+        attempt = _Attempt(self._setup_timeout)
+        self._attempts.append(attempt)
+        connection: _Connection | None = None
+        try:
+            with attempt.scope:
+                connection = await self._connect()
+        finally:
+            self._attempts.remove(attempt)
+            attempt.ended.set()
+        if connection is None:
+            if trio.current_time() >= attempt.scope.deadline:
+                raise TimeoutError("does not answer in time")
+        elif self._connection is not None:
+            connection.stream.close()
+        else:
+            self._connection = connection
+            for other in self._attempts:
+                other.scope.cancel()
 
     async def _connect(self) -> _Connection:
         try:

@@ -453,6 +453,7 @@ class RaftDriver:
                 self.cluster_id,
                 controller_listener(self.config),
                 self.config.controller_quorum_request_timeout_ms,
+                self.config.socket_connection_setup_timeout_ms,
             )
         return await self._peers.send(request)
 

@@ -21,13 +21,22 @@ class RaftPeers:
     """A connection to each address that the core sends to. A newer request to an address gives the older one up."""
 
     def __init__(
-        self, network: Network, node_id: int, cluster_id: str, listener_name: str, request_timeout_ms: int
+        self,
+        network: Network,
+        node_id: int,
+        cluster_id: str,
+        listener_name: str,
+        request_timeout_ms: int,
+        setup_timeout_ms: int,
     ) -> None:
+        """``controller.quorum.request.timeout.ms`` is for a request, ``socket.connection.setup.timeout.ms`` for what
+        has to come before the first."""
         self._network = network
         self._client_id = f"raft-client-{node_id}"
         self._cluster_id = cluster_id
         self._listener_name = listener_name
         self._timeout = request_timeout_ms / 1000
+        self._setup_timeout = setup_timeout_ms / 1000
         self._peers: dict[VoterEndpoint, Peer] = {}
         self._complaints: dict[VoterEndpoint, str] = {}
 
@@ -36,16 +45,21 @@ class RaftPeers:
         address = outbound.destination.address
         peer = self._peers.get(address)
         if peer is None:
-            peer = Peer(self._network, address.host, address.port, client_id=self._client_id)
-            self._peers[address] = peer
+            peer = self._peers[address] = Peer(
+                self._network,
+                address.host,
+                address.port,
+                client_id=self._client_id,
+                setup_timeout=self._setup_timeout,
+            )
         request = outbound.request
         failure: Exception
         try:
-            with trio.fail_after(self._timeout):
-                message, _ = await peer.ask_versioned(
-                    raft_rpc.MESSAGES[type(request)],
-                    lambda version: raft_rpc.encode_request(request, self._cluster_id, version),
-                )
+            message, _ = await peer.ask_versioned(
+                raft_rpc.MESSAGES[type(request)],
+                lambda version: raft_rpc.encode_request(request, self._cluster_id, version),
+                within=self._timeout,
+            )
             response = raft_rpc.decode_response(message, self._listener_name)
             self._complaints.pop(address, None)
             return Reply(outbound.correlation_id, outbound.destination, response)

@@ -21,7 +21,7 @@ def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.
     async def main() -> None:
         async with running_node(tmp_path) as node:
             host, port = node.broker.ports["CONTROLLER"]
-            peers = RaftPeers(RealEnv().network, 7, "another-cluster-id", "CONTROLLER", 5000)
+            peers = RaftPeers(RealEnv().network, 7, "another-cluster-id", "CONTROLLER", 5000, 5000)
             question = VoteRequest(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
             for number in range(2):
                 reply = await peers.send(OutboundRequest(number, Node(1, VoterEndpoint(host, port)), question))

@@ -63,6 +63,21 @@ async def slow_followers(cluster: SimCluster) -> None:
     await cluster.finish(partitions)
 
 
+@scenario(quiet=True, replica_lag_time_max_ms="10000", broker_session_timeout_ms="9000")
+async def far_away(cluster: SimCluster) -> None:
+    """A node is started anew where a round trip takes most of a second, and comes back into the quorum."""
+    partitions = await begin(cluster)
+    node = cluster.rng.choice(list(cluster.nodes.values()))
+    node.kill()
+    await cluster.run_for(cluster.rng.uniform(0, 3))
+    cluster.net.slow(node.name, cluster.rng.uniform(0.35, 0.48))
+    cluster.trace.note(f"{node.name} is far away")
+    node.start()
+    await cluster.await_serving([node])
+    await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
 @scenario()
 async def divergence(cluster: SimCluster) -> None:
     """A leader that is cut off takes records that nobody else has (acks=1); it drops them when it follows again.
