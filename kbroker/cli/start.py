@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, Listener, read_properties_file
 from kbroker.errors import FatalError
 
@@ -95,9 +96,13 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals or not name.strip():
-            raise FatalError(f"-o {override}: expected NAME=VALUE")
+            raise UsageError(f"-o {override}: expected NAME=VALUE")
         result[name.strip()] = value.strip()
     return result
+
+
+_COLLECT_AFTER = 20_000
+"""Objects that may be made before the youngest are looked through for cycles."""
 
 
 def load_config(arguments: argparse.Namespace) -> BrokerConfig:
@@ -110,12 +115,16 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
         return BrokerConfig.from_properties(with_controller_listener(properties | overrides))
     for option, value in (("--port", arguments.port), ("--data-dir", arguments.data_dir)):
         if value is not None:
-            raise FatalError(f"{option} is for the development node; with --config use -o NAME=VALUE")
+            raise UsageError(f"{option} is for the development node; with --config use -o NAME=VALUE")
     return BrokerConfig.from_properties(read_properties_file(arguments.config) | overrides)
 
 
-def run(arguments: argparse.Namespace, *, beside: Callable[[Broker], Awaitable[object]] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT. ``beside`` runs while the node serves (``kbroker.testing``)."""
+Beside = Callable[..., Awaitable[object]]
+"""What runs beside a node (``kbroker.testing``): a task of Trio's, given the node. The node starts once it has."""
+
+
+def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
+    """Serve until SIGTERM or SIGINT."""
     # What start-up makes lives as long as the node: collecting garbage in it would only cost time, now and later.
     gc.disable()
     set_up_logging(arguments.log_level)
@@ -128,9 +137,7 @@ def run(arguments: argparse.Namespace, *, beside: Callable[[Broker], Awaitable[o
     return serve(config, until_eof=arguments.until_eof, beside=beside)
 
 
-def serve(
-    config: BrokerConfig, *, until_eof: bool = False, beside: Callable[[Broker], Awaitable[object]] | None = None
-) -> int:
+def serve(config: BrokerConfig, *, until_eof: bool = False, beside: Beside | None = None) -> int:
     """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code."""
     import trio
 
@@ -178,15 +185,13 @@ def _reachable(listener: Listener, host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _serve(
-    config: BrokerConfig, until_eof: bool, beside: Callable[[Broker], Awaitable[object]] | None
-) -> None:
+async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -> None:
     import trio
 
     from kbroker.env import RealEnv
-    from kbroker.node.broker import run_broker
+    from kbroker.node.broker import Broker
 
-    async with trio.open_nursery() as nursery:
+    async with trio.open_nursery() as besides, trio.open_nursery() as nursery:
 
         def stop(reason: str) -> None:
             log.info("stopping on %s", reason)
@@ -197,10 +202,14 @@ async def _serve(
         await nursery.start(_await_signal, stop)
         if until_eof:
             nursery.start_soon(_await_end_of_input, stop)
-        broker = await nursery.start(run_broker, config, RealEnv())
+        broker = Broker(config, RealEnv())
         if beside is not None:
-            nursery.start_soon(beside, broker)
+            await besides.start(beside, broker)
+        await nursery.start(broker.run)
         gc.freeze()
+        # Requests are freed by their reference counts. With Python's 700, a turn of the loop with many of them under
+        # way has the collector look for cycles that are not there.
+        gc.set_threshold(_COLLECT_AFTER)
         gc.enable()
         print(ready_line(broker, config), flush=True)
 

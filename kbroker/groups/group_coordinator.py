@@ -8,7 +8,7 @@ partition from its start rebuilds the shard.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from kbroker.config import GroupConfig
@@ -23,7 +23,7 @@ from kbroker.groups.consumer_group_records import group_removal
 from kbroker.groups.consumer_protocol import ConsumerProtocol
 from kbroker.groups.group_admin import GroupAdmin
 from kbroker.groups.groups import Groups
-from kbroker.groups.offset_requests import OffsetRequests
+from kbroker.groups.offset_requests import OffsetRequests, OffsetsToCommit
 from kbroker.groups.pending_offsets import OffsetKey
 from kbroker.groups.records import OffsetKeys, read_group_metadata, read_key, read_offset_commit
 from kbroker.groups.settings import GroupSettings
@@ -141,6 +141,12 @@ class GroupCoordinator:
     ) -> CoordinatorResult[OffsetCommitResponse]:
         """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
         return self._offsets.commit(request, api_version, now_ms)
+
+    def commit_offsets_again(
+        self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int
+    ) -> CoordinatorResult[None]:
+        """`commit_offsets` of other offsets for the same partitions."""
+        return self._offsets.commit_again(commit, offsets, now_ms)
 
     def commit_offsets_in_transaction(
         self, request: TxnOffsetCommitRequest, now_ms: int

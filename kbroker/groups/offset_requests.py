@@ -6,7 +6,8 @@ Rules: Kafka's ``OffsetMetadataManager`` and the groups' ``validateOffset...`` (
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
@@ -29,6 +30,7 @@ from kbroker.groups.topics import TopicsImage
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -58,6 +60,53 @@ _CONSUMER_MEMBER_VERSION = 9
 """A member of the consumer protocol commits with this version of OffsetCommit or a later one (KIP-848)."""
 
 
+class _Place(NamedTuple):
+    """A partition for which an offset is committed, and what is said of it besides the offset."""
+
+    key: bytes
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    metadata: str
+
+
+class OffsetsToCommit:
+    """An OffsetCommit of partitions that exist: where its offsets go, and what is answered if that goes well.
+
+    Partitions with more than ``metadata_limit`` characters of metadata (``offset.metadata.max.bytes``) are left out,
+    and answered with their error.
+    """
+
+    __slots__ = ("api_version", "offsets", "places", "request", "response")
+
+    def __init__(self, request: OffsetCommitRequest, api_version: int, metadata_limit: int) -> None:
+        self.request = request
+        self.api_version = api_version
+        self.offsets: list[int] = []
+        self.places: list[_Place] = []
+        # Here fields are set one by one, which takes half of the time that arguments by name do.
+        self.response = OffsetCommitResponse()
+        self.response.topics = [self._topic(topic, metadata_limit) for topic in request.topics]
+
+    def _topic(self, topic: OffsetCommitRequestTopic, metadata_limit: int) -> OffsetCommitResponseTopic:
+        prefix, topic_id = offset_key_prefix(self.request.group_id, topic.name), Uuid(topic.topic_id)
+        answers = OffsetCommitResponseTopic()
+        answers.name, answers.topic_id, answers.partitions = topic.name, topic.topic_id, []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            metadata = partition.committed_metadata or ""
+            answer = OffsetCommitResponsePartition()
+            answer.partition_index = index
+            answers.partitions.append(answer)
+            if len(metadata) > metadata_limit:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            key = prefix + _pack_index(index)
+            self.places.append(_Place(key, topic_id, index, partition.committed_leader_epoch, metadata))
+            self.offsets.append(partition.committed_offset)
+        return answers
+
+
 class OffsetRequests:
     """The committed offsets of a shard's groups."""
 
@@ -81,38 +130,24 @@ class OffsetRequests:
         self, request: OffsetCommitRequest, api_version: int, now_ms: int
     ) -> CoordinatorResult[OffsetCommitResponse]:
         """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
-        by_partition = self._validate_commit(request, api_version, now_ms)
+        commit = OffsetsToCommit(request, api_version, self._settings().offset_metadata_max_bytes)
+        return CoordinatorResult(commit.response, self.commit_again(commit, commit.offsets, now_ms).records)
+
+    def commit_again(
+        self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int
+    ) -> CoordinatorResult[None]:
+        """`commit` of other offsets for the same partitions; what is answered is in ``commit`` already."""
+        request = commit.request
+        by_partition = self._validate_commit(request, commit.api_version, now_ms)
         retention_ms = request.retention_time_ms
         expires = None if retention_ms == -1 else now_ms + retention_ms
-        group_id = request.group_id
         records = []
-        topics = []
-        for topic in request.topics:
-            name, topic_id = topic.name, topic.topic_id
-            prefix = offset_key_prefix(group_id, name)
-            partitions = []
-            for partition in topic.partitions:
-                index = partition.partition_index
-                metadata = partition.committed_metadata or ""
-                # Here fields are set one by one, which takes half of the time that arguments by name do.
-                answer = OffsetCommitResponsePartition()
-                answer.partition_index = index
-                partitions.append(answer)
-                if metadata and len(metadata) > self._settings().offset_metadata_max_bytes:
-                    answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                    continue
-                if by_partition is not None:
-                    _validate_partition(*by_partition, Uuid(topic_id), index)
-                value = offset_value(
-                    partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expires, topic_id
-                )
-                records.append(CoordinatorRecord(prefix + _pack_index(index), value))
-            answers = OffsetCommitResponseTopic()
-            answers.name, answers.topic_id, answers.partitions = name, topic_id, partitions
-            topics.append(answers)
-        response = OffsetCommitResponse()
-        response.topics = topics
-        return CoordinatorResult(response, records)
+        for (key, topic_id, partition, leader_epoch, metadata), offset in zip(commit.places, offsets, strict=True):
+            if by_partition is not None:
+                _validate_partition(*by_partition, topic_id, partition)
+            value = offset_value(offset, leader_epoch, metadata, now_ms, expires, topic_id)
+            records.append(CoordinatorRecord(key, value))
+        return CoordinatorResult(None, records)
 
     def _validate_commit(
         self, request: OffsetCommitRequest, api_version: int, now_ms: int

@@ -11,6 +11,7 @@ from typing import Any
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import DelayedResponse, RequestContext
 from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.repeated_offset_commit import all_failed, learn
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -27,7 +28,7 @@ Refused = dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
 """Partitions that do not exist, by their topic's name and id."""
 
 
-@handler(OffsetCommitRequest, versions=VERSIONS)
+@handler(OffsetCommitRequest, versions=VERSIONS, learn=learn)
 def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse | DelayedResponse:
     """Commit the offsets of the partitions that exist; the others get their error, the rest is served.
 
@@ -45,7 +46,7 @@ def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitRes
     def on_stored(response: OffsetCommitResponse | None, error: ApiError | None) -> None:
         if response is None:
             code = ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error.code
-            delayed.complete(_all_failed(asked, code))
+            delayed.complete(all_failed(asked, code))
         else:
             delayed.complete(_with_refused(response, refused) if refused else response)
 
@@ -115,19 +116,3 @@ def _resolve(
                 OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=missing)
             )
     return kept
-
-
-def _all_failed(asked: list[OffsetCommitRequestTopic], error: ErrorCode) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in asked
-        ]
-    )

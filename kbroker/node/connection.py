@@ -367,7 +367,10 @@ class Connection:
             reply = self._repeated.answer(frame, correlation_id)
             if reply is not None:
                 self.frames += 1
-                self._queue([reply])
+                if isinstance(reply, bytes):
+                    self._queue([reply])
+                else:
+                    self._delay(reply, api_key, version, correlation_id)
                 return True
         if version not in registration.versions:
             return False
@@ -459,7 +462,11 @@ class Connection:
             if slot.delayed is not None:
                 if not slot.delayed.done:
                     break
-                slot.parts = _encode(slot.api_key, slot.version, slot.correlation_id, slot.delayed.response)
+                response = slot.delayed.response
+                if type(response) is bytes:  # from a RepeatedRequest
+                    slot.parts = [response]
+                else:
+                    slot.parts = _encode(slot.api_key, slot.version, slot.correlation_id, response)
             self._out.extend(slot.parts)
             slots.popleft()
         if self._slot_freed is not None and len(slots) < MAX_DELAYED_REPLIES:
