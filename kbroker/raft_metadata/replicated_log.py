@@ -356,6 +356,10 @@ class ReplicatedLog:
             raise FatalError(
                 f"the metadata log starts at offset {self.start_offset}, and no snapshot holds what was before"
             )
+        if self._snapshots is not None:
+            # The node stopped between the log's cut and the removal of older snapshots. The oldest tells a follower of
+            # which epoch the record before the log was: by another one no follower would ever get past its snapshot.
+            self._forget_snapshots_before(OffsetAndEpoch(self.start_offset, 0))
         self._load_control_state()
 
     def _load_control_state(self) -> None:

@@ -154,6 +154,19 @@ def test_a_crash_between_the_snapshot_and_the_cut_is_made_good(tmp_path: Path) -
     assert (again.start_offset, again.end_offset, again.last_epoch) == (40, 40, 7)
 
 
+def test_a_crash_before_older_snapshots_were_removed_is_made_good(tmp_path: Path) -> None:
+    files, store = snapshots(tmp_path), MemoryStore()
+    log = ReplicatedLog(store, files)
+    log.append_fetched(data(0, 1, 3) + data(3, 2, 3), 2)
+    for each in (OffsetAndEpoch(2, 1), OffsetAndEpoch(5, 2)):
+        files.write(each, encode_snapshot((), epoch=each.epoch, now_ms=0, last_contained_log_timestamp=0))
+    store.delete_before(5, 0)
+    again = ReplicatedLog(store, files)
+    assert again.start_offset == 5
+    assert again.earliest_snapshot_id == again.latest_snapshot_id == OffsetAndEpoch(5, 2)
+    assert files.ids() == [OffsetAndEpoch(5, 2)]
+
+
 def test_a_log_without_its_snapshot_is_refused(tmp_path: Path) -> None:
     store = MemoryStore()
     store.restart_at(40)
