@@ -10,9 +10,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
+from kbroker.errors import FatalError
+
 PROGRAM: Final = "kbroker"
 
 _VALUE_WITH_DASH: Final = re.compile(r"-\d+[a-zA-Z0-9.]*|-P[0-9TDHMSW.]+")
+
+
+class UsageError(FatalError):
+    """The words of the command line do not go together, or one has no meaning: one line, and exit code 2."""
 
 
 class Command(NamedTuple):
