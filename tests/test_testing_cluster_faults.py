@@ -15,6 +15,7 @@ from kbroker.testing import ClusterNode, RunningCluster, running_cluster
 from kbroker.testing.script import FaultScript
 from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.first_requests import EarlyClients
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin = pytest.importorskip("confluent_kafka.admin")
@@ -145,6 +146,22 @@ def test_a_node_that_starts_again_has_its_faults(cluster: RunningCluster, topic:
     leader.resume()
     cluster.heal()
     assert errors_at(leader, topic) == (0, 0)
+
+
+def test_no_request_is_served_before_a_node_has_its_faults(cluster: RunningCluster) -> None:
+    node = cluster.nodes[1]
+    with cluster.faults.error("ListGroups", "GROUP_AUTHORIZATION_FAILED"):
+        with EarlyClients(node.bootstrap_servers).asking() as codes:
+            node.restart()
+            node.kill()
+            node.start(wait=False)
+            later = node.faults.delay("ListGroups", 0)  # is told of while the node is about to start
+            node.await_ready()
+        assert set(codes) == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+        assert later.hits == 0  # the first has answered already
+    with later:
+        errors_at(node, "none")
+        assert later.hits == 1
 
 
 def errors_at(node: ClusterNode, topic: str) -> tuple[int, int]:

@@ -20,9 +20,11 @@ from kbroker.wire.messages.alter_replica_log_dirs import (
 )
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from tests.first_requests import EarlyClients
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin = pytest.importorskip("confluent_kafka.admin")
@@ -447,3 +449,31 @@ def test_a_restart_keeps_address_and_data() -> None:
     assert not broker.is_running
     with pytest.raises(RuntimeError, match="not running"):
         faults.delay("Fetch", 1)
+
+
+def test_no_request_is_served_before_a_restarted_broker_has_its_faults() -> None:
+    with running_broker() as broker, broker.faults as faults:
+        fault = faults.error("ListGroups", "GROUP_AUTHORIZATION_FAILED")
+        with EarlyClients(broker.bootstrap_servers).asking() as codes:
+            for _ in range(3):
+                broker.restart()
+        assert set(codes) == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+        assert fault.hits >= len(codes)
+        fault.undo()
+        with EarlyClients(broker.bootstrap_servers).asking() as codes:
+            broker.restart()
+        assert set(codes) == {0}
+
+
+def test_a_fault_may_come_and_go_while_the_broker_starts() -> None:
+    with running_broker() as broker, broker.faults as faults:
+        first = faults.error("ListGroups", "GROUP_AUTHORIZATION_FAILED")
+        restart = threading.Thread(target=broker.restart)
+        restart.start()
+        while broker.is_running:  # and then not, until it starts
+            pass
+        first.undo()
+        restart.join()
+        with Client(broker.bootstrap_servers) as client:
+            assert client.ask_any(ListGroupsRequest()).error_code == 0
+        assert faults.active == []

@@ -191,27 +191,29 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -
     from kbroker.env import RealEnv
     from kbroker.node.broker import Broker
 
-    async with trio.open_nursery() as besides, trio.open_nursery() as nursery:
+    async with trio.open_nursery() as besides:  # they end after the node, which serves on while it leaves its cluster
+        async with trio.open_nursery() as nursery:
 
-        def stop(reason: str) -> None:
-            log.info("stopping on %s", reason)
-            _end_in_any_case()
-            nursery.cancel_scope.cancel()
+            def stop(reason: str) -> None:
+                log.info("stopping on %s", reason)
+                _end_in_any_case()
+                nursery.cancel_scope.cancel()
 
-        # Before the node serves, too: one that waits for the others of its quorum may do so for long.
-        await nursery.start(_await_signal, stop)
-        if until_eof:
-            nursery.start_soon(_await_end_of_input, stop)
-        broker = Broker(config, RealEnv())
-        if beside is not None:
-            await besides.start(beside, broker)
-        await nursery.start(broker.run)
-        gc.freeze()
-        # Requests are freed by their reference counts. With Python's 700, a turn of the loop with many of them under
-        # way has the collector look for cycles that are not there.
-        gc.set_threshold(_COLLECT_AFTER)
-        gc.enable()
-        print(ready_line(broker, config), flush=True)
+            # Before the node serves, too: one that waits for the others of its quorum may do so for long.
+            await nursery.start(_await_signal, stop)
+            if until_eof:
+                nursery.start_soon(_await_end_of_input, stop)
+            broker = Broker(config, RealEnv())
+            if beside is not None:
+                await besides.start(beside, broker)
+            await nursery.start(broker.run)
+            gc.freeze()
+            # Requests are freed by their reference counts. With Python's 700, a turn of the loop with many of them
+            # under way has the collector look for cycles that are not there.
+            gc.set_threshold(_COLLECT_AFTER)
+            gc.enable()
+            print(ready_line(broker, config), flush=True)
+        besides.cancel_scope.cancel()
 
 
 async def _await_signal(stop: Callable[[str], None], task_status: trio.TaskStatus[None]) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from kbroker.config import BrokerConfig, Listener, effective_topic_config
 from kbroker.errors import ApiError, FatalError
-from kbroker.handlers import load_handlers
 from kbroker.handlers.context import Services
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
 from kbroker.log.checkpoints import MetaProperties, read_meta_properties
@@ -68,6 +67,8 @@ class Broker:
         self.replica_manager: ReplicaManager
         self.broker_epoch = -1
         self.lifecycle: BrokerLifecycle | None = None
+        self.on_opening: Callable[[], object] = lambda: None
+        """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
         self._opened: list[str] = []
         self._broken = False
 
@@ -176,7 +177,6 @@ class Broker:
         await LogCleaner(self.env, self.log_manager, self.replica_manager, settings).run()
 
     async def _serve(self, bound: Mapping[str, StreamListener], task_status: trio.TaskStatus[Broker]) -> None:
-        load_handlers()
         async with trio.open_nursery() as outer:
             # Shielded: a node that stops serves on until others lead what it leads.
             work = trio.CancelScope(shield=True)
@@ -233,6 +233,7 @@ class Broker:
         if config.log_cleaner_enable:
             nursery.start_soon(self._run_cleaner)
         self._open_listeners(bound, nursery, [name for name in bound if name not in self._opened])
+        self.on_opening()
         if self.lifecycle is not None and config.is_broker and not alone:
             # Last: once it is unfenced, clients come.
             await nursery.start(self.lifecycle.run)

@@ -99,8 +99,6 @@ class RunningBroker:
         self.config = self.config.with_properties({"listeners": text})
         self._prepare()
         self.start()
-        if self._fault_host is not None:
-            self._fault_host.restore()
 
     def _end(self) -> None:
         if self._thread.is_alive() and self._token is not None and self._cancel_scope is not None:
@@ -224,14 +222,16 @@ class RunningBroker:
         import trio
 
         from kbroker.env import RealEnv
-        from kbroker.node.broker import run_broker
+        from kbroker.node.broker import Broker
 
         async with trio.open_nursery() as nursery:
-            broker: Broker = await nursery.start(run_broker, self.config, RealEnv())
-            self._node = broker
-            self._ports = dict(broker.ports)
+            self._node = broker = Broker(self.config, RealEnv())
             self._token = trio.lowlevel.current_trio_token()
             self._cancel_scope = nursery.cancel_scope
+            if self._fault_host is not None:
+                self._fault_host.restore(broker)  # before it serves anybody
+            await nursery.start(broker.run)
+            self._ports = dict(broker.ports)
             self._started.set()
 
 

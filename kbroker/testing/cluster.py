@@ -119,6 +119,10 @@ class ClusterNode:
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
         self._output = b""
+        with contextlib.suppress(LinkClosed):  # it has ended already: who awaits it is told why
+            for fault in list(self._faults_here.values()):
+                self._link.post("add", **_as_arguments(fault))
+            self._link.begin()
         if wait:
             self.await_ready()
 
@@ -126,10 +130,7 @@ class ClusterNode:
         """Return once the node serves; :class:`FatalError` if it ends instead."""
         what = f"node {self.id} does not serve"
         _until(self._is_ready, what, timeout, lambda: f"; its log ends:\n{self.log[-2000:]}")
-        if not self._serves:
-            self._serves = True
-            for fault in list(self._faults_here.values()):
-                self._tell("add", **_as_arguments(fault))
+        self._serves = True
 
     def _is_ready(self) -> bool:
         if READY.encode() in self._output:
@@ -207,8 +208,8 @@ class ClusterNode:
             self._tell("remove", number=fault.number)
 
     def _tell(self, what: str, **arguments: Any) -> None:
-        """A node that does not serve is told when it does; a paused one hears of it when it goes on."""
-        if self._link is None or not self._serves:
+        """A node that does not run is told when it starts; a paused one hears of it when it goes on."""
+        if self._link is None:
             return
         with contextlib.suppress(LinkClosed):
             if self._paused:

@@ -21,8 +21,8 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
 class ClusterHost:
     """Where the faults of a cluster act, or of one of its nodes; a ``faults.Host``.
 
-    A node that does not run, or is paused, has them as soon as it serves again. What is done to records and topics is
-    done at the leaders, of whichever node the faults are.
+    A node that does not run has them before it serves its next request, a paused one soon after it is resumed. What is
+    done to records and topics is done at the leaders, of whichever node the faults are.
     """
 
     def __init__(self, cluster: RunningCluster, nodes: Sequence[ClusterNode]) -> None:

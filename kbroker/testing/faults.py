@@ -212,7 +212,7 @@ class Faults:
     """The faults of a broker (:attr:`RunningBroker.faults`), of a cluster or of one of its nodes.
 
     Those of a cluster's nodes are in the cluster's ``active`` and ``record`` too. They stay when a broker or node is
-    started again, until they are undone.
+    started again, before it serves its first request, until they are undone.
 
     Arguments that all faults of requests share:
 

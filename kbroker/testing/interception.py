@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers import load_handlers
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
-from kbroker.handlers.registration import Registration
+from kbroker.handlers.registration import BROKER, Registration, registrations
 from kbroker.testing.error_answers import (
     SESSION_ERRORS,
     fail_all,
@@ -82,18 +83,25 @@ Action = Callable[[Call], Awaitable[Any]]
 
 
 class Interceptor:
-    """The faults of a node's requests."""
+    """The faults of a node's requests. Those that are added before it serves are there for the first request."""
 
     def __init__(self, node: Broker) -> None:
         self._node = node
         self._rules: dict[int, list[tuple[Rule, Action, trio.Event]]] = {}
         self._originals: dict[int, list[tuple[Any, Registration]]] = {}
+        self._opened = any(not listener.is_controller for listener in node.listeners)
+        if not self._opened:
+            load_handlers()  # which a node does only when it starts
+            node.on_opening = self._on_opening
 
     def add(self, rule: Rule) -> None:
         """Have a fault act from the next request on. ValueError for an API that clients are not served."""
-        key = rule.match.api.key
+        api, key = rule.match.api, rule.match.api.key
+        if key not in registrations(BROKER):
+            raise ValueError(f"{api.name} is not served to clients here")
         if key not in self._rules:
-            self._replace(rule.match.api)
+            if self._opened:
+                self._replace(api)
             self._rules[key] = []
         self._rules[key].append((rule, _action_of(rule), trio.Event()))
 
@@ -106,8 +114,13 @@ class Interceptor:
             self._rules[key] = left = [entry for entry in entries if entry[0].number != number]
             if not left:
                 del self._rules[key]
-                for listener, registration in self._originals.pop(key):
+                for listener, registration in self._originals.pop(key, ()):
                     listener.replace_handler(registration)
+
+    def _on_opening(self) -> None:
+        self._opened = True
+        for entries in self._rules.values():
+            self._replace(entries[0][0].match.api)
 
     def _replace(self, api: ApiDescription) -> None:
         originals = []
@@ -117,8 +130,6 @@ class Interceptor:
                 handle = functools.partial(self._handle, registration)
                 listener.replace_handler(dataclasses.replace(registration, handle=handle, is_async=True))
                 originals.append((listener, registration))
-        if not originals:
-            raise ValueError(f"{api.name} is not served to clients here")
         self._originals[api.key] = originals
 
     async def _handle(self, original: Registration, request: Any, ctx: RequestContext) -> Any:

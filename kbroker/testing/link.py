@@ -1,7 +1,7 @@
 """What a test's process and the nodes of its cluster say to each other about faults: calls and replies, both ways.
 
 One socket for each life of a node, one JSON object a line: ``{"call": 3, "what": "add", "with": {...}}``, then
-``{"reply": 3, "value": ...}`` or ``{"reply": 3, "error": [kind, code, message]}``.
+``{"reply": 3, "value": ...}`` or ``{"reply": 3, "error": [kind, code, message]}``. ``{"what": "begin"}`` has no reply.
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ class Link:
         number = next(self._numbers)
         self._write({"call": number, "what": what, "with": arguments})
         return number
+
+    def begin(self) -> None:
+        """Have the node start, with the faults that it was told of by now; LinkClosed when it is gone."""
+        self._write({"what": "begin"})
 
     def close(self) -> None:
         """Have it end; also calls that wait."""

@@ -29,22 +29,28 @@ class LocalHost:
             if self._interceptor is None:
                 self._interceptor = Interceptor(node)
             self._interceptor.add(_rule(fault))
+            self._faults[fault.number] = fault
 
         self._broker.in_broker(add)
-        self._faults[fault.number] = fault
 
     def remove(self, fault: Fault) -> None:
         """Also while the broker is down."""
         self._faults.pop(fault.number, None)
-        interceptor = self._interceptor
-        if interceptor is not None and self._broker.is_running:
-            self._broker.in_broker(lambda node: interceptor.remove(fault.number))
 
-    def restore(self) -> None:
-        """Another node has taken the place of the one before."""
+        def remove(node: Broker) -> None:
+            if self._interceptor is not None:
+                self._interceptor.remove(fault.number)
+
+        if self._broker.is_running:
+            self._broker.in_broker(remove)
+
+    def restore(self, node: Broker) -> None:
+        """Another node, not yet serving, takes the place of the one before; in its thread."""
         self._interceptor = None
-        for fault in list(self._faults.values()):
-            self.add(fault)
+        if self._faults:
+            self._interceptor = Interceptor(node)
+            for fault in list(self._faults.values()):
+                self._interceptor.add(_rule(fault))
 
     def act(self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any]) -> dict[int, int]:
         """As ``broker_actions`` says."""

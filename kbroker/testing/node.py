@@ -43,8 +43,8 @@ class Remote:
         self._writing = trio.Lock()
         self._interceptor: Interceptor | None = None
 
-    async def serve(self) -> None:
-        """Until the test is gone."""
+    async def serve(self, task_status: trio.TaskStatus[None]) -> None:
+        """Until the test is gone; started with the node's faults, which the test tells of first of all."""
         buffer = b""
         async with trio.open_nursery() as nursery:
             while received := await self._stream.receive_some(_READ_BYTES):
@@ -54,6 +54,8 @@ class Remote:
                     if "reply" in message:
                         self._replies[message["reply"]] = message["value"]
                         self._waiting.pop(message["reply"]).set()
+                    elif message["what"] == "begin":
+                        task_status.started()
                     elif message["what"] == "act":
                         nursery.start_soon(self._answer, message)
                     else:  # in their order
@@ -133,11 +135,11 @@ def main(argv: Sequence[str]) -> int:
     descriptor, *options = argv
     os.set_inheritable(int(descriptor), False)  # what the node starts is not to hold it open
 
-    async def beside(node: Broker) -> None:
+    async def beside(node: Broker, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         connection = trio.socket.from_stdlib_socket(socket.socket(fileno=int(descriptor)))
         async with trio.SocketStream(connection) as stream:
             try:
-                await Remote(node, stream).serve()
+                await Remote(node, stream).serve(task_status)
             except* (trio.BrokenResourceError, OSError):
                 pass  # the test is gone; that the node is to end is told by its standard input
 
