@@ -10,6 +10,7 @@ from kbroker.handlers.consumer_group_heartbeat import check_enabled
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.describe_groups import ALL_GROUP_OPERATIONS
 from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.repetitions import Repetitions, encoded_size
 from kbroker.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -21,19 +22,32 @@ VERSIONS = Versions(0, 1)
 
 @handler(ConsumerGroupDescribeRequest, versions=VERSIONS)
 async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> ConsumerGroupDescribeResponse:
-    """Describe each group; one that is not there, or not of this protocol, has GROUP_ID_NOT_FOUND."""
+    """Describe each group, as often as it is named; one that is not there, or not of this protocol, has
+    GROUP_ID_NOT_FOUND."""
+    version = ctx.api_version
+    repetitions = Repetitions[DescribedGroup](
+        lambda entry: encoded_size(ConsumerGroupDescribeResponse(groups=[entry]), version)
+    )
     described = []
     for group_id in request.group_ids:
         try:
-            check_enabled(ctx)
-            if not group_id:
-                raise ApiError(ErrorCode.INVALID_GROUP_ID)
-            entry = await ctx.services.groups.read(
-                group_id, lambda shard, group_id=group_id: shard.admin.describe_consumer_group(group_id)
-            )
-            if request.include_authorized_operations:
-                entry.authorized_operations = ALL_GROUP_OPERATIONS
+            entry = repetitions.again(group_id)
+            if entry is None:
+                entry = await _describe(group_id, ctx)
+                if request.include_authorized_operations:
+                    entry.authorized_operations = ALL_GROUP_OPERATIONS
+                repetitions.add(group_id, entry)
         except ApiError as error:
             entry = DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
         described.append(entry)
     return ConsumerGroupDescribeResponse(groups=described)
+
+
+async def _describe(group_id: str, ctx: RequestContext) -> DescribedGroup:
+    check_enabled(ctx)
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID)
+    entry: DescribedGroup = await ctx.services.groups.read(
+        group_id, lambda shard: shard.admin.describe_consumer_group(group_id)
+    )
+    return entry

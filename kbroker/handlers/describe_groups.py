@@ -8,6 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.repetitions import Repetitions, encoded_size
 from kbroker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -22,16 +23,23 @@ ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 @handler(DescribeGroupsRequest, versions=VERSIONS)
 async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> DescribeGroupsResponse:
-    """Describe each group; one that is not there is Dead."""
+    """Describe each group, as often as it is named; one that is not there is Dead."""
+    version = ctx.api_version
+    repetitions = Repetitions[DescribedGroup](
+        lambda entry: encoded_size(DescribeGroupsResponse(groups=[entry]), version)
+    )
     described = []
     for group_id in request.groups:
         try:
-            entry = await ctx.services.groups.read(
-                group_id, lambda shard, group_id=group_id: shard.admin.describe_group(group_id, ctx.api_version)
-            )
+            entry = repetitions.again(group_id)
+            if entry is None:
+                entry = await ctx.services.groups.read(
+                    group_id, lambda shard, group_id=group_id: shard.admin.describe_group(group_id, version)
+                )
+                if request.include_authorized_operations and not entry.error_code:
+                    entry.authorized_operations = ALL_GROUP_OPERATIONS
+                repetitions.add(group_id, entry)
         except ApiError as error:
             entry = DescribedGroup(group_id=group_id, error_code=error.code)
-        if request.include_authorized_operations and not entry.error_code:
-            entry.authorized_operations = ALL_GROUP_OPERATIONS
         described.append(entry)
     return DescribeGroupsResponse(groups=described)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.repetitions import Repetitions
 from kbroker.raft_metadata.controller.topic_names import validate_topic_name
 from kbroker.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -19,21 +20,29 @@ from kbroker.wire.messages.describe_producers import (
 
 VERSIONS = Versions(0, 0)
 
+_PRODUCER_BYTES = 37
+"""What a producer's state takes in the response."""
+
 
 @handler(DescribeProducersRequest, versions=VERSIONS)
 async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:
-    """Answer from the state of each partition's log, for those that are led here."""
+    """Answer from the state of each partition's log, for those that are led here, as often as they are named."""
     response = DescribeProducersResponse()
+    repetitions = Repetitions[list[ProducerState]](lambda producers: len(producers) * _PRODUCER_BYTES)
     for topic in request.topics:
         result = TopicResponse(name=topic.name)
         for index in topic.partition_indexes:
             partition = PartitionResponse(partition_index=index)
             try:
                 validate_topic_name(topic.name)
-                partition.active_producers = _producers(ctx, topic.name, index)
+                producers = repetitions.again((topic.name, index))
+                if producers is None:
+                    producers = _producers(ctx, topic.name, index)
+                    repetitions.add((topic.name, index), producers)
+                partition.active_producers = producers
             except ApiError as error:
                 partition.error_code = error.code
-                if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                if error.code in (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REQUEST):
                     partition.error_message = error.message
                 elif ctx.services.replica_manager.topic_id(topic.name) is None:
                     partition.error_message = "This server does not host this topic-partition."

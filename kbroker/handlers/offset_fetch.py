@@ -9,6 +9,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.repetitions import Repetitions, encoded_size
 from kbroker.types import ZERO_UUID
 from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -28,9 +29,11 @@ VERSIONS = Versions(1, 10)
 @handler(OffsetFetchRequest, versions=VERSIONS)
 async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     """Answer for each group; below version 8 there is one, in the response's own fields."""
-    if ctx.api_version >= 8:
+    version = ctx.api_version
+    repeated = _Repeated(version)
+    if version >= 8:
         return OffsetFetchResponse(
-            groups=[await _fetch(group, request.require_stable, ctx) for group in request.groups]
+            groups=[await _fetch_bounded(group, request.require_stable, ctx, repeated) for group in request.groups]
         )
     topics = None
     if request.topics is not None:
@@ -39,8 +42,44 @@ async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetc
             for topic in request.topics
         ]
     asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    group = await _fetch(asked, request.require_stable, ctx)
-    return _single(group, topics, ctx.api_version)
+    group = await _fetch_bounded(asked, request.require_stable, ctx, repeated)
+    return _single(group, topics, version)
+
+
+class _Repeated:
+    """What a request asks again: all offsets of a group, and metadata, for which four bytes ask that are up to
+    ``offset.metadata.max.bytes``."""
+
+    def __init__(self, version: int) -> None:
+        self.groups = Repetitions[OffsetFetchResponseGroup](
+            lambda group: encoded_size(OffsetFetchResponse(groups=[group]), version)
+        )
+        self._metadata = Repetitions[int](int)
+
+    def count(self, group: OffsetFetchResponseGroup) -> None:
+        """`ApiError` if the partitions of ``group`` were answered before, with too much metadata."""
+        for topic in group.topics:
+            for partition in topic.partitions:
+                key = group.group_id, topic.name, partition.partition_index
+                if partition.metadata and self._metadata.again(key) is None:
+                    self._metadata.add(key, len(partition.metadata))
+
+
+async def _fetch_bounded(
+    group: OffsetFetchRequestGroup, require_stable: bool, ctx: RequestContext, repeated: _Repeated
+) -> OffsetFetchResponseGroup:
+    whole = group.group_id, group.member_id, group.member_epoch
+    try:
+        fetched = repeated.groups.again(whole) if group.topics is None else None
+        if fetched is None:
+            fetched = await _fetch(group, require_stable, ctx)
+            if group.topics is None:
+                repeated.groups.add(whole, fetched)
+            else:
+                repeated.count(fetched)
+    except ApiError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    return fetched
 
 
 async def _fetch(
@@ -64,14 +103,11 @@ async def _fetch(
         for topic in group.topics or ()
         if topic.name in image_topics.by_name
     }
-    try:
-        if ctx.api_version >= 9 and group.member_id and not group.group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        fetched: OffsetFetchResponseGroup = await ctx.services.groups.read(
-            group.group_id, lambda shard: shard.fetch_offsets(group, ids, require_stable)
-        )
-    except ApiError as error:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    if ctx.api_version >= 9 and group.member_id and not group.group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID)
+    fetched: OffsetFetchResponseGroup = await ctx.services.groups.read(
+        group.group_id, lambda shard: shard.fetch_offsets(group, ids, require_stable)
+    )
     if by_id:
         for entry in fetched.topics:
             current = image_topics.by_name.get(entry.name)
