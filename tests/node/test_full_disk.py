@@ -10,13 +10,13 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from process_harness import CommandNode
 
 from kbroker.client.cluster import Client
 from kbroker.errors import ErrorCode
@@ -26,7 +26,6 @@ confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")
 
 ROUNDS = int(os.environ.get("KBROKER_FULL_DISKS", "3"))
-ROOT = Path(__file__).parent.parent.parent
 MIB = 1 << 20
 ROOM = (8 + ROUNDS) * MIB
 PARTITIONS = 4
@@ -52,65 +51,19 @@ def small(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(path)], check=True)
 
 
-class Node:
-    """The command with a log dir of little room and, unless told otherwise, one with room, where the metadata is."""
+class Node(CommandNode):
+    """A log dir of little room and, unless told otherwise, one with room, where the metadata is."""
 
     def __init__(self, directory: Path, small: Path, *, alone: bool = False) -> None:
-        self.directory = directory
         self.small, self.large = small / "data", directory / "large"
-        self.places = [self.small] if alone else [self.small, self.large]
-        self.port = 0
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
+        places = [self.small] if alone else [self.small, self.large]
         settings = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:0",
-            "log.dirs": ",".join(map(str, self.places)),
-            "metadata.log.dir": str(self.places[-1]),
-            "node.id": "1",
+            "log.dirs": ",".join(map(str, places)),
+            "metadata.log.dir": str(places[-1]),
             "log.segment.bytes": str(MIB),
             "log.cleaner.enable": "false",
         }
-        command = [sys.executable, "-m", "kbroker", "start"]
-        for name, value in settings.items():
-            command += ["-o", f"{name}={value}"]
-        with open(self.directory / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=self.directory,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-        assert self.process.stdout is not None
-        watchdog = threading.Timer(60, self.process.kill)
-        watchdog.start()
-        for line in self.process.stdout:
-            if line.startswith("kbroker ready:"):
-                watchdog.cancel()
-                self.port = int(line.rpartition(":")[2])
-                return
-        raise AssertionError((self.directory / "log").read_text()[-3000:])
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def lives(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    def stop(self, *, kill: bool) -> None:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        if kill:
-            self.process.kill()
-        else:
-            self.process.terminate()
-        self.process.wait(60)
-        self.process.stdout.close()
+        super().__init__(directory, settings)
 
     def partitions_in(self, place: Path) -> set[int]:
         return {int(path.name.rpartition("-")[2]) for path in place.glob("t-*") if path.is_dir()}
@@ -267,8 +220,7 @@ def test_the_only_log_dir_is_full(tmp_path: Path, small: Path) -> None:
                 load.producer.poll(0)
             load.producer.poll(0.05)
             assert time.monotonic() < deadline, "the disk did not run full"
-        assert node.process is not None
-        assert node.process.wait(10) == 1
+        assert node.wait(10) == 1
         last = (tmp_path / "log").read_text().splitlines()[-1]
         assert "no log dir works any more" in last
         assert "No space left on device" in last

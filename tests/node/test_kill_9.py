@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,83 +14,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_harness import CommandNode
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")
 
 KILLS = int(os.environ.get("KBROKER_KILLS", "3"))
-ROOT = Path(__file__).parent.parent.parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class Node:
-    """The command, on a directory of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.ports = free_port(), free_port()
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self) -> float:
-        """Seconds until it served."""
-        began = time.monotonic()
-        listeners = f"PLAINTEXT://127.0.0.1:{self.ports[0]},CONTROLLER://127.0.0.1:{self.ports[1]}"
-        settings = {
-            "listeners": listeners,
-            "log.dirs": str(self.directory / "data"),
-            "node.id": "1",
-            "log.segment.bytes": str(1 << 20),
-            "replica.high.watermark.checkpoint.interval.ms": "200",
-            "log.cleaner.backoff.ms": "100",
-        }
-        command = [sys.executable, "-m", "kbroker", "start"]
-        for name, value in settings.items():
-            command += ["-o", f"{name}={value}"]
-        with open(self.directory / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=self.directory,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-        assert self.process.stdout is not None
-        watchdog = threading.Timer(60, self.process.kill)
-        watchdog.start()
-        for line in self.process.stdout:
-            if line.startswith("kbroker ready:"):
-                watchdog.cancel()
-                return time.monotonic() - began
-        raise AssertionError((self.directory / "log").read_text()[-3000:])
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path)
+def node(tmp_path: Path) -> Iterator[CommandNode]:
+    settings = {
+        "log.dirs": str(tmp_path / "data"),
+        "log.segment.bytes": str(1 << 20),
+        "replica.high.watermark.checkpoint.interval.ms": "200",
+        "log.cleaner.backoff.ms": "100",
+    }
+    node = CommandNode(tmp_path, settings)
     node.start()
     yield node
-    node.kill()
+    node.stop(kill=True)
 
 
 @pytest.mark.slow
-def test_acknowledged_records_survive(node: Node) -> None:
+def test_acknowledged_records_survive(node: CommandNode) -> None:
     rng = random.Random(7)
-    bootstrap = f"127.0.0.1:{node.ports[0]}"
+    bootstrap = node.bootstrap
     new = admin.NewTopic
     asking = admin.AdminClient({"bootstrap.servers": bootstrap})
     for future in asking.create_topics(
@@ -141,7 +87,7 @@ def test_acknowledged_records_survive(node: Node) -> None:
     try:
         for _ in range(KILLS):
             time.sleep(rng.uniform(0.3, 1.5))  # the load that is to be interrupted
-            node.kill()
+            node.stop(kill=True)
             assert node.start() < 15
     finally:
         stop.set()
