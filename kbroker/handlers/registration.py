@@ -7,16 +7,21 @@ A handler module ends in a registration::
     @handler(HeartbeatRequest, versions=VERSIONS)
     async def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse: ...
 
-What is not registered is not advertised, and a request for it closes the connection.
+and has a row at the end of this file that says the same, so that a node starts without importing sixty modules of
+which its clients need ten: the module comes with the first request. It refuses to be imported when the two differ.
+What has no row is not advertised, and a request for it closes the connection.
 """
 
 from __future__ import annotations
 
 import enum
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import RepeatedRequest, RequestContext
@@ -43,10 +48,12 @@ BROKER = ListenerKind.BROKER
 CONTROLLER = ListenerKind.CONTROLLER
 BOTH = ListenerKind.BROKER | ListenerKind.CONTROLLER
 
+Learn = Callable[[memoryview, Any, Any, "RequestContext"], "RepeatedRequest | None"]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, init=False, eq=False)
 class Registration:
-    """One served API.
+    """One served API. ``request_class``, ``handle`` and ``learn`` come with the handler's module, on their first use.
 
     ``advertised`` is what ApiVersions says, where it must differ from what is really served
     (Produce alone: see its handler). ``forwarded``: a broker that is not the active controller passes the
@@ -56,15 +63,49 @@ class Registration:
     """
 
     api_key: int
-    request_class: type[Any]
     versions: Versions
     advertised: Versions
     listeners: ListenerKind
     forwarded: bool
-    handle: Callable[[Any, Any], Any]
+    forwards: bool
     is_async: bool
-    learn: Callable[[memoryview, Any, Any, RequestContext], RepeatedRequest | None] | None = None
-    forwards: bool = False
+    request_class: type[Any]
+    handle: Callable[[Any, Any], Any]
+    learn: Learn | None
+
+    def __init__(
+        self,
+        api_key: int,
+        versions: Versions,
+        advertised: Versions,
+        listeners: ListenerKind,
+        forwarded: bool,
+        forwards: bool,
+        is_async: bool,
+        request_class: type[Any] | None = None,
+        handle: Callable[[Any, Any], Any] | None = None,
+        learn: Learn | None = None,
+    ) -> None:
+        self.api_key = api_key
+        self.versions = versions
+        self.advertised = advertised
+        self.listeners = listeners
+        self.forwarded = forwarded
+        self.forwards = forwards
+        self.is_async = is_async
+        if request_class is not None and handle is not None:
+            self.request_class, self.handle, self.learn = request_class, handle, learn
+
+    def __getattr__(self, name: str) -> Any:
+        """Only called for what is not there yet."""
+        if name not in ("request_class", "handle", "learn"):
+            raise AttributeError(name)
+        self.load()
+        return object.__getattribute__(self, name)
+
+    def load(self) -> None:
+        """Import the handler's module, if nothing has yet."""
+        importlib.import_module(f"kbroker.handlers.{API_KEYS[self.api_key].module}")
 
     @property
     def is_for_controller(self) -> bool:
@@ -72,7 +113,6 @@ class Registration:
         return self.forwarded or self.forwards
 
 
-_registrations: dict[int, Registration] = {}
 _tables: dict[ListenerKind, dict[int, Registration]] = {}
 
 _Handle = TypeVar("_Handle", bound=Callable[..., Any])
@@ -90,7 +130,7 @@ def handler(
     advertised: Versions | None = None,
     listeners: ListenerKind = BROKER,
     forwarded: bool = False,
-    learn: Callable[[memoryview, Any, Any, RequestContext], RepeatedRequest | None] | None = None,
+    learn: Learn | None = None,
     forwards: bool = False,
 ) -> Callable[[_Handle], _Handle]:
     """Register ``async def handle(request, ctx)`` for an API; a plain ``def`` if it never waits and must be fast.
@@ -98,25 +138,19 @@ def handler(
     The function answers with the response object, with ``None`` when the client is to get no answer, or with a
     :class:`~kbroker.handlers.context.DelayedResponse` whose value comes later while the connection reads on.
     ``ApiError`` must not escape it: errors to clients are fields of the response.
+
+    ValueError when the API's row in this file says anything else, or there is none.
     """
 
     def register(function: _Handle) -> _Handle:
         key = api_key_of(request_class)
-        if key in _registrations and _registrations[key].handle.__module__ != function.__module__:
-            raise ValueError(f"API key {key} is registered twice")
-        _tables.clear()
-        _registrations[key] = Registration(
-            api_key=key,
-            request_class=request_class,
-            versions=versions,
-            advertised=advertised or versions,
-            listeners=listeners,
-            forwarded=forwarded,
-            handle=function,
-            is_async=iscoroutinefunction(function),
-            learn=learn,
-            forwards=forwards,
-        )
+        row = _REGISTRATIONS.get(key)
+        said = (versions, advertised or versions, listeners, forwarded, forwards, iscoroutinefunction(function))
+        if row is None or API_KEYS[key].module != function.__module__.rpartition(".")[2]:
+            raise ValueError(f"{function.__module__} has no row in kbroker.handlers.registration")
+        if said != (row.versions, row.advertised, row.listeners, row.forwarded, row.forwards, row.is_async):
+            raise ValueError(f"the row of {API_KEYS[key].name} in kbroker.handlers.registration is to say {said}")
+        row.request_class, row.handle, row.learn = request_class, function, learn
         return function
 
     return register
@@ -126,6 +160,91 @@ def registrations(listener: ListenerKind) -> Mapping[int, Registration]:
     """The APIs of a kind of listener by key, in key order. It is one table for all who ask."""
     table = _tables.get(listener)
     if table is None:
-        table = {key: entry for key, entry in sorted(_registrations.items()) if listener & entry.listeners}
+        table = {key: entry for key, entry in sorted(_REGISTRATIONS.items()) if listener & entry.listeners}
         _tables[listener] = table
     return table
+
+
+_KEYS: Final = {api.module: key for key, api in API_KEYS.items()}
+
+
+def _served(
+    module: str,
+    versions: Versions,
+    *,
+    advertised: Versions | None = None,
+    listeners: ListenerKind = BROKER,
+    forwarded: bool = False,
+    forwards: bool = False,
+    is_async: bool = True,
+) -> Registration:
+    return Registration(_KEYS[module], versions, advertised or versions, listeners, forwarded, forwards, is_async)
+
+
+_ROWS: Final = (
+    _served("produce", Versions(3, 13), advertised=Versions(0, 13), is_async=False),
+    _served("fetch", Versions(4, 18), listeners=BOTH),
+    _served("list_offsets", Versions(1, 11), is_async=False),
+    _served("metadata", Versions(0, 13)),
+    _served("offset_commit", Versions(2, 10), is_async=False),
+    _served("offset_fetch", Versions(1, 10)),
+    _served("find_coordinator", Versions(0, 6)),
+    _served("join_group", Versions(0, 9)),
+    _served("heartbeat", Versions(0, 4), is_async=False),
+    _served("leave_group", Versions(0, 5)),
+    _served("sync_group", Versions(0, 5)),
+    _served("describe_groups", Versions(0, 6)),
+    _served("list_groups", Versions(0, 5)),
+    _served("api_versions", Versions(0, 4), listeners=BOTH),
+    _served("create_topics", Versions(2, 7), listeners=BOTH, forwarded=True),
+    _served("delete_topics", Versions(1, 6), listeners=BOTH, forwarded=True),
+    _served("delete_records", Versions(0, 2)),
+    _served("init_producer_id", Versions(0, 5)),
+    _served("offset_for_leader_epoch", Versions(2, 4)),
+    _served("add_partitions_to_txn", Versions(0, 5), is_async=False),
+    _served("add_offsets_to_txn", Versions(0, 4)),
+    _served("end_txn", Versions(0, 5), is_async=False),
+    _served("write_txn_markers", Versions(1, 2)),
+    _served("txn_offset_commit", Versions(0, 5)),
+    _served("describe_acls", Versions(1, 3), listeners=BOTH),
+    _served("create_acls", Versions(1, 3), listeners=BOTH, forwarded=True),
+    _served("delete_acls", Versions(1, 3), listeners=BOTH, forwarded=True),
+    _served("describe_configs", Versions(1, 4)),
+    _served("alter_configs", Versions(0, 2), listeners=BOTH, forwards=True),
+    _served("alter_replica_log_dirs", Versions(1, 2)),
+    _served("describe_log_dirs", Versions(1, 5)),
+    _served("create_partitions", Versions(0, 3), listeners=BOTH, forwarded=True),
+    _served("delete_groups", Versions(0, 2)),
+    _served("elect_leaders", Versions(0, 2), listeners=BOTH, forwarded=True),
+    _served("incremental_alter_configs", Versions(0, 1), listeners=BOTH, forwards=True),
+    _served("alter_partition_reassignments", Versions(0, 1), listeners=BOTH, forwarded=True),
+    _served("list_partition_reassignments", Versions(0, 0), listeners=BOTH, forwarded=True),
+    _served("offset_delete", Versions(0, 0)),
+    _served("vote", Versions(0, 2), listeners=CONTROLLER),
+    _served("begin_quorum_epoch", Versions(0, 1), listeners=CONTROLLER),
+    _served("end_quorum_epoch", Versions(0, 1), listeners=CONTROLLER),
+    _served("describe_quorum", Versions(0, 2), listeners=BOTH, forwarded=True),
+    _served("alter_partition", Versions(2, 3), listeners=CONTROLLER),
+    _served("update_features", Versions(0, 2), listeners=BOTH, forwarded=True),
+    _served("envelope", Versions(0, 0), listeners=CONTROLLER),
+    _served("fetch_snapshot", Versions(0, 1), listeners=CONTROLLER),
+    _served("describe_cluster", Versions(0, 2), listeners=BOTH),
+    _served("describe_producers", Versions(0, 0)),
+    _served("broker_registration", Versions(0, 4), listeners=CONTROLLER),
+    _served("broker_heartbeat", Versions(0, 2), listeners=CONTROLLER),
+    _served("unregister_broker", Versions(0, 0), listeners=BOTH, forwarded=True),
+    _served("describe_transactions", Versions(0, 0)),
+    _served("list_transactions", Versions(0, 2)),
+    _served("allocate_producer_ids", Versions(0, 0), listeners=CONTROLLER),
+    _served("consumer_group_heartbeat", Versions(0, 1)),
+    _served("consumer_group_describe", Versions(0, 1)),
+    _served("controller_registration", Versions(0, 0), listeners=CONTROLLER),
+    _served("assign_replicas_to_dirs", Versions(0, 0), listeners=CONTROLLER),
+    _served("list_config_resources", Versions(0, 1)),
+    _served("describe_topic_partitions", Versions(0, 0)),
+    _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarded=True),
+    _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarded=True),
+    _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
+)
+
+_REGISTRATIONS: Final = {row.api_key: row for row in _ROWS}
