@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from kbroker import __version__
-from kbroker.cli.parser import PROGRAM, Command, Parser, add_choices, parser_of
+from kbroker.cli.parser import PROGRAM, Command, Parser, UsageError, add_choices, parser_of
 from kbroker.errors import FatalError
 
 COMMANDS = {
@@ -53,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(arguments.run(arguments))
         _flush()
         return code
+    except UsageError as error:
+        print(f"{parser.prog}: {error} (see {parser.prog} --help)", file=sys.stderr)
+        return 2
     except FatalError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         try:

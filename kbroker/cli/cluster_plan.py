@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
 from kbroker.types import random_uuid, uuid_to_str
@@ -93,11 +94,11 @@ def plan_cluster(
     ``port`` 0 takes free ones. ``properties`` go to every node, over what is chosen here.
     """
     if count < 1:
-        raise FatalError(f"a cluster needs at least one node, not {count}")
+        raise UsageError(f"a cluster needs at least one node, not {count}")
     controllers = min(count, MOST_CONTROLLERS)
     ports = free_ports(count + controllers) if port == 0 else list(range(port, port + count + controllers))
     if ports[-1] > 65535:
-        raise FatalError(f"--port {port}: {count} nodes need {len(ports)} ports from it on, and 65535 is the last")
+        raise UsageError(f"--port {port}: {count} nodes need {len(ports)} ports from it on, and 65535 is the last")
     # Static voters: their ports may be others at every start.
     voters = ",".join(f"{index + 1}@{HOST}:{ports[count + index]}" for index in range(controllers))
     plans = []

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from kbroker.cli.parser import UsageError
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
     try:
         addresses = parse_bootstrap(text)
     except ValueError as error:
-        raise FatalError(f"--bootstrap-server: {error}") from None
+        raise UsageError(f"--bootstrap-server: {error}") from None
     with readable_errors(), Client(addresses, client_id="kbroker-cli", timeout=arguments.timeout) as client:
         yield client
 

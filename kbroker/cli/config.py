@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain
-from kbroker.cli.parser import Action
-from kbroker.errors import FatalError
+from kbroker.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
     from kbroker.client.configs import ConfigChange, ConfigEntry, ResourceType
@@ -34,7 +33,7 @@ def _resource(arguments: argparse.Namespace) -> tuple[ResourceType, str]:
         if name == _DEFAULT and kind is ResourceType.BROKER:
             return kind, ""
         if not (name.isascii() and name.isdigit()):
-            raise FatalError(f"a broker is named by its id, or `default` for all brokers, not {name!r}")
+            raise UsageError(f"a broker is named by its id, or `default` for all brokers, not {name!r}")
     return kind, name
 
 
@@ -154,7 +153,7 @@ def parse_change(text: str) -> ConfigChange:
         operation = Operation.APPEND if name.endswith("+") else Operation.SUBTRACT
         name = name[:-1]
     if not equals or not name:
-        raise FatalError(f"{text!r} is not of the form KEY=VALUE")
+        raise UsageError(f"{text!r} is not of the form KEY=VALUE")
     return ConfigChange(name, operation, value)
 
 

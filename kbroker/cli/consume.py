@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, not_negative, positive
+from kbroker.cli.parser import UsageError
 from kbroker.errors import FatalError
 from kbroker.types import TopicPartition
 
@@ -132,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     formatter = _formatter(arguments)
     begin = time.monotonic()
-    now_ms = time.time_ns() // 1_000_000
+    span = _span(arguments, time.time_ns() // 1_000_000)
     with cluster(arguments) as client:
         partitions = client.partitions_of(arguments.topic)
         chosen = sorted(set(arguments.partition or partitions))
@@ -141,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
                 raise FatalError(
                     f"topic {arguments.topic} has no partition {partition}, only 0 to {len(partitions) - 1}"
                 )
-        positions, ends = _limits(client, arguments, chosen, now_ms)
+        positions, ends = _limits(client, arguments, chosen, *span)
         reader = Reader(
             client,
             arguments.topic,
@@ -168,27 +169,32 @@ def _formatter(arguments: argparse.Namespace) -> Formatter:
         try:
             return template_formatter(arguments.format)
         except ValueError as error:
-            raise FatalError(f"--format: {error}") from None
+            raise UsageError(f"--format: {error}") from None
     return line_formatter(as_hex=arguments.hex)
 
 
+def _span(arguments: argparse.Namespace, now_ms: int) -> tuple[Where, Where | None]:
+    """Where to begin, and where to end (None: at the end that there is)."""
+    if arguments.follow and arguments.until is not None:
+        raise UsageError("--until and --follow exclude each other")
+    try:
+        first = parse_where(arguments.start or ("latest" if arguments.follow else "earliest"), now_ms)
+    except ValueError as error:
+        raise UsageError(f"--from: {error}") from None
+    try:
+        last = parse_where(arguments.until, now_ms) if arguments.until is not None else None
+    except ValueError as error:
+        raise UsageError(f"--until: {error}") from None
+    return first, last
+
+
 def _limits(
-    client: Client, arguments: argparse.Namespace, chosen: list[int], now_ms: int
+    client: Client, arguments: argparse.Namespace, chosen: list[int], first: Where, last: Where | None
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Where each partition begins, and before which offset it ends (not in it: never)."""
     from kbroker.client import ResponseError
     from kbroker.client.topics import list_ranges
 
-    if arguments.follow and arguments.until is not None:
-        raise FatalError("--until and --follow exclude each other")
-    try:
-        first = parse_where(arguments.start or ("latest" if arguments.follow else "earliest"), now_ms)
-    except ValueError as error:
-        raise FatalError(f"--from: {error}") from None
-    try:
-        last = parse_where(arguments.until, now_ms) if arguments.until is not None else None
-    except ValueError as error:
-        raise FatalError(f"--until: {error}") from None
     names = [TopicPartition(arguments.topic, partition) for partition in chosen]
     ranges = list_ranges(client, names, read_committed=not arguments.uncommitted)
     starts_at, ends_at = _at_times(client, names, first), _at_times(client, names, last)

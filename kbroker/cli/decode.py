@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from kbroker.cli.parser import UsageError
 from kbroker.errors import FatalError
 
 
@@ -49,11 +50,11 @@ def parse_api(text: str) -> tuple[int, int]:
 
     name, colon, version = text.rpartition(":")
     if not colon or not version.isascii() or not version.isdigit():
-        raise FatalError(f"--response {text}: expected API:VERSION, for example Fetch:17")
+        raise UsageError(f"--response {text}: expected API:VERSION, for example Fetch:17")
     for key, api in API_KEYS.items():
         if name.lower() in (str(key), api.name.lower()):
             return key, int(version)
-    raise FatalError(f"--response {text}: there is no API {name}")
+    raise UsageError(f"--response {text}: there is no API {name}")
 
 
 def read_frame(source: str) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, confirm, not_negative, report_failures
-from kbroker.cli.parser import Action
+from kbroker.cli.parser import Action, UsageError
 from kbroker.cli.reset import (
     CannotReset,
     NewOffset,
@@ -89,9 +89,9 @@ def strategy_of(arguments: argparse.Namespace, now_ms: int) -> Strategy:
             chosen.append(_from_file(arguments.from_file, arguments.group))
     except ValueError as error:
         option = "--to-datetime" if arguments.to_datetime is not None else "--by-duration"
-        raise FatalError(f"{option}: {error}") from None
+        raise UsageError(f"{option}: {error}") from None
     if len(chosen) != 1:
-        raise FatalError(
+        raise UsageError(
             "give one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --to-datetime,"
             " --by-duration and --from-file"
         )
@@ -112,9 +112,14 @@ def _from_file(path: Path, group_id: str) -> ToOffsets:
 def _run(arguments: argparse.Namespace) -> int:
     strategy = strategy_of(arguments, time.time_ns() // 1_000_000)
     if arguments.execute and arguments.dry_run:
-        raise FatalError("--execute and --dry-run exclude each other")
+        raise UsageError("--execute and --dry-run exclude each other")
     if arguments.all_topics and arguments.topic:
-        raise FatalError("--topic and --all-topics exclude each other")
+        raise UsageError("--topic and --all-topics exclude each other")
+    if isinstance(strategy, ToOffsets):
+        if arguments.topic or arguments.all_topics:
+            raise UsageError("--from-file says which partitions; leave out --topic and --all-topics")
+    elif not (arguments.topic or arguments.all_topics):
+        raise UsageError("give --topic TOPIC (or TOPIC:0,1), or --all-topics")
     with cluster(arguments) as client:
         return _reset(client, arguments, strategy)
 
@@ -180,15 +185,11 @@ def _partitions(
     from kbroker.cli.topic import choose_partitions
 
     if isinstance(strategy, ToOffsets):
-        if arguments.topic or arguments.all_topics:
-            raise FatalError("--from-file says which partitions; leave out --topic and --all-topics")
         return sorted(strategy.offsets)
     if arguments.all_topics:
         if not committed:
             raise FatalError(f"group {arguments.group} has no offsets: name topics with --topic")
         return list(committed)
-    if not arguments.topic:
-        raise FatalError("give --topic TOPIC (or TOPIC:0,1), or --all-topics")
     return choose_partitions(client, arguments.topic)
 
 

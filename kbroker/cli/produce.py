@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, name_value, not_negative, positive
+from kbroker.cli.parser import UsageError
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     kind, options = input_options(arguments)
     if not is_valid_name(arguments.topic):
-        raise FatalError(f"{arguments.topic!r} is not a name of a topic: letters, digits, `.`, `_`, `-`, at most 249")
+        raise UsageError(f"{arguments.topic!r} is not a name of a topic: letters, digits, `.`, `_`, `-`, at most 249")
     acks = _ACKS[arguments.acks]
     problems = _Problems()
     begin = time.monotonic()
@@ -174,12 +175,12 @@ def input_options(arguments: argparse.Namespace) -> tuple[str, InputOptions]:
         ("keep_partitions", ("records",)),
     ):
         if getattr(arguments, option) and kind not in kinds:
-            raise FatalError(f"--{option.replace('_', '-')} goes with --input {' or '.join(kinds)}, not {kind}")
+            raise UsageError(f"--{option.replace('_', '-')} goes with --input {' or '.join(kinds)}, not {kind}")
     delimiter = _escapes(arguments.delimiter or ("\t" if suffix == ".tsv" else ","))
     if len(delimiter) != 1 or delimiter in '\r\n"':
-        raise FatalError(f"--delimiter {arguments.delimiter!r}: expected one character")
+        raise UsageError(f"--delimiter {arguments.delimiter!r}: expected one character")
     if arguments.key is not None and (arguments.key_separator or arguments.key_column):
-        raise FatalError("--key goes without --key-separator and --key-column")
+        raise UsageError("--key goes without --key-separator and --key-column")
     return kind, InputOptions(
         key=None if arguments.key is None else _encoded(arguments.key),
         key_separator=_encoded(_escapes(arguments.key_separator)) if arguments.key_separator else None,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.errors import FatalError
 from kbroker.types import random_uuid, uuid_to_str
@@ -82,21 +83,21 @@ def _format(config: BrokerConfig, arguments: argparse.Namespace) -> list[str]:
     from kbroker.raft_metadata.storage import format_log_dirs
 
     if not arguments.cluster_id.strip() or not arguments.cluster_id.isascii():
-        raise FatalError(f"--cluster-id {arguments.cluster_id!r}: expected an id as kbroker random-uuid prints it")
+        raise UsageError(f"--cluster-id {arguments.cluster_id!r}: expected an id as kbroker random-uuid prints it")
     dynamic = not config.controller_quorum_voters
     chooses = arguments.standalone or arguments.initial_controllers is not None
     if not dynamic and chooses:
-        raise FatalError(
+        raise UsageError(
             "--standalone and --initial-controllers need a dynamic quorum: take controller.quorum.voters out of the"
             " configuration and set controller.quorum.bootstrap.servers"
         )
     if dynamic and config.is_controller and not chooses and not arguments.no_initial_controllers:
-        raise FatalError(
+        raise UsageError(
             "controller.quorum.voters is not set on this controller, so one of --standalone, --initial-controllers"
             " and --no-initial-controllers must be given"
         )
     if arguments.standalone and not config.is_controller:
-        raise FatalError("--standalone is only for a node with the role controller")
+        raise UsageError("--standalone is only for a node with the role controller")
     return format_log_dirs(
         OsDisk(),
         config.log_dirs,
@@ -156,19 +157,22 @@ def _feature_levels(features: list[str], release: str | None, *, dynamic: bool) 
 
     levels: dict[str, int] = {}
     if release is not None:
-        levels[METADATA_VERSION] = metadata_version_level(release)
+        try:
+            levels[METADATA_VERSION] = metadata_version_level(release)
+        except FatalError as error:
+            raise UsageError(f"--release-version: {error}") from None
     for feature in features:
         name, equals, level = feature.partition("=")
         name, level = name.strip(), level.strip()
         if not equals or not level.isascii() or not level.isdigit():
-            raise FatalError(f"--feature {feature}: expected NAME=LEVEL, for example metadata.version=30")
+            raise UsageError(f"--feature {feature}: expected NAME=LEVEL, for example metadata.version=30")
         if name in levels:
-            raise FatalError(f"--feature {feature}: {name} is given more than once, or by --release-version too")
+            raise UsageError(f"--feature {feature}: {name} is given more than once, or by --release-version too")
         levels[name] = int(level)
     kraft = levels.pop(KRAFT_VERSION, None)
     if kraft is not None and kraft != int(dynamic):
         reason = "is not set" if dynamic else "is set"
-        raise FatalError(f"kraft.version must be {int(dynamic)}, as controller.quorum.voters {reason}")
+        raise UsageError(f"kraft.version must be {int(dynamic)}, as controller.quorum.voters {reason}")
     return levels
 
 
@@ -180,19 +184,19 @@ def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
 
     voters: list[VoterNode] = []
     for entry in (part.strip() for part in text.split(",")):
-        problem = FatalError(f"--initial-controllers: {entry!r} is not of the form id@host:port:directory")
+        problem = UsageError(f"--initial-controllers: {entry!r} is not of the form id@host:port:directory")
         node_id, at, rest = entry.partition("@")
         address, colon, directory = rest.rpartition(":")
         if not at or not colon or not node_id.isascii() or not node_id.isdigit():
             raise problem
-        host, port = parse_host_port("--initial-controllers", address)
         try:
+            host, port = parse_host_port("--initial-controllers", address)
             key = ReplicaKey(int(node_id), uuid_from_str(directory))
-        except ValueError:
+        except (ValueError, FatalError):
             raise problem from None
         voters.append(VoterNode(key, {listener_name: VoterEndpoint(host, port)}))
     if len({voter.key.id for voter in voters}) != len(voters):
-        raise FatalError("--initial-controllers: a node id is given more than once")
+        raise UsageError("--initial-controllers: a node id is given more than once")
     return VoterSet.of(voters)
 
 

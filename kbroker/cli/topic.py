@@ -18,7 +18,7 @@ from kbroker.cli.common import (
     positive,
     report_failures,
 )
-from kbroker.cli.parser import Action
+from kbroker.cli.parser import Action, UsageError
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.types import TopicPartition, uuid_to_str
 
@@ -285,7 +285,7 @@ def _create(arguments: argparse.Namespace) -> int:
     from kbroker.client.topics import NewTopic, create_topics
 
     if arguments.assignment and (arguments.partitions > 0 or arguments.replicas > 0):
-        raise FatalError("--assignment goes without --partitions and --replicas")
+        raise UsageError("--assignment goes without --partitions and --replicas")
     names = list(dict.fromkeys(arguments.topics))
     wanted = [
         NewTopic(name, arguments.partitions, arguments.replicas, dict(arguments.config), arguments.assignment)
@@ -351,9 +351,9 @@ def _alter(arguments: argparse.Namespace) -> int:
     changes = [ConfigChange(name, Operation.SET, value) for name, value in arguments.config]
     changes += [ConfigChange(name, Operation.DELETE) for name in arguments.unset]
     if not changes and arguments.partitions is None:
-        raise FatalError("there is nothing to change: give --partitions, --config or --unset")
+        raise UsageError("there is nothing to change: give --partitions, --config or --unset")
     if arguments.assignment and arguments.partitions is None:
-        raise FatalError("--assignment goes with --partitions")
+        raise UsageError("--assignment goes with --partitions")
     with cluster(arguments) as client:
         client.partitions_of(arguments.topic)
         if changes:
@@ -455,7 +455,7 @@ def _offsets(arguments: argparse.Namespace) -> int:
                 else parse_moment(arguments.at, _now_ms(time.time_ns()))
             )
         except ValueError as error:
-            raise FatalError(f"--at: {error}") from None
+            raise UsageError(f"--at: {error}") from None
     rows: list[dict[str, Any]] = []
     problems: list[object] = []
     with cluster(arguments) as client:
@@ -523,7 +523,7 @@ def choose_partitions(client: Client, texts: Sequence[str]) -> list[TopicPartiti
         try:
             topic, numbers = parse_topic_partitions(text)
         except ValueError:
-            raise FatalError(f"{text!r} is not of the form TOPIC or TOPIC:0,1,2") from None
+            raise UsageError(f"{text!r} is not of the form TOPIC or TOPIC:0,1,2") from None
         there = client.partitions_of(topic)
         for number in there if numbers is None else numbers:
             if number not in there:
@@ -557,7 +557,7 @@ def _truncate(arguments: argparse.Namespace) -> int:
         try:
             at = parse_moment(arguments.before, _now_ms(time.time_ns()))
         except ValueError as error:
-            raise FatalError(f"--before: {error}") from None
+            raise UsageError(f"--before: {error}") from None
     problems: list[object] = []
     with cluster(arguments) as client:
         ranges = list_ranges(client, choose_partitions(client, arguments.topics))

@@ -6,9 +6,8 @@ import argparse
 import time
 
 from kbroker.cli.common import add_cluster_arguments, add_yes, checked, cluster, confirm, not_negative
-from kbroker.cli.parser import Action
+from kbroker.cli.parser import Action, UsageError
 from kbroker.cli.times import parse_duration
-from kbroker.errors import FatalError
 from kbroker.types import TopicPartition
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -159,7 +158,7 @@ def _abort(arguments: argparse.Namespace) -> int:
 
     where = (arguments.topic, arguments.partition, arguments.start_offset)
     if (arguments.transactional_id is None) == all(each is None for each in where):
-        raise FatalError("give a transactional id, or --topic, --partition and --start-offset")
+        raise UsageError("give a transactional id, or --topic, --partition and --start-offset")
     if arguments.transactional_id is not None:
         name = arguments.transactional_id
         if not confirm(f"Abort what {name} has open, and fence its producer?", arguments.yes):
@@ -169,7 +168,7 @@ def _abort(arguments: argparse.Namespace) -> int:
         print(f"{name} is {found.state}; its producers have to begin anew")
         return 0
     if any(each is None for each in where):
-        raise FatalError("--topic, --partition and --start-offset go together")
+        raise UsageError("--topic, --partition and --start-offset go together")
     partition = TopicPartition(arguments.topic, arguments.partition)
     question = f"Abort the transaction from offset {arguments.start_offset} on in {partition} alone?"
     if not confirm(question, arguments.yes):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.cli.common import not_negative, positive
+from kbroker.cli.parser import UsageError
 from kbroker.cli.start import parse_overrides, set_up_logging
 from kbroker.errors import ApiError, FatalError
 from kbroker.testing.broker import RunningBroker
@@ -72,7 +73,8 @@ def _serve(target: RunningBroker | RunningCluster, first: Sequence[str]) -> None
         try:
             _say(script.run(line) or "ok")
         except _ERRORS as error:
-            raise FatalError(f"{line}: {_message(error)}") from None
+            wrong = UsageError if isinstance(error, ValueError) else FatalError
+            raise wrong(f"{line}: {_message(error)}") from None
     _say(f"kbroker ready: {target.bootstrap_servers}")
     try:
         for line in _lines(target):

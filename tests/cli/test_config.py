@@ -68,12 +68,10 @@ def test_groups(kb: Run) -> None:
     [
         (["set", "topic", "c", "x=1"], "topic c: Unknown topic config name: x (INVALID_CONFIG)"),
         (["set", "topic", "c", "retention.ms=x"], "INVALID_CONFIG"),
-        (["set", "topic", "c", "x"], "'x' is not of the form KEY=VALUE"),
         (["set", "topic", "nowhere", "retention.ms=1"], "topic nowhere: there is no such topic"),
         (["describe", "topic", "nowhere"], "topic nowhere: there is no such topic"),
         (["describe", "topic", "c", "x"], "topic c has no config x"),
         (["describe", "broker", "9"], "there is no broker 9 in the cluster"),
-        (["describe", "broker", "x"], "a broker is named by its id"),
         (["set", "broker", "1", "node.id=7"], "INVALID_REQUEST"),
     ],
 )

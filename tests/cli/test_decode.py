@@ -43,8 +43,6 @@ def test_a_response(capsys: pytest.CaptureFixture[str], api: str) -> None:
         (["xyz"], "neither hexadecimal digits nor a file"),
         (["0012"], "damaged"),
         (["001200000000000700ffaa"], "damaged"),
-        (["--response", "Fetch", "00"], "API:VERSION"),
-        (["--response", "Nothing:1", "00"], "no API Nothing"),
         (["--response", "Fetch:1", "00000001"], "versions"),
     ],
 )

@@ -117,17 +117,10 @@ def test_export_and_from_file(kb: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--topic", "orders"], "give one of --to-earliest"),
-        (["--topic", "orders", "--to-earliest", "--to-latest"], "give one of --to-earliest"),
-        (["--to-earliest"], "give --topic TOPIC"),
         (["--to-earliest", "--all-topics"], "has no offsets: name topics with --topic"),
-        (["--to-earliest", "--all-topics", "--topic", "orders"], "exclude each other"),
-        (["--to-earliest", "--topic", "orders", "--dry-run", "--execute"], "exclude each other"),
         (["--to-earliest", "--topic", "nowhere"], "topic nowhere: there is no such topic"),
         (["--to-earliest", "--topic", "orders:9"], "topic orders has no partition 9"),
         (["--shift-by", "1", "--topic", "orders"], "has committed no offset for it"),
-        (["--to-datetime", "x", "--topic", "orders"], "--to-datetime: 'x' is not a time"),
-        (["--by-duration", "x", "--topic", "orders"], "--by-duration: 'x' is not a length of time"),
     ],
 )
 def test_resets_that_cannot_be(kb: Run, options: list[str], problem: str) -> None:

@@ -74,6 +74,53 @@ def test_wrong_usage_is_one_line(words: list[str], problem: str, capsys: pytest.
 
 
 @pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("up -n 3 --port 65533", "--port 65533: 3 nodes need 6 ports"),
+        ("topic list -b nonsense:port", "--bootstrap-server: 'nonsense:port' is not of the form host:port"),
+        ("topic create t --assignment 1 -p 1", "--assignment goes without --partitions and --replicas"),
+        ("topic alter t", "there is nothing to change"),
+        ("topic alter t -c a=b --assignment 1", "--assignment goes with --partitions"),
+        ("topic offsets t --at x", "--at: 'x' is not a time"),
+        ("topic truncate t --before x", "--before: 'x' is not a time"),
+        ("produce a/b", "'a/b' is not a name of a topic"),
+        ("produce t -i csv --key-separator :", "--key-separator goes with --input lines, not csv"),
+        ("produce t -i lines --key-column x", "--key-column goes with --input csv or json, not lines"),
+        ("produce t -i csv --delimiter ::", "--delimiter '::': expected one character"),
+        ("produce t -k x --key-separator :", "--key goes without"),
+        ("consume t --format {x}", "{x} is none of topic,"),
+        ("consume t --from x", "--from: 'x' is not a time"),
+        ("consume t --until x", "--until: 'x' is not a time"),
+        ("consume t -f --until 3", "--until and --follow exclude each other"),
+        ("group reset g --topic t", "give one of --to-earliest"),
+        ("group reset g --topic t --to-earliest --to-latest", "give one of --to-earliest"),
+        ("group reset g --to-earliest", "give --topic TOPIC"),
+        ("group reset g --to-earliest --all-topics --topic t", "exclude each other"),
+        ("group reset g --to-earliest --topic t --dry-run --execute", "exclude each other"),
+        ("group reset g --to-datetime x --topic t", "--to-datetime: 'x' is not a time"),
+        ("group reset g --by-duration x --topic t", "--by-duration: 'x' is not a length of time"),
+        ("group reset g --from-file offsets.csv --topic t", "--from-file says which partitions"),
+        ("txn abort --yes", "give a transactional id, or"),
+        ("txn abort --topic t --yes", "go together"),
+        ("config set topic t x", "'x' is not of the form KEY=VALUE"),
+        ("config describe broker x", "a broker is named by its id"),
+        ("decode --response Fetch 00", "expected API:VERSION"),
+        ("decode --response Nothing:1 00", "there is no API Nothing"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_too(
+    words: str, problem: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KBROKER_BOOTSTRAP", raising=False)
+    (tmp_path / "offsets.csv").write_text("t,0,1\n")
+    assert main(words.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and problem in captured.err
+    assert captured.err.startswith("kbroker ") and captured.err.endswith(" --help)\n")
+
+
+@pytest.mark.parametrize(
     ("words", "name", "value"),
     [
         (["consume", "t", "--from", "-1h"], "start", "-1h"),

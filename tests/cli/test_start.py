@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import main
+from kbroker.cli.parser import UsageError
 from kbroker.cli.start import find_fatal, parse_overrides, with_controller_listener
 from kbroker.errors import FatalError
 
@@ -138,7 +139,6 @@ def test_what_keeps_a_node_from_starting_is_one_line(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["-o", "num.partitions=many"], "num.partitions"),
-        (["-o", "num.partitions"], "NAME=VALUE"),
         (["--config", "missing.properties"], "missing.properties"),
         (["-o", "listeners=SSL://:9092"], "SSL"),
     ],
@@ -155,6 +155,21 @@ def test_bad_properties_are_refused(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("kbroker: ") and said in last
     assert not (tmp_path / "kbroker-data").exists()
+
+
+@pytest.mark.usefixtures("untouched_logging")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "num.partitions"], "-o num.partitions: expected NAME=VALUE"),
+        (["--config", "x.properties", "--port", "0"], "--port is for the development node"),
+    ],
+)
+def test_wrong_usage_is_told_from_bad_properties(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["start", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"kbroker start: {said}")
 
 
 STOCK = """
@@ -209,7 +224,7 @@ def test_a_controller_listener_is_added_for_development() -> None:
 
 def test_overrides() -> None:
     assert parse_overrides(["a=b=c", " d = e "]) == {"a": "b=c", "d": "e"}
-    with pytest.raises(FatalError, match="NAME=VALUE"):
+    with pytest.raises(UsageError, match="NAME=VALUE"):
         parse_overrides(["=x"])
 
 

@@ -84,7 +84,7 @@ def test_assignments(kb: Run) -> None:
     [found] = kb("topic", "describe", "assigned", "--json").json
     assert [entry["replicas"] for entry in found["partition_details"]] == [[1], [1], [1]]
     assert "INVALID_REPLICA_ASSIGNMENT" in kb("topic", "create", "wrong", "--assignment", "9", code=1).err
-    assert "without --partitions" in kb("topic", "create", "wrong", "--assignment", "1", "-p", "1", code=1).err
+    assert "without --partitions" in kb("topic", "create", "wrong", "--assignment", "1", "-p", "1", code=2).err
 
 
 def test_alter(kb: Run) -> None:
@@ -100,7 +100,7 @@ def test_alter(kb: Run) -> None:
     kb("topic", "alter", "altered", "-p", "9", "-c", "retention.ms=5", "--dry-run")
     assert kb("topic", "describe", "altered", "--json").json == [found]
     assert "INVALID_PARTITIONS" in kb("topic", "alter", "altered", "-p", "2", code=1).err
-    assert "nothing to change" in kb("topic", "alter", "altered", code=1).err
+    assert "nothing to change" in kb("topic", "alter", "altered", code=2).err
 
 
 def test_what_does_not_exist(kb: Run) -> None:
@@ -113,7 +113,7 @@ def test_what_does_not_exist(kb: Run) -> None:
     found = kb("topic", "describe", "here", "nowhere", "--json", code=1)
     assert [entry["name"] for entry in found.json] == ["here"] and "topic nowhere" in found.err
     assert kb("topic", "offsets", "here:7", code=1).err == "kbroker: topic here has no partition 7, only 0 to 0\n"
-    assert "TOPIC:0,1,2" in kb("topic", "offsets", "here:x", code=1).err
+    assert "TOPIC:0,1,2" in kb("topic", "offsets", "here:x", code=2).err
 
 
 def test_nothing_is_deleted_without_a_yes(kb: Run) -> None:
@@ -145,7 +145,7 @@ def test_offsets_and_truncate(kb: Run, tmp_path: Path) -> None:
         ["short", "0", "-", "-"],
         ["short", "1", "-", "-"],
     ]
-    assert "--at: 'x' is not a time" in kb("topic", "offsets", "short", "--at", "x", code=1).err
+    assert "--at: 'x' is not a time" in kb("topic", "offsets", "short", "--at", "x", code=2).err
     assert "Delete 4 records of 1 partitions?" in kb("topic", "truncate", "short", "--before-offset", "4", code=1).err
     assert kb("topic", "truncate", "short", "--before-offset", "4", "-y", "--json").json == [
         {"topic": "short", "partition": 0, "start_offset": 4, "deleted": 4},
@@ -160,8 +160,9 @@ def test_offsets_and_truncate(kb: Run, tmp_path: Path) -> None:
 def test_nobody_there(kb: Run) -> None:
     found = kb("topic", "list", "-b", "127.0.0.1:1", code=1)
     assert (found.out, found.err) == ("", "kbroker: cannot connect to 127.0.0.1:1: Connection refused\n")
-    assert kb("topic", "list", "-b", "nonsense:port", code=1).err == (
-        "kbroker: --bootstrap-server: 'nonsense:port' is not of the form host:port\n"
+    assert kb("topic", "list", "-b", "nonsense:port", code=2).err == (
+        "kbroker topic list: --bootstrap-server: 'nonsense:port' is not of the form host:port"
+        " (see kbroker topic list --help)\n"
     )
 
 

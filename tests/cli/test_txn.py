@@ -60,8 +60,8 @@ def test_the_producers_of_a_partition_show_where_their_transactions_begin(kb) ->
 
 
 def test_a_transaction_is_aborted_in_one_partition_and_then_by_its_id(kb, transactions) -> None:  # type: ignore[no-untyped-def]
-    assert "give a transactional id, or" in kb("txn", "abort", "--yes", code=1).err
-    assert "go together" in kb("txn", "abort", "--topic", "t", "--yes", code=1).err
+    assert "give a transactional id, or" in kb("txn", "abort", "--yes", code=2).err
+    assert "go together" in kb("txn", "abort", "--topic", "t", "--yes", code=2).err
     where = ("--topic", "t", "--partition", "0", "--start-offset")
     assert "no open transaction begins at offset 0" in kb("txn", "abort", *where, "0", "--yes", code=1).err
     assert "Give --yes" in kb("txn", "abort", *where, "2", code=1).err
