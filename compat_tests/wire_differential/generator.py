@@ -148,6 +148,7 @@ _POOLS: dict[str, Callable[[random.Random], Any]] = {
     "resource_name": _choice("wd-filled", "wd-compact", "wd-missing", "bad name", "", "1", "9"),
     "configuration_keys": _CONFIG_NAME,
     "value": _CONFIG_VALUE,
+    "AlterClientQuotas.value": _choice(1000.0, 0.0, -1.0),
     "config_operation": _choice(0, 0, 0, 1, 2, 3),
     "num_partitions": _choice(1, 2, -1, 0, -2),
     "replication_factor": _choice(1, 1, -1, 0, 2, -3),
