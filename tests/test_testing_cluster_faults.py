@@ -11,7 +11,8 @@ import pytest
 
 from kbroker.client import Client
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+from kbroker.testing import ClusterNode, RunningCluster, cluster_faults, running_cluster
+from kbroker.testing.link import LinkClosed
 from kbroker.testing.script import FaultScript
 from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -190,6 +191,40 @@ def test_records_and_topics(cluster: RunningCluster, topic: str) -> None:
     with pytest.raises(ApiError, match=f"there is no topic {topic}"):
         faults.expire(topic)
     assert [injection.action for injection in faults.record[-3:]] == ["expire", "recreate topic", "delete topic"]
+
+
+def test_what_a_leader_did_before_it_died_is_not_done_twice(
+    cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act, lost = cluster_faults._act, []
+
+    def unheard(node: ClusterNode, name: str, *arguments: Any) -> dict[int, int]:
+        answer = act(node, name, *arguments)
+        if name not in lost:
+            lost.append(name)
+            raise LinkClosed  # the effect is there, but nobody is told
+        return answer
+
+    monkeypatch.setattr(cluster_faults, "_act", unheard)
+    assert cluster.faults.offset_gap(topic, 0, size=3) == {0: 3}
+    assert cluster.faults.offset_gap(topic, 0, size=2) == {0: 5}
+    cluster.faults.delete_topic(topic)
+    assert lost == ["next_producer_id", "offset_gap", "delete_topic", "await_topic"]
+    with pytest.raises(ApiError, match="there is no topic"):
+        cluster.faults.delete_topic(topic)
+
+
+def test_a_gap_whose_leader_dies_before_anybody_has_it(cluster: RunningCluster, topic: str) -> None:
+    leader = cluster.leader_of(topic)
+    ends: list[dict[int, int]] = []
+    with cluster.faults.hold("Fetch", topic=topic, followers=True) as held:
+        held.wait(2)
+        gap = threading.Thread(target=lambda: ends.append(cluster.faults.offset_gap(topic, 0, size=4)))
+        gap.start()
+        leader.kill()  # before or after it has appended
+    gap.join(60)
+    assert ends == [{0: 4}]
+    assert cluster.leader_of(topic) is not leader
 
 
 def test_every_replica_is_compacted(cluster: RunningCluster) -> None:

@@ -12,7 +12,7 @@ import pytest
 from kbroker.client import Client, ConnectionFailed
 from kbroker.client.topics import delete_topics, describe_topics
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.testing import RunningBroker, running_broker
+from kbroker.testing import RunningBroker, broker_actions, running_broker
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -390,6 +390,17 @@ def test_a_gap_in_the_offsets(broker: RunningBroker, topic: str) -> None:
     assert read(broker, topic)[-2:] == [(4, "r4"), (8, "after")]
     with pytest.raises(ValueError, match="at least one"):
         broker.faults.offset_gap(topic, size=0)
+
+
+def test_a_gap_that_is_done_again_goes_on_where_it_was(broker: RunningBroker, topic: str) -> None:
+    def gap(size: int, producer_id: int) -> int:
+        return broker.in_broker_async(lambda node: broker_actions.offset_gap(node, topic, [0], size, producer_id))[0]
+
+    [one] = broker.in_broker_async(lambda node: broker_actions.next_producer_id(node, topic, None)).values()
+    [other] = broker.in_broker_async(lambda node: broker_actions.next_producer_id(node, topic, None)).values()
+    assert [gap(2, one), gap(2, one), gap(3, one), gap(3, other)] == [7, 7, 8, 11]
+    produce(broker, topic, ["after"])
+    assert read(broker, topic)[-1] == (11, "after")
 
 
 def test_compaction_now(broker: RunningBroker, topic: str) -> None:

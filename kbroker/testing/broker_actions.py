@@ -80,20 +80,35 @@ async def apply_retention(node: Broker, topic: str, partitions: Partitions) -> d
     return {index: one.log.log_start_offset for index, one in found.items()}
 
 
-async def offset_gap(node: Broker, topic: str, partitions: Partitions, size: int) -> dict[int, int]:
-    """Markers of transactions that nobody wrote in, each one offset; the log end offsets, once replicated."""
+async def next_producer_id(node: Broker, topic: str, partitions: Partitions) -> dict[int, int]:
+    """A producer id that nobody has had, under 0."""
+    return {0: await node.services.producer_ids.next_id()}
+
+
+async def offset_gap(
+    node: Broker, topic: str, partitions: Partitions, size: int, producer_id: int | None = None
+) -> dict[int, int]:
+    """Markers of transactions that nobody wrote in, each one offset; the log end offsets, once replicated.
+
+    They bear numbers, as coordinator epochs, so that the producer id (by default a new one) tells which of them the log
+    has already: done again, also by another leader, it goes on where it was.
+    """
     found = await _partitions(node, topic, partitions)
-    producer_id = await node.services.producer_ids.next_id()
+    if producer_id is None:
+        producer_id = await node.services.producer_ids.next_id()
     now_ms = node.env.wall_clock_ms()
     for one in found.values():
-        for _ in range(size):
+        entry = one.log.producers.active_producers.get(producer_id)
+        for number in range(0 if entry is None else entry.coordinator_epoch + 1, size):
             batch = build_end_txn_marker(
-                commit=False, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=now_ms
+                commit=False, producer_id=producer_id, producer_epoch=0, coordinator_epoch=number, timestamp_ms=now_ms
             )
             one.append_as_coordinator(bytearray(batch), now_ms, transaction_version=0)
     ends = {index: one.log.log_end_offset for index, one in found.items()}
     while any(one.high_watermark < ends[index] for index, one in found.items()):
         await trio.sleep(0.01)
+        for index in found:
+            node.replica_manager.get_leader(topic, index)  # ApiError: another one leads, who may lack them
     return ends
 
 
