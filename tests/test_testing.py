@@ -143,3 +143,21 @@ def test_the_plugins_fixtures(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
+
+
+def test_a_start_imports_what_one_broker_needs_and_leaves_the_collector_as_it_was() -> None:
+    program = """
+import gc, sys
+from kbroker.testing import running_broker
+with running_broker():
+    assert gc.isenabled()
+    late = [name for name in sys.modules if name.startswith(("kbroker.client", "kbroker.testing.cluster"))]
+    late += [name for name in ("join_group", "fetch", "vote") if f"kbroker.handlers.{name}" in sys.modules]
+gc.disable()
+with running_broker():
+    assert not gc.isenabled()
+from kbroker.testing import running_cluster
+print(late, running_cluster.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[] running_cluster\n", done.stderr

@@ -101,6 +101,9 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
     return result
 
 
+_IMPORT_AFTER_SECONDS = 2.0
+"""Clients come first after a start."""
+
 _COLLECT_AFTER = 20_000
 """Objects that may be made before the youngest are looked through for cycles."""
 
@@ -213,7 +216,23 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -
             gc.set_threshold(_COLLECT_AFTER)
             gc.enable()
             print(ready_line(broker, config), flush=True)
+            nursery.start_soon(_import_the_rest)
         besides.cancel_scope.cancel()
+
+
+async def _import_the_rest() -> None:
+    """Import the handlers that nobody has asked for, once the first clients have theirs.
+
+    No later request waits for an import, nor gets a module of the release that was installed over this one since.
+    """
+    import trio
+
+    from kbroker.handlers.registration import BOTH, registrations
+
+    await trio.sleep(_IMPORT_AFTER_SECONDS)
+    for registration in registrations(BOTH).values():
+        registration.load()
+        await trio.lowlevel.checkpoint()
 
 
 async def _await_signal(stop: Callable[[str], None], task_status: trio.TaskStatus[None]) -> None:

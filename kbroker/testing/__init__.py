@@ -19,7 +19,22 @@ What seldom happens, and always when nobody looks, can be made to happen (``brok
 refused or cut off, records that expire, topics that are made anew. docs/testing.md has an example of each.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from kbroker.testing.broker import RunningBroker, running_broker
-from kbroker.testing.cluster import ClusterNode, RunningCluster, running_cluster
+
+if TYPE_CHECKING:
+    from kbroker.testing.cluster import ClusterNode, RunningCluster, running_cluster
 
 __all__ = ["ClusterNode", "RunningBroker", "RunningCluster", "running_broker", "running_cluster"]
+
+
+def __getattr__(name: str) -> Any:
+    """Clusters come when they are asked for: a test with one broker does not wait for what they need."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kbroker.testing import cluster
+
+    return getattr(cluster, name)

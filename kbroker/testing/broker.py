@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import shutil
 import tempfile
@@ -67,8 +68,15 @@ class RunningBroker:
 
     def start(self) -> RunningBroker:
         """Start, and return once the broker serves; raises what kept it from starting."""
-        self._thread.start()
-        if not self._started.wait(_START_SECONDS):
+        collects = gc.isenabled()
+        gc.disable()  # what start-up makes lives as long as the broker: there is no garbage in it
+        try:
+            self._thread.start()
+            started = self._started.wait(_START_SECONDS)
+        finally:
+            if collects:
+                gc.enable()
+        if not started:
             raise TimeoutError(f"the broker did not start within {_START_SECONDS:.0f} s")
         if self._error is not None:
             self._clean_up()
