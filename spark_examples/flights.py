@@ -101,7 +101,7 @@ def produce(bootstrap: str, topic: str, frame: Any) -> tuple[int, float]:
 def provide(bootstrap: str, topic: str, frame: Any = None) -> int:
     """Sees to it that there is such a topic: a missing one is created and gets the flights. Returns how many."""
     frame = load() if frame is None else frame
-    return provide_topic(bootstrap, topic, records(frame), total=len(frame))
+    return provide_topic(bootstrap, topic, lambda: produce(bootstrap, topic, frame)[0])
 
 
 @readable_errors

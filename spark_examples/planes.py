@@ -15,11 +15,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
-
 from spark_examples.command import moment_ms, parser, readable_errors
 from spark_examples.connector import SetupError
-from spark_examples.topics import Record, create_topic, json_lines, produce_records, read_records
+from spark_examples.topics import Record, create_topic, json_lines, produce_records, provide_topic, read_records
 
 TOPIC = "planes"
 PARTITIONS = 3
@@ -62,8 +60,7 @@ def revisions(frame: Any) -> Iterator[list[Record]]:
 
 
 def produce(bootstrap: str, topic: str, frame: Any) -> int:
-    """Creates the compacted topic and writes all revisions; returns the records. Raises KafkaException."""
-    create_topic(bootstrap, topic, PARTITIONS, CONFIG)
+    """Produces all revisions; returns the acknowledged records. Raises KafkaException if any record failed."""
     produced = 0
     for number, records in enumerate(revisions(frame), 1):
         # Each is acknowledged before the next begins, so that none shares a batch, and thus a segment, with it.
@@ -72,13 +69,11 @@ def produce(bootstrap: str, topic: str, frame: Any) -> int:
 
 
 def provide(bootstrap: str, topic: str, frame: Any = None) -> int:
-    """Sees to it that there is such a topic: a missing one is created and filled. Returns how many records."""
-    try:
-        return produce(bootstrap, topic, load() if frame is None else frame)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
-        return 0
+    """Sees to it that there is such a topic: a missing one is created, compacted, and gets them. Returns how many."""
+    frame = load() if frame is None else frame
+    return provide_topic(
+        bootstrap, topic, lambda: produce(bootstrap, topic, frame), partitions=PARTITIONS, config=CONFIG
+    )
 
 
 def count_records(bootstrap: str, topic: str) -> int:
@@ -107,6 +102,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments_of.add_argument("--wait", action="store_true", help="until the log cleaner has been there")
     arguments = arguments_of.parse_args(argv)
     frame = load() if arguments.limit is None else load().head(arguments.limit)
+    create_topic(arguments.bootstrap, arguments.topic, PARTITIONS, CONFIG)
     produced = produce(arguments.bootstrap, arguments.topic, frame)
     struck_off = len(frame) - len(valid(frame))
     if arguments.wait:

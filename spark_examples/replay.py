@@ -90,11 +90,7 @@ def replay(
     sender = Sender(bootstrap, linger_ms=5, on_wait=on_wait)
     ordered = in_order_of_departure(frame)
     events = zip(departure_ms(ordered).tolist(), records(ordered), strict=True)
-    for number, record in enumerate(paced(events, speed, now=time.monotonic, wait=sender.wait)):
-        sender.send(topic, record)
-        if number % 1_000 == 0:  # where nothing is waited for
-            sender.wait()
-    sender.flush()
+    sender.send_all(topic, paced(events, speed, now=time.monotonic, wait=sender.wait))
     return sender.acknowledged
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
@@ -108,6 +109,14 @@ class Sender:
             except BufferError:
                 self.wait(LONGEST_WAIT)
 
+    def send_all(self, topic: str, records: Iterable[Record]) -> None:
+        """Hands all of them over, looks after deliveries now and then, and waits until every one is acknowledged."""
+        for number, record in enumerate(records):
+            self.send(topic, record)
+            if number % 1_000 == 0:
+                self.wait()
+        self.flush()
+
     def wait(self, seconds: float = 0) -> None:
         """Lets deliveries come in, for so many seconds at most."""
         self._producer.poll(seconds)
@@ -143,11 +152,7 @@ def produce_records(
     sender = Sender(bootstrap, linger_ms=20, on_wait=progress.update)
     started = time.monotonic()
     try:
-        for number, record in enumerate(records):
-            sender.send(topic, record)
-            if number % 1_000 == 0:
-                sender.wait()
-        sender.flush()
+        sender.send_all(topic, records)
     finally:
         progress.finish(sender.acknowledged)
     return sender.acknowledged, time.monotonic() - started
@@ -156,13 +161,12 @@ def produce_records(
 def provide_topic(
     bootstrap: str,
     topic: str,
-    records: Iterable[Record],
+    fill: Callable[[], int],
     *,
-    total: int,
     partitions: int = PARTITIONS,
     config: Mapping[str, str] | None = None,
 ) -> int:
-    """Sees to it that there is such a topic: a missing one is created and filled. Returns the records produced.
+    """Sees to it that there is such a topic: a missing one is created and filled. Returns what `fill` does.
 
     A topic that could not be filled is deleted again, so that the next run does not take it for whole.
     """
@@ -173,7 +177,7 @@ def provide_topic(
             raise
         return 0
     try:
-        return produce_records(bootstrap, topic, records, total=total)[0]
+        return fill()
     except BaseException:
         delete_topic(bootstrap, topic)
         raise
@@ -186,38 +190,40 @@ def topic_exists(bootstrap: str, topic: str) -> bool:
 
 def topic_has_records(bootstrap: str, topic: str) -> bool:
     """Whether the log of any partition is longer than nothing. Raises KafkaException, also when there is no topic."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"reader-{uuid.uuid4()}"})
-    try:
-        found = consumer.list_topics(topic, timeout=30).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        spans = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in found.partitions]
-        return any(high > low for low, high in spans)
-    finally:
-        consumer.close()
+    with reader(bootstrap, topic) as (consumer, partitions):
+        spans = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in partitions]
+    return any(high > low for low, high in spans)
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Deletes the topic. Raises KafkaException, also when there is none."""
-    _admin(bootstrap).delete_topics([topic])[topic].result(30)
+    admin = _admin(bootstrap)  # to be kept until the answer is there
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
+
+
+@contextlib.contextmanager
+def reader(bootstrap: str, topic: str, **config: Any) -> Iterator[tuple[Consumer, list[int]]]:
+    """A stock consumer at the beginning of every partition, and the partitions. Raises KafkaException.
+
+    Without a group: partitions are assigned and nothing is committed, though a group id is asked for.
+    """
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": f"reader-{uuid.uuid4()}", "enable.auto.commit": False, **config}
+    )
+    try:
+        found = consumer.list_topics(topic, timeout=30).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        partitions = sorted(found.partitions)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        yield consumer, partitions
+    finally:
+        consumer.close()
 
 
 def read_records(bootstrap: str, topic: str) -> Iterator[Message]:
-    """All records that the topic has now, each partition in the order of offsets. Raises KafkaException.
-
-    With a stock consumer, without a group: partitions are assigned and nothing is committed.
-    """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": f"reader-{uuid.uuid4()}",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    """All records that the topic has now, each partition in the order of offsets. Raises KafkaException."""
+    with reader(bootstrap, topic, **{"enable.partition.eof": True}) as (consumer, partitions):
         unread = set(partitions)
         while unread:
             for message in consumer.consume(5_000, 0.2):
@@ -225,11 +231,9 @@ def read_records(bootstrap: str, topic: str) -> Iterator[Message]:
                 if error is None:
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard(message.partition())
+                    unread.discard(message.partition() or 0)
                 else:
                     raise KafkaException(error)
-    finally:
-        consumer.close()
 
 
 def last_values(bootstrap: str, topic: str) -> dict[bytes, bytes]:

@@ -9,17 +9,16 @@ once, and a row again whenever it changes. It ends with Ctrl-C, or after `--seco
 from __future__ import annotations
 
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from spark_examples.command import parser, readable_errors
 from spark_examples.delays import RESULT_TOPIC, WindowDelay, sorted_delays
 from spark_examples.flights import ORIGINS, airline_names
-from spark_examples.topics import topic_exists
+from spark_examples.topics import reader, topic_exists
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -125,13 +124,7 @@ def watch(
             return
         redraw(board)
         time.sleep(0.2)
-    # A group id is asked for, but not used: partitions are assigned and nothing is committed.
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": f"watch-{uuid.uuid4()}", "enable.auto.commit": False}
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    with reader(bootstrap, topic) as (consumer, _):
         drawn = 0.0
         while not until(board):
             for message in consumer.consume(5_000, 0.2):
@@ -143,8 +136,6 @@ def watch(
                 drawn = time.monotonic()
                 redraw(board)
         redraw(board)
-    finally:
-        consumer.close()
 
 
 @readable_errors

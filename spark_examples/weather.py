@@ -44,10 +44,15 @@ def records(frame: Any) -> Iterator[Record]:
         yield Record(key.encode(), line.encode(), timestamp_ms)
 
 
+def produce(bootstrap: str, topic: str, frame: Any) -> int:
+    """Produces every row; returns the acknowledged records. Raises KafkaException if any record failed."""
+    return produce_records(bootstrap, topic, records(frame), total=len(frame))[0]
+
+
 def provide(bootstrap: str, topic: str, frame: Any = None) -> int:
     """Sees to it that there is such a topic: a missing one is created and gets the weather. Returns how many."""
     frame = load() if frame is None else frame
-    return provide_topic(bootstrap, topic, records(frame), total=len(frame), partitions=PARTITIONS)
+    return provide_topic(bootstrap, topic, lambda: produce(bootstrap, topic, frame), partitions=PARTITIONS)
 
 
 @readable_errors
@@ -58,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = arguments_of.parse_args(argv)
     frame = load(arguments.limit)
     create_topic(arguments.bootstrap, arguments.topic, PARTITIONS)
-    produce_records(arguments.bootstrap, arguments.topic, records(frame), total=len(frame))
+    produce(arguments.bootstrap, arguments.topic, frame)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,9 +12,10 @@ pytest.importorskip("pandas", reason="the `spark` extra is not installed")
 
 import pandas as pd
 
+from kbroker.testing import RunningBroker
 from spark_examples import planes, weather
 from spark_examples.command import moment_ms
-from spark_examples.topics import json_lines
+from spark_examples.topics import Record, json_lines, produce_records, provide_topic, read_records, topic_exists
 
 
 def test_floats_keep_every_bit_and_whole_columns_stay_whole() -> None:
@@ -59,3 +61,21 @@ def test_moments_are_utc_unless_they_say_otherwise() -> None:
     assert moment_ms("2013-01-01T01:00+01:00") == 1_356_998_400_000
     with pytest.raises(ValueError):
         moment_ms("January")
+
+
+def test_a_topic_that_could_not_be_filled_is_not_taken_for_whole(broker: RunningBroker) -> None:
+    address, whole = broker.bootstrap_servers, [Record(b"k", str(n).encode(), n) for n in range(5)]
+
+    def fill(records: Iterator[Record]) -> int:
+        return produce_records(address, "provided", records, total=5)[0]
+
+    def interrupted() -> Iterator[Record]:
+        yield from whole[:3]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        provide_topic(address, "provided", lambda: fill(interrupted()))
+    assert not topic_exists(address, "provided")
+    assert provide_topic(address, "provided", lambda: fill(iter(whole)), partitions=1) == 5
+    assert provide_topic(address, "provided", lambda: fill(interrupted())) == 0  # it is there already
+    assert [message.value() for message in read_records(address, "provided")] == [record.value for record in whole]
