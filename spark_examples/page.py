@@ -37,8 +37,8 @@ demo on all of it.
 """
 
 PLOTS = {
-    "demo": """The first plot, `out/mean_delay_by_carrier.png`, has a bar for each carrier from Spark's batch, a dot from its
-stream and a cross from pandas, one upon the other: from 3.8 minutes (US) to 20.2 (F9). The second,
+    "demo": """The first plot, `out/mean_delay_by_carrier.png`, has a bar for each carrier from Spark's batch, a dot
+from its stream and a cross from pandas, one upon the other: from 3.8 minutes (US) to 20.2 (F9). The second,
 `out/delay_by_day_and_origin.png`, has a line for each of New York's airports from the result topic, through pandas'
 dots: the storms of February 8th to 11th, and of the 27th, stand out.""",
     "batch_report": "`out/june.png` has the same means as bars, the late carriers to the right.",
