@@ -7,6 +7,7 @@ kbroker's own start for development does not wait for members of a new group, wh
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import os
 import re
@@ -131,6 +132,8 @@ class Kbroker(Server):
         for name, value in COMMON.items():
             command += ["-o", f"{name}={value}"]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        # What is installed is compiled; a checkout whose modules have changed since their last run is not.
+        compileall.compile_dir(ROOT / "kbroker", quiet=1)
         self.launched_at = time.monotonic()
         with (self.directory / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
