@@ -1,17 +1,19 @@
-"""What IncrementalAlterConfigs and AlterConfigs share: the checks before the controller's. Not an API itself.
+"""What IncrementalAlterConfigs and AlterConfigs share: all but what the change is. Not an API itself.
 
-The broker that is asked makes them, and passes on to the active controller what is left (``ConfigAdminManager``): the
-properties of a broker are changed by asking that broker, or a controller.
+The broker that is asked makes checks of its own, and passes on to the active controller what is left
+(``ConfigAdminManager``): the properties of a broker are changed by asking that broker, or a controller.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import error_fields
+from kbroker.raft_metadata.controller.configs import ConfigErrors
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
 
 
@@ -30,6 +32,7 @@ class _Resource(_Key, Protocol):
     def configs(self) -> Sequence[_Named]: ...
 
 
+A = TypeVar("A")
 R = TypeVar("R", bound=_Resource)
 
 _CHANGEABLE = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP})
@@ -40,7 +43,46 @@ def resource_key(resource: _Key) -> ConfigResource:
     return ConfigResource(resource.resource_type, resource.resource_name)
 
 
-async def forward(request: Any, ctx: RequestContext) -> dict[ConfigResource, ApiError | None] | None:
+async def change(
+    resources: Collection[ConfigResource],
+    request: Any,
+    ctx: RequestContext,
+    operation: Callable[[Any, int], Any],
+) -> ConfigErrors:
+    """Have the active controller change ``resources``, by ``request`` or, if this node is it, by ``operation``."""
+    if not resources:
+        return {}
+    results = await _forward(request, ctx)
+    if results is None:
+        try:
+            results = await ctx.services.metadata.submit(operation)
+        except ApiError as error:
+            results = dict.fromkeys(resources, error)
+    return results
+
+
+def answers(
+    resources: Iterable[_Key],
+    errors: Mapping[int, ApiError],
+    results: ConfigErrors,
+    response_class: Callable[..., A],
+) -> list[A]:
+    """The entries of a response: for each resource the error of ``preprocess``, or what the controller said."""
+    entries = []
+    for position, resource in enumerate(resources):
+        code, message = error_fields(errors.get(position) or results.get(resource_key(resource)))
+        entries.append(
+            response_class(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return entries
+
+
+async def _forward(request: Any, ctx: RequestContext) -> ConfigErrors | None:
     """What the active controller says to each resource; None if this node is it, or it cannot be had."""
     metadata = ctx.services.metadata
     if ctx.connection.is_controller or metadata.is_leader:

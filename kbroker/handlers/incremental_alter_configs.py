@@ -5,12 +5,10 @@ Served: 0 to 1. 1: flexible.
 
 from __future__ import annotations
 
-from kbroker.errors import ApiError
-from kbroker.handlers.config_changes import forward, preprocess, resource_key
+from kbroker.handlers.config_changes import answers, change, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import BOTH, Versions, handler
-from kbroker.raft_metadata.controller.configs import DELETE, ConfigChange, ConfigErrors
+from kbroker.raft_metadata.controller.configs import DELETE, ConfigChange
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -34,28 +32,12 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
         ]
         for resource in good
     }
-    results: ConfigErrors | None = {}
-    if changes:
-        left = IncrementalAlterConfigsRequest(resources=good, validate_only=request.validate_only)
-        results = await forward(left, ctx)
-    if results is None:
-        try:
-            results = await ctx.services.metadata.submit(
-                lambda controller, now_ms: controller.configs.incremental_alter(
-                    changes, validate_only=request.validate_only
-                )
-            )
-        except ApiError as error:
-            results = dict.fromkeys(changes, error)
-    response = IncrementalAlterConfigsResponse()
-    for position, resource in enumerate(request.resources):
-        code, message = error_fields(errors.get(position) or results.get(resource_key(resource)))
-        response.responses.append(
-            AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    return response
+    results = await change(
+        changes,
+        IncrementalAlterConfigsRequest(resources=good, validate_only=request.validate_only),
+        ctx,
+        lambda controller, now_ms: controller.configs.incremental_alter(changes, validate_only=request.validate_only),
+    )
+    return IncrementalAlterConfigsResponse(
+        responses=answers(request.resources, errors, results, AlterConfigsResourceResponse)
+    )
