@@ -119,7 +119,13 @@ class ClassicMembers:
     ) -> CoordinatorResult[JoinGroupResponse]:
         """The last member of the consumer protocol comes back as a classic one: so does the group."""
         group = update.group
-        rebalance = group.assignment_epoch < update.group_epoch
+        replaced = group.static_member(update.new.instance_id)
+        # Kafka 4.3 asks for the target's epoch alone: what another member was yet to get is then nobody's for ever.
+        rebalance = group.assignment_epoch < update.group_epoch or any(
+            not member.is_reconciled_to(group.assignment_epoch)
+            for member in group.members.values()
+            if member is not replaced
+        )
         if not rebalance:
             update.reconcile(group.assignment_epoch, group.target_of(update.new), owned, changed)
         records, stored = self._consumer.downgrade(group, (), update.new, rebalance=rebalance, now_ms=now_ms)

@@ -225,6 +225,27 @@ def test_a_static_consumer_is_replaced_by_a_classic_one() -> None:
     assert shard.core.admin.describe_group(GROUP, 6).group_state == "Stable"
 
 
+def test_a_replaced_static_consumer_had_yet_to_give_up_partitions() -> None:
+    """They are somebody else's by the target: without a rebalance of the classic group, nobody would ever get them."""
+    shard = ConsumerShard()
+    consumer = Consumer(shard, member_id="c", instance_id="one")
+    consumer.heartbeat()
+    other = ClassicClient(shard)
+    other.rejoin()
+    assert len(consumer.partitions) == 6 and other.owned == set()
+    again = ClassicClient(shard, instance_id="one")
+    again.rejoin()
+    clients = [other, again]
+    rebalance = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
+    assert GROUP in shard.core._groups.classic and {client.heartbeat() for client in clients} <= rebalance
+    for client in clients:
+        client.join()
+    leader = next(client for client in clients if client.is_leader)
+    leader.sync({other.member_id: assignment(0, 1, 2), again.member_id: assignment(3, 4, 5)})
+    assert [client.take() for client in clients] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert all_partitions(clients, []) == list(range(6))
+
+
 def test_an_empty_group_takes_the_protocol_of_who_comes() -> None:
     shard = ConsumerShard()
     consumer = Consumer(shard, member_id="c")
