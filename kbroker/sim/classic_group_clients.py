@@ -64,10 +64,10 @@ class ClassicGroupMember(GroupMember):
         code = ErrorCode(error_code)
         if code == ErrorCode.NONE:
             return True
-        if code in _REJOIN:
+        if code in _REJOIN or (code == ErrorCode.FENCED_INSTANCE_ID and self._may_be_fenced):
             self._epoch = 0
             self.owned.clear()
-            if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
                 self.id = ""
         elif code in TRY_AGAIN:
             await self._coordinator.lost()

@@ -89,22 +89,27 @@ class GroupMember:
         self._group = group
         self._history = history
         self._coordinator = Coordinated(client, group, GROUP)
+        self._scope = trio.CancelScope()
+        self._asks = False
+        """Whether something that it has sent may not have arrived yet."""
         history.members.append(self)
 
     async def run(self) -> None:
         """Until the history is ``stopped``, or this member has left."""
         rng = self._client.rng
-        while not self._history.stopped and not self.gone:
-            await self._heartbeat()
-            for index in sorted(self.owned):
-                if index in self.owned:
-                    await (self._look_up(index) if self.owned[index] < 0 else self._commit(index))
-            await trio.sleep(rng.uniform(0.2, 1.0))
+        with self._scope:
+            while not self._history.stopped and not self.gone:
+                await self._heartbeat()
+                for index in sorted(self.owned):
+                    if index in self.owned:
+                        await (self._look_up(index) if self.owned[index] < 0 else self._commit(index))
+                await trio.sleep(rng.uniform(0.2, 1.0))
 
     def crash(self) -> None:
-        """It is gone and tells nobody."""
+        """It is gone and tells nobody; what it has sent may still arrive."""
         self.gone = True
         self.owned.clear()
+        self._scope.cancel()
 
     async def leave(self) -> None:
         """It goes, and says so as far as anybody hears it."""
@@ -118,13 +123,23 @@ class GroupMember:
         )
 
     @property
+    def _may_be_fenced(self) -> bool:
+        """Whether one whose place it took has sent something that may arrive later: then that one takes its place."""
+        own = self.instance_id
+        return own is not None and any(
+            other.gone and other._asks for other in self._history.members if other.instance_id == own
+        )
+
+    @property
     def _where(self) -> TopicPartition:
         return TopicPartition(OFFSETS_TOPIC, partition_for(self._group, self._history.offsets_partitions))
 
     async def _ask(self, request: Any, version: int | None = None) -> tuple[Any, bool]:
         """The response, if any, and whether it comes from who may say so."""
         before = self._client.authority(self._where)
+        self._asks = True
         response = await self._coordinator.ask(request, version)
+        self._asks = response is None
         real = before is not None and before == self._client.authority(self._where)
         return response, real and before is not None and before[0] == self._coordinator.node_id
 
