@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import logging
 import os
 import sys
@@ -221,7 +222,7 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -
 
 
 async def _import_the_rest() -> None:
-    """Import the handlers that nobody has asked for, once the first clients have theirs.
+    """Import the handlers that nobody has asked for, and what groups need, once the first clients have theirs.
 
     No later request waits for an import, nor gets a module of the release that was installed over this one since.
     """
@@ -233,6 +234,7 @@ async def _import_the_rest() -> None:
     for registration in registrations(BOTH).values():
         registration.load()
         await trio.lowlevel.checkpoint()
+    importlib.import_module("kbroker.groups.group_coordinator")
 
 
 async def _await_signal(stop: Callable[[str], None], task_status: trio.TaskStatus[None]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.group_coordinator import GroupCoordinator
 from kbroker.groups.settings import GroupSettings
 from kbroker.node.coordinator_driver import CoordinatorDriver
 from kbroker.node.group_topics import ImageTopics
@@ -15,12 +14,13 @@ from kbroker.node.group_topics import ImageTopics
 if TYPE_CHECKING:
     from kbroker.config import GroupConfig
     from kbroker.env import Env
+    from kbroker.groups.group_coordinator import GroupCoordinator
     from kbroker.node.replica_manager import ReplicaManager
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 
 
-class GroupDriver(CoordinatorDriver[GroupCoordinator]):
+class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
     """Drives the groups that this node coordinates."""
 
     TOPIC = CONSUMER_OFFSETS_TOPIC
@@ -43,6 +43,9 @@ class GroupDriver(CoordinatorDriver[GroupCoordinator]):
         self._topics: ImageTopics | None = None
 
     def _new_core(self) -> GroupCoordinator:
+        # With the first shard: a node without groups starts without them.
+        from kbroker.groups.group_coordinator import GroupCoordinator
+
         rng = random.Random(self._env.rng.getrandbits(64))
         core = GroupCoordinator(self._settings, rng, self._group_config)
         if self._topics is not None:
