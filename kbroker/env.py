@@ -76,6 +76,11 @@ class StreamListener(Protocol):
 class Poller(Protocol):
     """Watches many streams for bytes to read in one task, without switching to a task for each."""
 
+    @property
+    def is_crowded(self) -> bool:
+        """From within a stream's callback: whether many were readable with it."""
+        ...
+
     def register(self, stream: Any, callback: Callable[[], None]) -> None:
         """Have ``callback()`` called whenever there is something to read (or the end), until ``unregister``."""
         ...
@@ -224,7 +229,11 @@ class EpollPoller:
     BATCH = 256
     """Streams of one round, whose answers come after all of them were read."""
 
+    CROWD = 8
+    """So many streams of one round are many."""
+
     def __init__(self) -> None:
+        self.is_crowded = False
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._deferred: list[Callable[[], None]] = []
@@ -249,7 +258,9 @@ class EpollPoller:
         try:
             while True:
                 await trio.lowlevel.wait_readable(epoll.fileno())
-                for fileno, _ in epoll.poll(0, self.BATCH):
+                events = epoll.poll(0, self.BATCH)
+                self.is_crowded = len(events) >= self.CROWD
+                for fileno, _ in events:
                     callback = callbacks.get(fileno)
                     if callback is not None:
                         callback()

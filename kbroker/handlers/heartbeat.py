@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import Defer, RequestContext
 from kbroker.handlers.registration import Versions, handler
 from kbroker.wire.framing import response_parts
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -31,7 +31,7 @@ class RepeatedHeartbeat:
         self._size = len(reply) - 4
         self._all_well = reply[8:]
 
-    def answer(self, frame: memoryview, correlation_id: int) -> bytes | None:
+    def answer(self, frame: memoryview, correlation_id: int, _: Defer | None = None) -> bytes | None:
         """The same response if all is still well; ``None`` leaves it to ``handle``: twice is as once."""
         if frame[8:].tobytes() != self._rest or frame[:4] != self._key_and_version:
             return None

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import DelayedResponse, RequestContext
+from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
 from kbroker.handlers.registration import Versions, handler
 from kbroker.wire.compiler import encode
 from kbroker.wire.framing import response_parts
@@ -87,7 +87,7 @@ class RepeatedListOffsets:
         self._size, self._pack = form.size - 4, form.pack
         self._head, self._tail = head, tail
 
-    def answer(self, frame: memoryview, correlation_id: int) -> bytes | None:
+    def answer(self, frame: memoryview, correlation_id: int, _: Defer | None = None) -> bytes | None:
         """The whole response frame; ``None`` leaves to ``handle`` what is no repetition, or refused."""
         at = self._timestamp_at
         if (

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.offset_requests import OffsetsToCommit
-from kbroker.handlers.context import DelayedResponse, RequestContext
+from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
 from kbroker.wire.compiler import encode
 from kbroker.wire.framing import response_parts
 from kbroker.wire.messages.offset_commit import (
@@ -52,7 +52,9 @@ class RepeatedOffsetCommit:
         reply = b"".join(response_parts(header.api_key, header.api_version, 0, commit.response))  # type: ignore[arg-type]
         self._reply = reply[_SIZE_AND_CORRELATION_ID.size :]
 
-    def answer(self, frame: memoryview, correlation_id: int) -> bytes | DelayedResponse | None:
+    def answer(
+        self, frame: memoryview, correlation_id: int, _: Defer | None = None
+    ) -> bytes | DelayedResponse | None:
         """Have the offsets stored; the whole response frame, now or later. ``None`` leaves it to ``handle``.
 
         In that case nothing has happened yet, but that the member has been heard.

@@ -9,12 +9,13 @@ not as it was then, and whatever is refused, goes the long way, which has all th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import HEADER_SIZE
 from kbroker.wire.errors import WireError
@@ -46,6 +47,9 @@ _ATTRIBUTES_AT: Final = 22
 
 _TRANSACTIONAL: Final = 0x10
 
+_SMALL: Final = 16 * 1024
+"""Bytes of a batch that costs less to write, and to copy, than a system call."""
+
 
 def is_transactional(records: memoryview) -> bool:
     """Whether the first batch says that it belongs to a transaction."""
@@ -65,11 +69,18 @@ class RepeatedProduce:
         "_partitions",
         "_prefix",
         "_reply",
+        "_response",
         "_wall_clock_ms",
     )
 
     def __init__(
-        self, frame: memoryview, length_at: int, partition: Any, acks: int, reply: bytes, ctx: RequestContext
+        self,
+        frame: memoryview,
+        length_at: int,
+        partition: Any,
+        acks: int,
+        response: ProduceResponse,
+        ctx: RequestContext,
     ) -> None:
         self._flexible = ctx.header.api_version >= _FLEXIBLE_VERSION
         self._key_and_version = bytes(frame[:4])
@@ -80,6 +91,9 @@ class RepeatedProduce:
         self._key = partition.topic_partition
         self._acks = acks
         self._wall_clock_ms = ctx.services.env.wall_clock_ms
+        self._response = response
+        parts = response_parts(ctx.header.api_key, ctx.header.api_version, 0, response)
+        reply = b"".join(parts)  # type: ignore[arg-type]
         offsets_at = reply.index(_OFFSETS.pack(*_STAND_INS))
         before, after = reply[8:offsets_at], reply[offsets_at + _OFFSETS.size :]
         # Size and correlation id, then the same bytes each time but for the offsets.
@@ -91,10 +105,12 @@ class RepeatedProduce:
 
         self._reply = reply_to
 
-    def answer(self, frame: memoryview, correlation_id: int) -> bytes | None:
-        """Append, and give the whole response frame; ``None`` if it is not a repetition that succeeds at once.
+    def answer(
+        self, frame: memoryview, correlation_id: int, defer: Defer | None = None
+    ) -> bytes | DelayedResponse | None:
+        """Append; the whole response frame, now or later. ``None`` if it is not a repetition that succeeds.
 
-        In that case nothing has happened yet.
+        In that case nothing has happened yet. In a crowd small batches for a partition are written together.
         """
         length_at = self._length_at
         if frame[_CORRELATION_ID_END:length_at].tobytes() != self._prefix or frame[:4] != self._key_and_version:
@@ -108,6 +124,10 @@ class RepeatedProduce:
             or not partition.acknowledges_at_once(self._acks)
         ):
             return None
+        if defer is not None and len(records) <= _SMALL:
+            delayed = self._gather(records, correlation_id, defer)
+            if delayed is not None:
+                return delayed
         base_offset = records[:8].tobytes()
         try:
             info = partition.append(records, self._acks, self._wall_clock_ms())
@@ -115,6 +135,32 @@ class RepeatedProduce:
             records[:8] = base_offset  # which the log gives a batch before it knows all that it has to refuse
             return None
         return self._reply(correlation_id, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+
+
+    def _gather(self, records: memoryview, correlation_id: int, defer: Defer) -> DelayedResponse | None:
+        delayed = DelayedResponse()
+        partition = self._partition
+
+        def on_written(error: ApiError | None) -> None:
+            delayed.complete(reply if error is None else self._failure(error.code))
+
+        try:
+            # A copy: the connection's buffer is read into again.
+            placed = partition.gather(bytearray(records), self._acks, self._wall_clock_ms(), defer, on_written)
+        except ApiError:
+            return None
+        if placed is None:
+            return None
+        log_start_offset = partition.log.log_start_offset
+        reply = self._reply(correlation_id, placed.first_offset, placed.log_append_time_ms, log_start_offset)
+        return delayed
+
+    def _failure(self, code: ErrorCode) -> ProduceResponse:
+        """The answer to a batch that was judged but could not be written."""
+        (topic,) = self._response.responses
+        (partition,) = topic.partition_responses
+        failed = replace(partition, error_code=code, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1)
+        return ProduceResponse(responses=[replace(topic, partition_responses=[failed])])
 
 
 def _records_of(frame: memoryview, length_at: int, flexible: bool) -> memoryview | None:
@@ -171,12 +217,7 @@ def learn(
         log_append_time_ms=_STAND_INS[1],
         log_start_offset=_STAND_INS[2],
     )
-    reply = response_parts(
-        ctx.header.api_key,
-        version,
-        0,
-        ProduceResponse(
-            responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[alike])]
-        ),
+    response = ProduceResponse(
+        responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[alike])]
     )
-    return RepeatedProduce(frame, length_at, partition, request.acks, b"".join(reply), ctx)  # type: ignore[arg-type]
+    return RepeatedProduce(frame, length_at, partition, request.acks, response, ctx)

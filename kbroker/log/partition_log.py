@@ -33,6 +33,7 @@ from kbroker.log.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
 from kbroker.types import FileRegion, TopicPartition, Uuid
+from kbroker.wire.batch_header import Buffer
 from kbroker.wire.control_batch import EndTxnMarker, parse_end_txn_marker
 
 logger = logging.getLogger(__name__)
@@ -403,20 +404,48 @@ class PartitionLog:
             position += header.batch_length + 12
         return self._append(validated, now_ms, markers)
 
+    def append_together(self, judged: Sequence[ValidatedBatches], now_ms: int) -> None:
+        """Write what `GatheredBatches` has judged, in one write unless it takes a new segment. ``OSError`` as above."""
+        size = sum(len(each.records) for each in judged)
+        together = ValidatedBatches(
+            b"",
+            [header for each in judged for header in each.batches],
+            judged[0].first_offset,
+            judged[-1].last_offset,
+            max(each.max_timestamp for each in judged),
+            -1,
+            -1,
+        )
+        if not self._on_disk:
+            self.ensure_on_disk()
+        if self._rolling.keeps_all(self._segments[-1], size, together, now_ms):
+            self._write(together, [each.records for each in judged], now_ms, None)
+        else:
+            for each in judged:
+                self._append(each, now_ms, None)
+
     def _append(
         self, validated: ValidatedBatches, now_ms: int, markers: list[EndTxnMarker | None] | None
     ) -> AppendInfo:
-        batches = validated.batches
-        segment = self._segments[-1]
         if not self._on_disk:
             self.ensure_on_disk()
-        if self._rolling.should_roll(segment, len(validated.records), validated, now_ms):
+        if self._rolling.should_roll(self._segments[-1], len(validated.records), validated, now_ms):
             # A follower's gap goes into the new segment: segments without a hole between them can be told
             # from a segment whose end never reached the disk. Unless an index could not express the gap.
             gap = validated.last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET
             self.roll(now_ms, base_offset=validated.first_offset if gap else 0)
-            segment = self._segments[-1]
-        segment.append((validated.records,), batches)
+        return self._write(validated, (validated.records,), now_ms, markers)
+
+    def _write(
+        self,
+        validated: ValidatedBatches,
+        buffers: Sequence[Buffer],
+        now_ms: int,
+        markers: list[EndTxnMarker | None] | None,
+    ) -> AppendInfo:
+        """Append to the active segment what ``validated`` describes and ``buffers`` hold."""
+        segment, batches = self._segments[-1], validated.batches
+        segment.append(buffers, batches)
         durability = self.durability
         if durability.first_unflushed_ms < 0:
             durability.first_unflushed_ms = now_ms

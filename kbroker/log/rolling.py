@@ -52,3 +52,15 @@ class RollRules:
         if waited > self._max_segment_ms - self.jitter_ms:
             return True
         return written >= self._index_safe_size and segment.index_full(self._config.segment_index_bytes)
+
+    def keeps_all(self, segment: Segment, size: int, validated: ValidatedBatches, now_ms: int) -> bool:
+        """Whether several batches, of ``size`` bytes together, can be appended without a roll before any of them.
+
+        ``validated`` describes them as if they were one. False may also mean that it is not sure.
+        """
+        return (
+            segment.size > 0  # or what is written first says when the others come too late
+            and size <= self._config.segment_bytes
+            and segment.size + size < self._index_safe_size
+            and not self.should_roll(segment, size, validated, now_ms)
+        )

@@ -29,7 +29,7 @@ from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
-    from kbroker.handlers.context import RepeatedRequest, Services
+    from kbroker.handlers.context import Defer, RepeatedRequest, Services
     from kbroker.node.memory_budget import MemoryBudget
 
 logger = logging.getLogger(__name__)
@@ -259,7 +259,8 @@ class Connection:
         if self._writing:
             self._hand_over()  # replies are stuck, so reading on is for who can wait for them
             return
-        reader = self._reader
+        reader, poller = self._reader, self._poller
+        defer = poller.defer if poller is not None and poller.is_crowded else None
         try:
             received = 0
             while True:
@@ -273,7 +274,7 @@ class Connection:
                 received += n
                 reader.buffer_updated(n)
                 while (frame := reader.next_frame()) is not None:
-                    if not self._request_now(frame):
+                    if not self._request_now(frame, defer):
                         self.bytes_received += received
                         self.active = True
                         self._hand_over(frame)
@@ -287,8 +288,8 @@ class Connection:
             ) >= MAX_DELAYED_REPLIES:
                 self._hand_over()
             elif self._out:
-                if received < LARGE_READ and self._poller is not None:
-                    self._poller.defer(self._write_deferred)
+                if received < LARGE_READ and poller is not None:
+                    poller.defer(self._write_deferred)
                 elif not self._try_write():
                     self._hand_over()
         except BaseException as error:  # the connection's task tells it, as its own
@@ -357,14 +358,14 @@ class Connection:
 
     # --- one request ------------------------------------------------------------------------------------------
 
-    def _request_now(self, frame: memoryview) -> bool:
+    def _request_now(self, frame: memoryview, defer: Defer | None = None) -> bool:
         """Serve a request whose handler never waits, and queue its reply; false if it is not one."""
         api_key, version, correlation_id = _PREFIX.unpack_from(frame)
         registration = self._table.get(api_key)
         if registration is None or registration.is_async:
             return False
         if self._repeated is not None and registration.learn is not None:
-            reply = self._repeated.answer(frame, correlation_id)
+            reply = self._repeated.answer(frame, correlation_id, defer)
             if reply is not None:
                 self.frames += 1
                 if isinstance(reply, bytes):

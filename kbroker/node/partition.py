@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.gathered_batches import GatheredBatches
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
 from kbroker.log.validation import AppendOrigin
@@ -15,11 +18,16 @@ from kbroker.types import TopicPartition, Uuid
 if TYPE_CHECKING:
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.log.producer_state import VerificationGuard
+    from kbroker.log.validated_batches import ValidatedBatches
     from kbroker.node.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
 
 _NEVER = 2**63 - 1  # flush.messages by default
 ALL_BYTES = 2**63 - 1
 """As many as any waiting fetch may want."""
+_NOBODY: list[Callable[[ApiError | None], None]] = []
+"""Of a partition for which nothing is gathered: one for all, which stays empty."""
 
 class Partition:
     """One partition on this node: its state in replication, and its log.
@@ -29,8 +37,10 @@ class Partition:
     """
 
     __slots__ = (
+        "_gathered",
         "_log",
         "_manager",
+        "_on_written",
         "config",
         "is_internal",
         "is_new",
@@ -60,6 +70,8 @@ class Partition:
         """It came into being while this node ran, so no log dir that is offline holds its log."""
         self.offline = False
         self._log: PartitionLog | None = None
+        self._gathered: GatheredBatches | None = None
+        self._on_written: list[Callable[[ApiError | None], None]] = _NOBODY
 
     @property
     def log(self) -> PartitionLog:
@@ -167,17 +179,12 @@ class Partition:
 
         ``ApiError``: not the leader, too few in-sync replicas for acks=all, or the batch is refused.
         """
-        state = self.state
-        if state.leader != state.local_id:
-            raise self._not_leader()
-        if required_acks == -1 and state.under_min_isr:
-            raise self._not_enough_replicas()
-        log = self._log
-        if log is None or self.offline:
-            log = self.log
+        log = self._log_of_leader(required_acks)
+        if self._gathered is not None:
+            self._write_gathered()
         try:
             info = log.append_as_leader(
-                records, state.leader_epoch, now_ms=now_ms, verification_guard=verification_guard
+                records, self.state.leader_epoch, now_ms=now_ms, verification_guard=verification_guard
             )
         except ApiError as error:
             if error.code is ErrorCode.INVALID_TIMESTAMP:
@@ -189,6 +196,64 @@ class Partition:
         if not info.duplicate:
             self._manager.appended(self, log, len(records))
         return info
+
+    def _log_of_leader(self, required_acks: int) -> PartitionLog:
+        """The log, for a client's append. ``ApiError`` if there must be none."""
+        state = self.state
+        if state.leader != state.local_id:
+            raise self._not_leader()
+        if required_acks == -1 and state.under_min_isr:
+            raise self._not_enough_replicas()
+        log = self._log
+        return self.log if log is None or self.offline else log
+
+    def gather(
+        self,
+        records: bytearray,
+        required_acks: int,
+        now_ms: int,
+        defer: Callable[[Callable[[], None]], None],
+        on_written: Callable[[ApiError | None], None],
+    ) -> ValidatedBatches | None:
+        """Judge a small batch as `append` does, and have it written with others that come in the same turn.
+
+        ``defer`` has something done at the end of this turn, before which nothing else may run that is not of it.
+        ``on_written`` hears then whether the batch is in the log, which ``acknowledges_at_once``. None, or
+        ``ApiError``: nothing has happened, and `append` tells more.
+        """
+        log = self._log_of_leader(required_acks)
+        gathered = self._gathered
+        if gathered is None:
+            gathered = GatheredBatches(log, self.state.leader_epoch)
+        validated = gathered.add(records, now_ms)
+        if validated is not None:
+            if self._gathered is None:
+                self._gathered, self._on_written = gathered, []
+                defer(self._write_gathered)
+            self._on_written.append(on_written)
+        return validated
+
+    def _write_gathered(self) -> None:
+        """Write what has been gathered, and tell who waits for it. Never raises."""
+        gathered, self._gathered = self._gathered, None
+        if gathered is None:
+            return  # something that had to come after it has seen to it
+        told, self._on_written = self._on_written, _NOBODY
+        manager, failure = self._manager, None
+        try:
+            log = self.log
+            gathered.write(manager.env.wall_clock_ms())
+            manager.appended(self, log, gathered.size)
+        except ApiError as error:
+            failure = error
+        except OSError as error:
+            manager.storage_failed(self, error)
+            failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed")
+        except Exception:
+            logger.exception("Produce to %s failed", self.topic_partition)
+            failure = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        for on_written in told:
+            on_written(failure)
 
     def append_as_coordinator(
         self,
@@ -208,6 +273,8 @@ class Partition:
         if state.under_min_isr:
             raise self._not_enough_replicas()
         log = self.log
+        if self._gathered is not None:
+            self._write_gathered()
         try:
             info = log.append_as_leader(
                 records,

@@ -225,7 +225,11 @@ class SimStream:
 class SimPoller:
     """The interface of :class:`kbroker.env.Poller`, level-triggered."""
 
+    CROWD = 2
+    """A simulated cluster has few clients."""
+
     def __init__(self) -> None:
+        self.is_crowded = False
         self._callbacks: dict[SimStream, Callable[[], None]] = {}
         self._ready: dict[SimStream, None] = {}
         self._deferred: list[Callable[[], None]] = []
@@ -266,6 +270,7 @@ class SimPoller:
                     return trio.lowlevel.Abort.SUCCEEDED
 
                 await trio.lowlevel.wait_task_rescheduled(abort)
+            self.is_crowded = len(self._ready) >= self.CROWD
             for stream in list(self._ready):
                 callback = self._callbacks.get(stream)
                 if callback is not None and stream.is_readable:

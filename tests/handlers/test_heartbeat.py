@@ -13,6 +13,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.handlers import short_way
 
 
 def _join(member_id: str = "") -> JoinGroupRequest:
@@ -30,15 +31,7 @@ def _join(member_id: str = "") -> JoinGroupRequest:
 def test_repeated_heartbeats_are_judged_each_time(
     tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken: list[bool] = []
-    answer = RepeatedHeartbeat.answer
-
-    def counted(self: RepeatedHeartbeat, frame: memoryview, correlation_id: int) -> bytes | None:
-        reply = answer(self, frame, correlation_id)
-        taken.append(reply is not None)
-        return reply
-
-    monkeypatch.setattr(RepeatedHeartbeat, "answer", counted)
+    taken = short_way.watch(monkeypatch, RepeatedHeartbeat)
 
     async def test() -> None:
         async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:

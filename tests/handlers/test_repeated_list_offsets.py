@@ -13,29 +13,19 @@ from kbroker.handlers.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP, Repea
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.handlers import short_way
 
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each time that the short way was tried, whether it was taken."""
-    tries: list[bool] = []
-    answer = RepeatedListOffsets.answer
-
-    def counted(self: RepeatedListOffsets, frame: memoryview, correlation_id: int) -> bytes | None:
-        reply = answer(self, frame, correlation_id)
-        tries.append(reply is not None)
-        return reply
-
-    monkeypatch.setattr(RepeatedListOffsets, "answer", counted)
-    return tries
+    return short_way.watch(monkeypatch, RepeatedListOffsets)
 
 
 def offsets_of(
     timestamp: int, *, topic: str = "t", partition: int = 0, leader_epoch: int = -1, replica_id: int = -1
 ) -> ListOffsetsRequest:
-    wanted = ListOffsetsPartition(
-        partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch
-    )
+    wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch)
     return ListOffsetsRequest(replica_id=replica_id, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
 
 
@@ -68,9 +58,12 @@ def test_answers_as_the_long_way_does(tmp_path: Path, version: int, taken: list[
                 return answer.error_code, answer.offset
 
             async def write() -> None:
-                assert not (await writer.ask(produce_request("t", batch(b"x")), 9)).responses[0].partition_responses[
-                    0
-                ].error_code
+                assert (
+                    not (await writer.ask(produce_request("t", batch(b"x")), 9))
+                    .responses[0]
+                    .partition_responses[0]
+                    .error_code
+                )
 
             for count in range(4):
                 assert await both(timestamp=LATEST) == (0, count)
@@ -101,9 +94,12 @@ def test_a_topic_of_the_same_name_is_another_topic(tmp_path: Path, taken: list[b
                 answer = (await client.ask(offsets_of(LATEST), 9)).topics[0].partitions[0]
                 return answer.error_code, answer.offset
 
-            assert not (await client.ask(produce_request("t", batch(b"x")), 9)).responses[0].partition_responses[
-                0
-            ].error_code
+            assert (
+                not (await client.ask(produce_request("t", batch(b"x")), 9))
+                .responses[0]
+                .partition_responses[0]
+                .error_code
+            )
             assert [await latest() for _ in range(3)] == [(0, 1)] * 3
             topic = DeleteTopicState(name="t")
             assert not (await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))).responses[0].error_code

@@ -9,7 +9,6 @@ import pytest
 from node_harness import Client, Node, run, running_node
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import DelayedResponse
 from kbroker.handlers.repeated_offset_commit import RepeatedOffsetCommit
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -20,6 +19,7 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.handlers import short_way
 
 Offsets = dict[tuple[str, int], int]
 
@@ -27,18 +27,7 @@ Offsets = dict[tuple[str, int], int]
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each time that the short way was tried, whether it was taken."""
-    tries: list[bool] = []
-    answer = RepeatedOffsetCommit.answer
-
-    def counted(
-        self: RepeatedOffsetCommit, frame: memoryview, correlation_id: int
-    ) -> bytes | DelayedResponse | None:
-        reply = answer(self, frame, correlation_id)
-        tries.append(reply is not None)
-        return reply
-
-    monkeypatch.setattr(RepeatedOffsetCommit, "answer", counted)
-    return tries
+    return short_way.watch(monkeypatch, RepeatedOffsetCommit)
 
 
 async def _coordinated(node: Node) -> Client:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import batch, fetch_request, produce_request, run, running_node, values
+import trio
+from node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
 
+from kbroker.env import EpollPoller
 from kbroker.errors import ErrorCode
 from kbroker.handlers.repeated_produce import RepeatedProduce
+from kbroker.log.partition_log import PartitionLog
+from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.handlers import short_way
 
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each time that the short way was tried, whether it was taken."""
-    tries: list[bool] = []
-    answer = RepeatedProduce.answer
-
-    def counted(self: RepeatedProduce, frame: memoryview, correlation_id: int) -> bytes | None:
-        reply = answer(self, frame, correlation_id)
-        tries.append(reply is not None)
-        return reply
-
-    monkeypatch.setattr(RepeatedProduce, "answer", counted)
-    return tries
+    return short_way.watch(monkeypatch, RepeatedProduce)
 
 
 def _transactional(records: bytes) -> bytes:
@@ -59,8 +57,14 @@ ODD: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize("crowd", [1, 1000])
 @pytest.mark.parametrize("version", range(7, 14))
-def test_answers_as_the_long_way_does(tmp_path: Path, version: int, taken: list[bool]) -> None:
+def test_answers_as_the_long_way_does(
+    tmp_path: Path, version: int, crowd: int, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its batches are gathered with those of others (a crowd of one) or written each by itself."""
+    monkeypatch.setattr(EpollPoller, "CROWD", crowd)
+
     async def test() -> None:
         async with running_node(tmp_path) as node:
             ids = {name: await node.create_topic(name, 2) for name in ("repeats", "fresh")}
@@ -88,10 +92,7 @@ def test_answers_as_the_long_way_does(tmp_path: Path, version: int, taken: list[
 
             repeats_log, fresh_log = [
                 values(
-                    (await repeats.ask(fetch_request(name, topic_id=ids[name]), 12))
-                    .responses[0]
-                    .partitions[0]
-                    .records
+                    (await repeats.ask(fetch_request(name, topic_id=ids[name]), 12)).responses[0].partitions[0].records
                 )
                 for name in ("repeats", "fresh")
             ]
@@ -123,9 +124,7 @@ def test_a_topic_of_the_same_name_is_another_topic(tmp_path: Path, taken: list[b
     run(test)
 
 
-def test_what_must_be_flushed_or_replicated_first_is_not_for_the_short_way(
-    tmp_path: Path, taken: list[bool]
-) -> None:
+def test_what_must_be_flushed_or_replicated_first_is_not_for_the_short_way(tmp_path: Path, taken: list[bool]) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             await node.create_topic("flushed", flush_messages="1")
@@ -144,16 +143,12 @@ def test_the_log_s_own_time_is_told(tmp_path: Path, taken: list[bool]) -> None:
             await node.create_topic("timed", message_timestamp_type="LogAppendTime")
             client = await node.connect()
             times = [
-                (await client.ask(produce_request("timed", batch(b"x")), 9))
-                .responses[0]
-                .partition_responses[0]
+                (await client.ask(produce_request("timed", batch(b"x")), 9)).responses[0].partition_responses[0]
                 for _ in range(4)
             ]
             assert taken == [True, True]
             assert [answer.base_offset for answer in times] == [0, 1, 2, 3]
-            assert (
-                0 < times[0].log_append_time_ms <= times[2].log_append_time_ms <= times[3].log_append_time_ms
-            )
+            assert 0 < times[0].log_append_time_ms <= times[2].log_append_time_ms <= times[3].log_append_time_ms
 
     run(test)
 
@@ -172,5 +167,82 @@ def test_replies_keep_the_order_of_requests(tmp_path: Path, taken: list[bool]) -
             ]
             assert [(await client.receive())[0] for _ in sent] == sent
             assert taken.count(True) == 3
+
+    run(test)
+
+
+def test_many_clients_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is told the offsets at which its records stand, in its order; repetitions of a batch are told the same."""
+    written: list[int] = []
+    append = PartitionLog.append_together
+
+    def counted(self: PartitionLog, judged: Sequence[ValidatedBatches], now_ms: int) -> None:
+        written.append(len(judged))
+        append(self, judged, now_ms)
+
+    monkeypatch.setattr(PartitionLog, "append_together", counted)
+    monkeypatch.setattr(EpollPoller, "CROWD", 1)
+    told: dict[int, bytes] = {}
+
+    async def produce(node: Node, number: int) -> None:
+        client = await node.connect()
+        last = -1
+        for first in range(0, 64, 8):
+            sent: dict[int, bytes] = {}
+            for index in range(first, first + 8):
+                value = b"%d %d" % (number, index)
+                producer = number if number % 2 else -1
+                records = batch(value, producer_id=producer, producer_epoch=0, base_sequence=index)
+                for _ in range(2 if number % 4 == 1 and index % 5 == 0 else 1):
+                    sent[await client.send(produce_request("t", records), 12)] = value
+            for asked, value in sent.items():
+                correlation_id, answer = await client.receive()
+                partition = answer.responses[0].partition_responses[0]
+                assert (correlation_id, partition.error_code) == (asked, 0)
+                assert told.setdefault(partition.base_offset, value) == value
+                assert partition.base_offset >= last
+                last = partition.base_offset
+        await client.stream.aclose()
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(produce, node, number)
+            reader = await node.connect()
+            fetched = (await reader.ask(fetch_request("t", max_bytes=1 << 20), 12)).responses[0].partitions[0]
+            assert dict(values(fetched.records)) == told
+            assert len(told) == 20 * 64
+
+    run(test)
+    assert max(written) > 8, "several connections' batches went into one write"
+
+
+def test_a_failing_disk_is_told_to_all_whose_batches_were_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: PartitionLog, judged: Sequence[ValidatedBatches], now_ms: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def test() -> None:
+        dirs = [tmp_path / "data", tmp_path / "other"]
+        async with running_node(tmp_path, log_dirs=",".join(map(str, dirs))) as node:
+            await node.create_topic("t", 2)
+            for partition in (0, 1):
+                client = await node.connect()
+                request = produce_request("t", batch(b"x"), partition=partition)
+                for _ in range(3):
+                    assert (await client.ask(request, 12)).responses[0].partition_responses[0].error_code == 0
+                if (dirs[1] / f"t-{partition}").exists():
+                    break  # not where the metadata log is, without which the node could not go on
+            monkeypatch.setattr(PartitionLog, "append_together", refuse)
+            monkeypatch.setattr(EpollPoller, "CROWD", 1)
+            for _ in range(3):
+                await client.send(request, 12)
+            for _ in range(3):
+                _, answer = await client.receive()
+                told = answer.responses[0].partition_responses[0]
+                assert (told.error_code, told.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
     run(test)
