@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import trio
 
 from kbroker.env import Stream
-from kbroker.errors import ErrorCode
-from kbroker.sim.clients import BROKEN_SEQUENCE, BROKER_PORT, RETRIABLE, ClusterClient
+from kbroker.sim.clients import BROKER_PORT, ClusterClient
 from kbroker.sim.history import History, Violation, make_value
-from kbroker.sim.producers import PRODUCE_VERSION, make_batch, new_producer_id, produce_request
+from kbroker.sim.producers import PRODUCE_VERSION, is_stored, make_batch, new_producer_id, produce_request
 from kbroker.types import FileRegion, TopicPartition
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
@@ -150,22 +149,20 @@ class PipelinedProducer:
         self, batch: _Batch, answer: PartitionProduceResponse, node_id: int, authority: tuple[int, int] | None
     ) -> bool:
         """Whether the batch is stored; if not, it and all after it are sent anew, in order."""
-        code = ErrorCode(answer.error_code)
-        is_first = self._unacknowledged[0] is batch
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            if not is_first:
-                first = self._unacknowledged[0].values
-                raise Violation(f"{self._tp}: {batch.values} are acknowledged, and {first} before are not")
+        first = self._unacknowledged[0]
+        stored = is_stored(
+            self._client,
+            self._history,
+            self._tp,
+            answer,
+            batch.values,
+            node_id,
+            authority,
+            retried=batch.sent > 1,
+            is_next=first is batch,  # what comes after a batch that was refused is out of order
+        )
+        if stored:
+            if first is not batch:
+                raise Violation(f"{self._tp}: {batch.values} are acknowledged, and {first.values} before are not")
             self._unacknowledged.popleft()
-            offset = answer.base_offset if code == ErrorCode.NONE else -1
-            self._history.acknowledged(self._tp, batch.values, offset, node_id, retried=batch.sent > 1)
-            return True
-        self._history.refused(code.name)
-        if code in BROKEN_SEQUENCE:
-            # What comes after a batch that was refused is out of order; the first one never is.
-            leads = authority is not None and authority[0] == node_id and authority == self._client.authority(self._tp)
-            if is_first and leads:
-                raise Violation(f"{self._tp}: the first of {len(self._unacknowledged)} batches was told {code.name}")
-        elif code not in RETRIABLE:
-            raise Violation(f"{self._tp}: a producer was told {code.name}")
-        return False
+        return stored

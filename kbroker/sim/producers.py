@@ -12,7 +12,12 @@ from kbroker.sim.history import History, Violation, make_value
 from kbroker.sim.sim_env import EPOCH_MS
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
 from kbroker.wire.record_batch import Record, build_batch
 
 PRODUCE_VERSION: Final = 12
@@ -53,6 +58,38 @@ def produce_request(
         timeout_ms=3000,
         topic_data=[TopicProduceData(name=tp.topic, partition_data=[data])],
     )
+
+
+def is_stored(
+    client: ClusterClient,
+    history: History,
+    tp: TopicPartition,
+    answer: PartitionProduceResponse,
+    values: list[bytes],
+    node_id: int,
+    authority: tuple[int, int] | None,
+    *,
+    retried: bool,
+    is_next: bool = True,
+) -> bool:
+    """Whether a node's answer says that values are stored, which the history is told; if not, they are to be sent anew.
+
+    :class:`Violation` for what an idempotent producer is never told. Of its sequence nothing is missing before the
+    batch that ``is_next``; but only the leader knows that, and ``authority`` is who led when the batch was sent.
+    """
+    code = ErrorCode(answer.error_code)
+    if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        offset = answer.base_offset if code == ErrorCode.NONE else -1
+        history.acknowledged(tp, values, offset, node_id, retried=retried)
+        return True
+    history.refused(code.name)
+    if code in BROKEN_SEQUENCE:
+        leads = authority is not None and authority[0] == node_id and authority == client.authority(tp)
+        if is_next and leads:
+            raise Violation(f"{tp}: a batch before which nothing is missing was told {code.name} by leader {node_id}")
+    elif code not in RETRIABLE:
+        raise Violation(f"{tp}: a producer was told {code.name}")
+    return False
 
 
 class Producer:
@@ -125,24 +162,13 @@ class Producer:
                     return
                 continue
             answer = response.responses[0].partition_responses[0]
-            code = ErrorCode(answer.error_code)
-            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                if self.acks != -1:
-                    return
-                offset = answer.base_offset if code == ErrorCode.NONE else -1
-                history.acknowledged(tp, values, offset, node_id, retried=retried)
+            if self.acks != -1 and not answer.error_code:
+                return
+            if is_stored(client, history, tp, answer, values, node_id, authority, retried=retried):
                 self._sequences[tp] = sequence + len(values)
                 return
             retried = True
-            history.refused(code.name)
             client.forget(tp)
-            if code in BROKEN_SEQUENCE:
-                if authority is not None and authority[0] == node_id and authority == client.authority(tp):
-                    raise Violation(
-                        f"{tp}: a producer that sends batch after batch was told {code.name} by its leader {node_id}"
-                    )
-            elif code not in RETRIABLE:
-                raise Violation(f"{tp}: a producer was told {code.name}")
             await trio.sleep(0.1)
             if self.acks != -1:
                 return
