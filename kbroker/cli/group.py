@@ -347,7 +347,7 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import print_json
-    from kbroker.cli.topic import choose_partitions
+    from kbroker.cli.topic_offsets import choose_partitions
     from kbroker.client import ResponseError
     from kbroker.client.groups import delete_group, delete_offsets
 

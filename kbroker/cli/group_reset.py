@@ -182,7 +182,7 @@ def _partitions(
     strategy: Strategy,
     committed: dict[TopicPartition, CommittedOffset],
 ) -> list[TopicPartition]:
-    from kbroker.cli.topic import choose_partitions
+    from kbroker.cli.topic_offsets import choose_partitions
 
     if isinstance(strategy, ToOffsets):
         return sorted(strategy.offsets)
