@@ -63,6 +63,16 @@ def stable_group(shard: Shard, count: int = 2, **options: object) -> list[Member
     return members
 
 
+def static_group(shard: Shard) -> tuple[Member, Member]:
+    """The leader of a stable group, and its other member."""
+    members = [Member(shard, instance_id=f"i{n}") for n in range(2)]
+    for member in members:
+        member.join()
+    settle(shard, members)
+    leader, follower = sorted(members, key=lambda member: not member.is_leader)
+    return leader, follower
+
+
 def test_members_of_an_empty_group_wait_for_the_initial_delay() -> None:
     shard = Shard()
     first, second = Member(shard), Member(shard)
@@ -190,11 +200,7 @@ def test_somebody_joins_while_nobody_is_left_in_the_initial_delay() -> None:
 
 def test_a_static_member_takes_its_place_back_without_a_rebalance() -> None:
     shard = Shard()
-    members = [Member(shard, instance_id=f"i{n}") for n in range(2)]
-    for member in members:
-        member.join()
-    settle(shard, members)
-    follower = next(member for member in members if not member.is_leader)
+    _, follower = static_group(shard)
     returned = Member(shard, instance_id=follower.instance_id)
     returned.join()
     assert returned.joined is not None
@@ -208,12 +214,8 @@ def test_a_static_member_takes_its_place_back_without_a_rebalance() -> None:
 
 def test_the_session_of_a_static_member_that_returned_is_its_own() -> None:
     shard = Shard()
-    members = [Member(shard, instance_id=f"i{n}") for n in range(2)]
-    for member in members:
-        member.join()
-    settle(shard, members)
-    stays, follower = sorted(members, key=lambda member: not member.is_leader)
-    for member in members:
+    stays, follower = static_group(shard)
+    for member in (stays, follower):
         assert member.heartbeat() is ErrorCode.NONE
     returned = Member(shard, instance_id=follower.instance_id)
     returned.join()
@@ -227,11 +229,7 @@ def test_the_session_of_a_static_member_that_returned_is_its_own() -> None:
 
 def test_a_static_leader_that_returns_is_told_to_skip_the_assignment() -> None:
     shard = Shard()
-    members = [Member(shard, instance_id=f"i{n}") for n in range(2)]
-    for member in members:
-        member.join()
-    settle(shard, members)
-    leader = next(member for member in members if member.is_leader)
+    leader, _ = static_group(shard)
     returned = Member(shard, instance_id=leader.instance_id)
     returned.join()
     assert returned.joined is not None
@@ -241,11 +239,7 @@ def test_a_static_leader_that_returns_is_told_to_skip_the_assignment() -> None:
 
 def test_a_static_replacement_whose_record_is_not_stored_changes_nothing() -> None:
     shard = Shard()
-    members = [Member(shard, instance_id=f"i{n}") for n in range(2)]
-    for member in members:
-        member.join()
-    settle(shard, members)
-    follower = next(member for member in members if not member.is_leader)
+    _, follower = static_group(shard)
     shard.fail_appends = ErrorCode.NOT_ENOUGH_REPLICAS
     returned = Member(shard, instance_id=follower.instance_id)
     returned.join()
@@ -257,11 +251,7 @@ def test_a_static_replacement_whose_record_is_not_stored_changes_nothing() -> No
 @pytest.mark.parametrize("then", ["leaves", "restarts again"])
 def test_a_static_replacement_that_is_over_before_its_record_fails(then: str) -> None:
     shard = Shard()
-    members = [Member(shard, instance_id=f"i{n}") for n in range(2)]
-    for member in members:
-        member.join()
-    settle(shard, members)
-    stays, follower = sorted(members, key=lambda member: not member.is_leader)
+    stays, follower = static_group(shard)
     shard.hold_appends = True
     returned = Member(shard, instance_id=follower.instance_id)
     returned.join()

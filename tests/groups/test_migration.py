@@ -86,6 +86,15 @@ def all_partitions(classic: list[ClassicClient], consumers: list[Consumer]) -> l
     return sorted(read + [partition for consumer in consumers for _, partition in consumer.partitions])
 
 
+def mixed_group(shard: ConsumerShard) -> tuple[list[ClassicClient], Consumer]:
+    """A settled group of two classic members and one that changed it to the consumer protocol."""
+    classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
+    consumer = Consumer(shard, member_id="c")
+    consumer.heartbeat()
+    go_on(shard, classic, [consumer])
+    return classic, consumer
+
+
 def test_a_consumer_joins_a_classic_group() -> None:
     shard = ConsumerShard()
     classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
@@ -122,10 +131,7 @@ def test_the_last_classic_member_changes_over_by_leaving() -> None:
 
 def test_the_last_consumer_leaves_and_the_group_is_classic_again() -> None:
     shard = ConsumerShard()
-    classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
-    consumer = Consumer(shard, member_id="c")
-    consumer.heartbeat()
-    go_on(shard, classic, [consumer])
+    classic, consumer = mixed_group(shard)
     epoch = shard.group.group_epoch
     consumer.leave()
     assert GROUP not in shard.core._groups.consumer
@@ -146,10 +152,7 @@ def test_the_last_consumer_leaves_and_the_group_is_classic_again() -> None:
 
 def test_a_group_that_is_classic_again_rebalances_with_the_next_coordinator_if_not_with_this() -> None:
     shard = ConsumerShard()
-    classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
-    consumer = Consumer(shard, member_id="c")
-    consumer.heartbeat()
-    go_on(shard, classic, [consumer])
+    classic, consumer = mixed_group(shard)
     shard.hold_appends = True
     consumer.leave()
     reloaded = shard.reloaded()
@@ -169,10 +172,7 @@ def test_a_group_that_is_classic_again_rebalances_with_the_next_coordinator_if_n
 
 def test_somebody_joins_a_group_that_is_classic_again_but_not_committed_to_be() -> None:
     shard = ConsumerShard()
-    classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
-    consumer = Consumer(shard, member_id="c")
-    consumer.heartbeat()
-    go_on(shard, classic, [consumer])
+    classic, consumer = mixed_group(shard)
     shard.hold_appends = True
     consumer.leave()
     group = shard.core._groups.classic[GROUP]
@@ -189,10 +189,7 @@ def test_somebody_joins_a_group_that_is_classic_again_but_not_committed_to_be() 
 
 def test_members_whose_change_is_not_known_to_be_committed_are_still_timed_out() -> None:
     shard = ConsumerShard()
-    classic = classic_group(shard, {0: [0, 1, 2], 1: [3, 4, 5]})
-    consumer = Consumer(shard, member_id="c")
-    consumer.heartbeat()
-    go_on(shard, classic, [consumer])
+    classic, consumer = mixed_group(shard)
     shard.hold_appends = True
     late = ClassicClient(shard, session_timeout_ms=6_000)
     late.join()
