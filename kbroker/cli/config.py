@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,13 @@ from kbroker.cli.common import add_cluster_arguments, cluster, complain
 from kbroker.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
+    from kbroker.client import Client
     from kbroker.client.configs import ConfigChange, ConfigEntry, ResourceType
 
 KINDS = ("topic", "broker", "group", "broker-logger", "client-metrics")
 """What has configs, as the command names it."""
+
+_PROPAGATION_SECONDS = 0.3
 
 _DEFAULT = "default"
 """For brokers: the dynamic default of all of them."""
@@ -174,13 +178,46 @@ def _unset(arguments: argparse.Namespace) -> int:
     return _alter(arguments, [ConfigChange(key, Operation.DELETE) for key in arguments.keys])
 
 
-def _alter(arguments: argparse.Namespace, changes: Sequence[ConfigChange]) -> int:
-    from kbroker.cli.output import print_json
-    from kbroker.client.configs import alter_configs
+def _not_set(client: Client, arguments: argparse.Namespace, keys: Sequence[str]) -> dict[str, str]:
+    """Which of `keys` have no value of this very resource, and that in words. A broker takes that, whatever the name:
+    so does kafka-configs, without a word."""
+    from kbroker.client.configs import describe_configs
 
     kind, name = _resource(arguments)
+    told = _missing(arguments, keys, describe_configs(client, kind, name)) if keys else {}
+    if told:
+        # Brokers hear of what was set a moment after the controller has said that it is.
+        time.sleep(_PROPAGATION_SECONDS)
+        told = _missing(arguments, keys, describe_configs(client, kind, name))
+    return told
+
+
+def _missing(arguments: argparse.Namespace, keys: Sequence[str], entries: Sequence[ConfigEntry]) -> dict[str, str]:
+    known = {entry.name: {entry.source, *(synonym.source for synonym in entry.synonyms)} for entry in entries}
+    source = f"DYNAMIC_{arguments.kind.upper().replace('-', '_')}_CONFIG"
+    every_broker = arguments.kind == "broker" and arguments.name == _DEFAULT
+    if every_broker:
+        source = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    told = {}
+    for key in keys:
+        if key not in known and not every_broker:  # of which only what is set is described
+            told[key] = f"{arguments.kind} {arguments.name} has no config {key}: there was nothing to unset"
+        elif source not in known.get(key, ()):
+            told[key] = f"{key} was not set for {arguments.kind} {arguments.name}"
+    return told
+
+
+def _alter(arguments: argparse.Namespace, changes: Sequence[ConfigChange]) -> int:
+    from kbroker.cli.output import print_json
+    from kbroker.client.configs import Operation, alter_configs
+
+    kind, name = _resource(arguments)
+    removed = [change.name for change in changes if change.operation is Operation.DELETE]
     with cluster(arguments) as client:
+        not_set = _not_set(client, arguments, removed)
         alter_configs(client, kind, name, changes, validate_only=arguments.dry_run)
+    for text in not_set.values():
+        complain(text)
     if arguments.json:
         print_json(
             {
@@ -196,6 +233,8 @@ def _alter(arguments: argparse.Namespace, changes: Sequence[ConfigChange]) -> in
         return 0
     verb = "could be " if arguments.dry_run else ""
     for change in changes:
+        if change.name in not_set:
+            continue
         done = {
             "SET": f"set to {change.value}",
             "DELETE": "unset",

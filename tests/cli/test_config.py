@@ -34,6 +34,28 @@ def test_topics(kb: Run) -> None:
     assert kb("config", "describe", "topic", "conf", "--json").json == []
 
 
+def test_what_was_not_set_is_told_and_is_no_failure(kb: Run) -> None:
+    kb("topic", "create", "bare", "-c", "retention.ms=5000")
+    found = kb("config", "unset", "topic", "bare", "nonsense", "segment.ms", "retention.ms", "--dry-run")
+    assert found.out == "topic bare: retention.ms could be unset\n"
+    found = kb("config", "unset", "topic", "bare", "nonsense", "segment.ms", "retention.ms")
+    assert found.out == "topic bare: retention.ms unset\n"
+    assert found.err.splitlines() == [
+        "kbroker: topic bare has no config nonsense: there was nothing to unset",
+        "kbroker: segment.ms was not set for topic bare",
+    ]
+    for name in ("1", "default"):
+        found = kb("config", "unset", "broker", name, "log.retention.ms")
+        assert (found.out, found.err) == ("", f"kbroker: log.retention.ms was not set for broker {name}\n")
+    # What is set for all brokers is not set for one.
+    kb("config", "set", "broker", "default", "log.retention.ms=99999")
+    assert kb("config", "unset", "broker", "1", "log.retention.ms").out == ""
+    found = kb("config", "unset", "broker", "default", "log.retention.ms")
+    assert (found.out, found.err) == ("broker default: log.retention.ms unset\n", "")
+    assert "group g has no config nonsense" in kb("config", "unset", "group", "g", "nonsense").err
+    assert "there is no such topic" in kb("config", "unset", "topic", "nowhere", "retention.ms", code=1).err
+
+
 def test_all_and_documentation(kb: Run) -> None:
     kb("topic", "create", "docs")
     names = [row[0] for row in kb("config", "describe", "topic", "docs", "--all").rows]
