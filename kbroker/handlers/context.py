@@ -59,9 +59,7 @@ class DelayedResponse:
 class RepeatedRequest(Protocol):
     """Serves requests of a connection that repeat an earlier one, all but a part that it knows."""
 
-    def answer(
-        self, frame: memoryview, correlation_id: int, defer: Defer | None = None
-    ) -> bytes | DelayedResponse | None:
+    def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | DelayedResponse | None:
         """Serve the request in ``frame``, of an API that this is for; the whole response frame, or what will have it.
 
         ``defer`` is there where many requests have come at once: what it is given is done when all have been served.

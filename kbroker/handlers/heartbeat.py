@@ -5,39 +5,32 @@ Served: 0 to 4. 3: static members (KIP-345); 4: flexible.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Defer, RequestContext
 from kbroker.handlers.registration import Versions, handler
-from kbroker.wire.framing import response_parts
+from kbroker.wire.alike import AlikeRequests, responses_like
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 VERSIONS = Versions(0, 4)
-
-_SIZE_AND_CORRELATION_ID = Struct(">ii")
 
 
 class RepeatedHeartbeat:
     """The heartbeat that a member sends again and again, and the answer that all is well."""
 
     def __init__(self, frame: memoryview, request: HeartbeatRequest, ctx: RequestContext) -> None:
-        self._key_and_version = bytes(frame[:4])
-        self._rest = bytes(frame[8:])
+        self._alike = AlikeRequests(frame)
         self._request = request
         self._ctx = ctx
-        reply = b"".join(response_parts(ctx.header.api_key, ctx.header.api_version, 0, HeartbeatResponse()))  # type: ignore[arg-type]
-        self._size = len(reply) - 4
-        self._all_well = reply[8:]
+        self._all_well = responses_like(ctx.header.api_key, ctx.header.api_version, HeartbeatResponse())
 
-    def answer(self, frame: memoryview, correlation_id: int, _: Defer | None = None) -> bytes | None:
+    def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | None:
         """The same response if all is still well; ``None`` leaves it to ``handle``: twice is as once."""
-        if frame[8:].tobytes() != self._rest or frame[:4] != self._key_and_version:
+        found = self._alike.match(frame)
+        if found is None or handle(self._request, self._ctx).error_code != ErrorCode.NONE:
             return None
-        if handle(self._request, self._ctx).error_code != ErrorCode.NONE:
-            return None
-        return _SIZE_AND_CORRELATION_ID.pack(self._size, correlation_id) + self._all_well
+        return self._all_well(*found)
 
 
 def learn(frame: memoryview, request: HeartbeatRequest, response: Any, ctx: RequestContext) -> RepeatedHeartbeat | None:

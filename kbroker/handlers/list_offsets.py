@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from struct import Struct
+from copy import deepcopy
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
 from kbroker.handlers.registration import Versions, handler
-from kbroker.wire.compiler import encode
-from kbroker.wire.framing import response_parts
+from kbroker.wire.alike import STAND_IN, AlikeRequests, requests_like, responses_like
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -43,9 +42,8 @@ EARLIEST_PENDING_UPLOAD = -6
 
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
-_TIMESTAMP = Struct(">q")
-_STAND_INS = (-0x7E7D7C7B7A797877, -0x6E6D6C6B)
-"""For offset and leader epoch, adjacent in every version that has both: bytes that no name has."""
+_EPOCH_STAND_IN = -0x6E6D6C6B
+"""For the leader epoch, which follows the offset in every version that has it."""
 
 
 class RepeatedListOffsets:
@@ -55,11 +53,8 @@ class RepeatedListOffsets:
     leader epoch of the answer. The look-up itself is the ordinary one.
     """
 
-    def __init__(self, frame: memoryview, timestamp_at: int, request: ListOffsetsRequest, ctx: RequestContext) -> None:
-        self._key_and_version = bytes(frame[:4])
-        self._timestamp_at = timestamp_at
-        self._before = bytes(frame[8:timestamp_at])
-        self._after = bytes(frame[timestamp_at + _TIMESTAMP.size :])
+    def __init__(self, alike: AlikeRequests, request: ListOffsetsRequest, ctx: RequestContext) -> None:
+        self._alike = alike
         self._request = request
         self._ctx = ctx
         topic = request.topics[0]
@@ -75,28 +70,20 @@ class RepeatedListOffsets:
         }
         version = ctx.header.api_version
         self._has_epoch = version >= 4
-        alike = ListOffsetsPartitionResponse(partition_index=partition.partition_index, offset=_STAND_INS[0])
-        stand_ins = _TIMESTAMP.pack(_STAND_INS[0])
+        alike_answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index, offset=STAND_IN)
         if self._has_epoch:
-            alike.leader_epoch = _STAND_INS[1]
-            stand_ins = Struct(">qi").pack(*_STAND_INS)
-        response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[alike])])
-        reply = b"".join(response_parts(ctx.header.api_key, version, 0, response))  # type: ignore[arg-type]
-        head, _, tail = reply[8:].partition(stand_ins)
-        form = Struct(f">ii{len(head)}sq{'i' * self._has_epoch}{len(tail)}s")
-        self._size, self._pack = form.size - 4, form.pack
-        self._head, self._tail = head, tail
+            alike_answer.leader_epoch = _EPOCH_STAND_IN
+        response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[alike_answer])])
+        form, stand_ins = ("qi", (STAND_IN, _EPOCH_STAND_IN)) if self._has_epoch else ("q", (STAND_IN,))
+        self._reply = responses_like(ctx.header.api_key, version, response, form, stand_ins)
 
-    def answer(self, frame: memoryview, correlation_id: int, _: Defer | None = None) -> bytes | None:
+    def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | None:
         """The whole response frame; ``None`` leaves to ``handle`` what is no repetition, or refused."""
-        at = self._timestamp_at
-        if (
-            frame[8:at].tobytes() != self._before
-            or frame[at + 8 :].tobytes() != self._after
-            or frame[:4] != self._key_and_version
-        ):
+        asked = self._alike.match(frame)
+        if asked is None:
             return None
-        wanted = self._wanted.get(_TIMESTAMP.unpack_from(frame, at)[0])
+        correlation_id, timestamp = asked
+        wanted = self._wanted.get(timestamp)
         if wanted is None:
             return None
         found = ListOffsetsPartitionResponse()
@@ -105,8 +92,8 @@ class RepeatedListOffsets:
         except Exception:
             return None  # an error as such comes of it again, and is told in full
         if self._has_epoch:
-            return self._pack(self._size, correlation_id, self._head, found.offset, found.leader_epoch, self._tail)
-        return self._pack(self._size, correlation_id, self._head, found.offset, self._tail)
+            return self._reply(correlation_id, found.offset, found.leader_epoch)
+        return self._reply(correlation_id, found.offset)
 
 
 def learn(
@@ -115,16 +102,12 @@ def learn(
     """What the next requests of the connection may repeat; ``None`` if this one was not of the kind."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
-    partition = request.topics[0].partitions[0]
-    if partition.timestamp not in (LATEST, EARLIEST):
+    if request.topics[0].partitions[0].timestamp not in (LATEST, EARLIEST):
         return None
-    body = encode(request, ctx.header.api_version)
-    if frame[-len(body) :] != body:
-        return None  # tagged fields that nobody knows
-    timestamp, partition.timestamp = partition.timestamp, _STAND_INS[0]
-    timestamp_in_body = encode(request, ctx.header.api_version).index(_TIMESTAMP.pack(_STAND_INS[0]))
-    partition.timestamp = timestamp
-    return RepeatedListOffsets(frame, len(frame) - len(body) + timestamp_in_body, request, ctx)
+    varied = deepcopy(request)
+    varied.topics[0].partitions[0].timestamp = STAND_IN
+    alike = requests_like(frame, request, varied, ctx.header.api_version, [STAND_IN])
+    return None if alike is None else RepeatedListOffsets(alike, request, ctx)
 
 
 @handler(ListOffsetsRequest, versions=VERSIONS, learn=learn)

@@ -9,14 +9,12 @@ asked of the group each time; whatever is refused goes the long way, `kbroker.ha
 from __future__ import annotations
 
 from copy import deepcopy
-from struct import Struct
 from typing import Any, Final
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.offset_requests import OffsetsToCommit
 from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
-from kbroker.wire.compiler import encode
-from kbroker.wire.framing import response_parts
+from kbroker.wire.alike import STAND_IN, AlikeRequests, requests_like, responses_like
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -25,48 +23,33 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-_CORRELATION_ID_END: Final = 8
-_SIZE_AND_CORRELATION_ID = Struct(">ii")
-_OFFSET = Struct(">q")
-_STAND_IN: Final = -0x7E7D_7C7B_7A79_7877
-"""An offset that no client commits, of bytes that no name has; the next partition's is one more."""
-
 _MOST_PARTITIONS: Final = 100
 
 
 class RepeatedOffsetCommit:
     """What one connection's commits and their answers have in common."""
 
-    __slots__ = ("_commit", "_ctx", "_form", "_group_id", "_key_and_version", "_reply", "_same", "_size", "_topics")
+    __slots__ = ("_alike", "_commit", "_ctx", "_group_id", "_reply", "_topics")
 
-    def __init__(self, frame: memoryview, form: Struct, commit: OffsetsToCommit, ctx: RequestContext) -> None:
-        header = ctx.header
+    def __init__(self, alike: AlikeRequests, commit: OffsetsToCommit, ctx: RequestContext) -> None:
+        self._alike = alike
         self._ctx = ctx
-        self._key_and_version = bytes(frame[:4])
-        self._form = form
-        self._same = form.unpack_from(frame, _CORRELATION_ID_END)[::2]
-        self._size = len(frame)
         self._commit = commit
         self._group_id = commit.request.group_id
         self._topics = ctx.services.metadata.image.topics
-        reply = b"".join(response_parts(header.api_key, header.api_version, 0, commit.response))  # type: ignore[arg-type]
-        self._reply = reply[_SIZE_AND_CORRELATION_ID.size :]
+        self._reply = responses_like(ctx.header.api_key, ctx.header.api_version, commit.response)
 
-    def answer(
-        self, frame: memoryview, correlation_id: int, _: Defer | None = None
-    ) -> bytes | DelayedResponse | None:
+    def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | DelayedResponse | None:
         """Have the offsets stored; the whole response frame, now or later. ``None`` leaves it to ``handle``.
 
         In that case nothing has happened yet, but that the member has been heard.
         """
-        if len(frame) != self._size or frame[:4] != self._key_and_version:
-            return None
-        fields = self._form.unpack_from(frame, _CORRELATION_ID_END)
+        found = self._alike.match(frame)
         services = self._ctx.services
-        if fields[::2] != self._same or services.metadata.image.topics is not self._topics:
+        if found is None or services.metadata.image.topics is not self._topics:
             return None
-        commit, offsets = self._commit, fields[1::2]
-        reply = _SIZE_AND_CORRELATION_ID.pack(len(self._reply) + 4, correlation_id) + self._reply
+        correlation_id, *offsets = found
+        commit, reply = self._commit, self._reply(correlation_id)
         delayed = DelayedResponse()
 
         def on_stored(_: None, error: ApiError | None) -> None:
@@ -92,20 +75,15 @@ def learn(
         return None  # with metadata, whose limit may change
     if isinstance(response, OffsetCommitResponse) and response != commit.response:
         return None
-    body = encode(request, version)
-    start = len(frame) - len(body)
-    if frame[start:] != body:
-        return None  # tagged fields, or partitions that do not exist: not for the short way
-    alike = deepcopy(request)
-    for number, partition in enumerate(each for topic in alike.topics for each in topic.partitions):
-        partition.committed_offset = _STAND_IN + number
-    body = encode(alike, version)
-    form, end = ">", _CORRELATION_ID_END
-    for number in range(asked):
-        at = start + body.index(_OFFSET.pack(_STAND_IN + number))
-        form += f"{at - end}sq"
-        end = at + _OFFSET.size
-    return RepeatedOffsetCommit(frame, Struct(f"{form}{len(frame) - end}s"), commit, ctx)
+    varied = deepcopy(request)
+    stand_ins = range(STAND_IN, STAND_IN + asked)
+    for partition, stand_in in zip(
+        (each for topic in varied.topics for each in topic.partitions), stand_ins, strict=True
+    ):
+        partition.committed_offset = stand_in
+    alike = requests_like(frame, request, varied, version, stand_ins)
+    # Where partitions do not exist, the request that is left says less than the frame.
+    return None if alike is None else RepeatedOffsetCommit(alike, commit, ctx)
 
 
 def all_failed(asked: list[OffsetCommitRequestTopic], error: ErrorCode) -> OffsetCommitResponse:

@@ -17,9 +17,9 @@ from typing import Any, Final
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
 from kbroker.types import TopicPartition
+from kbroker.wire.alike import STAND_IN, responses_like
 from kbroker.wire.batch_header import HEADER_SIZE
 from kbroker.wire.errors import WireError
-from kbroker.wire.framing import response_parts
 from kbroker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -38,9 +38,8 @@ _CORRELATION_ID_END: Final = 8
 _NO_TAGS: Final = b"\0\0\0"
 """After the records of a flexible request: no tagged fields of the partition, of the topic, of the request."""
 
-_OFFSETS = Struct(">qqq")
-_STAND_INS: Final = (-0x7E7D7C7B7A797877, -0x6E6D6C6B6A696867, -0x5E5D5C5B5A595857)
-"""For base_offset, log_append_time_ms and log_start_offset, adjacent in every version: bytes that no name has."""
+_STAND_INS: Final = (STAND_IN, STAND_IN + 1, STAND_IN + 2)
+"""For base_offset, log_append_time_ms and log_start_offset, adjacent in every version."""
 
 _ATTRIBUTES_AT: Final = 22
 """The low byte of a batch's attributes."""
@@ -61,6 +60,7 @@ class RepeatedProduce:
 
     __slots__ = (
         "_acks",
+        "_before",
         "_flexible",
         "_key",
         "_key_and_version",
@@ -83,37 +83,27 @@ class RepeatedProduce:
         ctx: RequestContext,
     ) -> None:
         self._flexible = ctx.header.api_version >= _FLEXIBLE_VERSION
-        self._key_and_version = bytes(frame[:4])
         self._length_at = length_at
-        self._prefix = bytes(frame[_CORRELATION_ID_END:length_at])
+        self._before = Struct(f">4si{length_at - _CORRELATION_ID_END}s").unpack_from
+        self._key_and_version, _, self._prefix = self._before(frame)
         self._partitions = ctx.services.replica_manager.partitions
         self._partition = partition
         self._key = partition.topic_partition
         self._acks = acks
         self._wall_clock_ms = ctx.services.env.wall_clock_ms
         self._response = response
-        parts = response_parts(ctx.header.api_key, ctx.header.api_version, 0, response)
-        reply = b"".join(parts)  # type: ignore[arg-type]
-        offsets_at = reply.index(_OFFSETS.pack(*_STAND_INS))
-        before, after = reply[8:offsets_at], reply[offsets_at + _OFFSETS.size :]
-        # Size and correlation id, then the same bytes each time but for the offsets.
-        form = Struct(f">ii{len(before)}sqqq{len(after)}s")
-        size, pack = form.size - 4, form.pack
+        self._reply = responses_like(ctx.header.api_key, ctx.header.api_version, response, "qqq", _STAND_INS)
 
-        def reply_to(correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-            return pack(size, correlation_id, before, base_offset, log_append_time_ms, log_start_offset, after)
-
-        self._reply = reply_to
-
-    def answer(
-        self, frame: memoryview, correlation_id: int, defer: Defer | None = None
-    ) -> bytes | DelayedResponse | None:
+    def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | DelayedResponse | None:
         """Append; the whole response frame, now or later. ``None`` if it is not a repetition that succeeds.
 
         In that case nothing has happened yet. In a crowd small batches for a partition are written together.
         """
         length_at = self._length_at
-        if frame[_CORRELATION_ID_END:length_at].tobytes() != self._prefix or frame[:4] != self._key_and_version:
+        if len(frame) < length_at:
+            return None
+        key_and_version, correlation_id, prefix = self._before(frame)
+        if prefix != self._prefix or key_and_version != self._key_and_version:
             return None
         records = _records_of(frame, length_at, self._flexible)
         partition = self._partition
@@ -135,7 +125,6 @@ class RepeatedProduce:
             records[:8] = base_offset  # which the log gives a batch before it knows all that it has to refuse
             return None
         return self._reply(correlation_id, info.first_offset, info.log_append_time_ms, info.log_start_offset)
-
 
     def _gather(self, records: memoryview, correlation_id: int, defer: Defer) -> DelayedResponse | None:
         delayed = DelayedResponse()
@@ -182,9 +171,7 @@ def _records_of(frame: memoryview, length_at: int, flexible: bool) -> memoryview
     return frame[start:end] if end - start >= HEADER_SIZE else None
 
 
-def learn(
-    frame: memoryview, request: ProduceRequest, response: Any, ctx: RequestContext
-) -> RepeatedProduce | None:
+def learn(frame: memoryview, request: ProduceRequest, response: Any, ctx: RequestContext) -> RepeatedProduce | None:
     """What the next requests of the connection may repeat; ``None`` if this one was not of the kind."""
     version = ctx.header.api_version
     if (

@@ -365,7 +365,7 @@ class Connection:
         if registration is None or registration.is_async:
             return False
         if self._repeated is not None and registration.learn is not None:
-            reply = self._repeated.answer(frame, correlation_id, defer)
+            reply = self._repeated.answer(frame, defer)
             if reply is not None:
                 self.frames += 1
                 if isinstance(reply, bytes):
