@@ -41,17 +41,22 @@ class DeadlineQueue(Generic[K]):
 
     def next_deadline(self) -> int | None:
         """The earliest deadline, or None."""
-        heap = self._heap
+        heap, queued_at, deadlines = self._heap, self._queued, self._deadline
         while heap:
             queued, _, key = heap[0]
-            deadline = self._deadline.get(key) if self._queued.get(key) == queued else None
+            if queued_at.get(key) != queued:
+                heapq.heappop(heap)  # an earlier entry of the key has come since
+                continue
+            deadline = deadlines.get(key)
             if deadline == queued:
                 return queued
-            heapq.heappop(heap)
-            if self._queued.get(key) == queued:
-                del self._queued[key]
-                if deadline is not None:
-                    self._push(key, deadline)
+            if deadline is None:
+                heapq.heappop(heap)
+                del queued_at[key]
+            else:
+                self._sequence += 1
+                queued_at[key] = deadline
+                heapq.heapreplace(heap, (deadline, self._sequence, key))
         return None
 
     def pop_due(self, now_ms: int) -> Iterator[K]:
