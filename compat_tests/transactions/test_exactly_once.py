@@ -111,14 +111,18 @@ def test_a_copy_is_exact_while_everybody_is_killed(
     copier = Copier(client, bootstrap, source, target, messages, batch)
     deadline = time.monotonic() + 240 + messages / 200
     crashes = 0
+    # Clients wait longer to try again the longer a broker was away: one that starts slowly must be left alone longer.
+    outage = 1.0
     try:
         while not _is_done(bootstrap, source, messages):
             assert time.monotonic() < deadline, copier.failures
-            time.sleep(rng.uniform(0.3, 1.2) * pace)
+            time.sleep(rng.uniform(0.3, 1.2) * pace * max(1.0, outage))
             if rng.random() < 0.6 or copier.lives == 1:
                 copier.kill()
             if rng.random() < 0.4 or not crashes:
+                begun = time.monotonic()
                 own_broker.crash()
+                outage = time.monotonic() - begun
                 crashes += 1
         copier.end()
         found = [helper.read(target, partition, "read_committed") for partition in range(PARTITIONS)]
