@@ -11,7 +11,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import tell_refusal
 from kbroker.handlers.registration import CONTROLLER, Versions, handler
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
-from kbroker.raft_metadata.image import Endpoint
+from kbroker.raft_metadata.image import Endpoint, read_features
 from kbroker.types import Uuid
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
@@ -31,7 +31,7 @@ async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> Bro
         broker_id=request.broker_id,
         incarnation_id=Uuid(request.incarnation_id),
         endpoints=[Endpoint(e.name, e.host, e.port, e.security_protocol) for e in request.listeners],
-        features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
+        features=read_features(request.features),
         log_dirs=[Uuid(directory) for directory in request.log_dirs],
         rack=request.rack,
         previous_broker_epoch=request.previous_broker_epoch,

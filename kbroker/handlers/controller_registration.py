@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import CONTROLLER, Versions, handler
-from kbroker.raft_metadata.image import ControllerImage, Endpoint
+from kbroker.raft_metadata.image import ControllerImage, read_endpoints, read_features
 from kbroker.types import Uuid
 from kbroker.wire.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -24,8 +24,8 @@ async def handle(request: ControllerRegistrationRequest, ctx: RequestContext) ->
     registration = ControllerImage(
         id=request.controller_id,
         incarnation_id=Uuid(request.incarnation_id),
-        endpoints={e.name: Endpoint(e.name, e.host, e.port, e.security_protocol) for e in request.listeners},
-        features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
+        endpoints=read_endpoints(request.listeners),
+        features=read_features(request.features),
     )
     try:
         await ctx.services.metadata.submit(

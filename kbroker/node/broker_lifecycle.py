@@ -14,7 +14,7 @@ import trio
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import CONTROLLER, registrations
-from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage
+from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage, endpoint_entries, feature_entries
 from kbroker.types import Uuid
 from kbroker.wire.headers import RequestHeader
 from kbroker.wire.messages import broker_registration, controller_registration
@@ -114,8 +114,8 @@ class BrokerLifecycle:
         request = api.ControllerRegistrationRequest(
             controller_id=driver.node_id,
             incarnation_id=driver.incarnation_id,
-            listeners=[_listener(api.Listener, endpoint) for endpoint in endpoints],
-            features=_features(api.Feature, driver),
+            listeners=endpoint_entries(api.Listener, endpoints),
+            features=feature_entries(api.Feature, driver.features()),
         )
         await self._insist(lambda: request, "the registration of this controller")
 
@@ -140,8 +140,8 @@ class BrokerLifecycle:
                 broker_id=driver.node_id,
                 cluster_id=driver.cluster_id,
                 incarnation_id=driver.incarnation_id,
-                listeners=[_listener(api.Listener, endpoint) for endpoint in endpoints],
-                features=_features(api.Feature, driver),
+                listeners=endpoint_entries(api.Listener, endpoints),
+                features=feature_entries(api.Feature, driver.features()),
                 rack=rack,
                 log_dirs=list(log_dirs),
                 previous_broker_epoch=self.broker_epoch,
@@ -248,14 +248,3 @@ class BrokerLifecycle:
                     return
                 await trio.sleep(RETRY_SECONDS / 2)
         logger.warning("the controller does not let this broker stop within %g s; it stops all the same", LEAVE_SECONDS)
-
-
-def _listener(cls: Callable[..., Any], endpoint: Endpoint) -> Any:
-    return cls(name=endpoint.name, host=endpoint.host, port=endpoint.port, security_protocol=endpoint.security_protocol)
-
-
-def _features(cls: Callable[..., Any], driver: RaftDriver) -> list[Any]:
-    return [
-        cls(name=name, min_supported_version=low, max_supported_version=high)
-        for name, (low, high) in sorted(driver.features().items())
-    ]

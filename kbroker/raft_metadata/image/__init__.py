@@ -7,12 +7,18 @@ goes where. Images are shared between all readers: the mappings in them must not
 from kbroker.raft_metadata.image.cluster import (
     BrokerImage,
     ControllerImage,
-    Endpoint,
     register_broker_record,
     register_controller_record,
 )
 from kbroker.raft_metadata.image.configs import ConfigResource, ConfigsImage, ResourceType
 from kbroker.raft_metadata.image.delta import MetadataDelta
+from kbroker.raft_metadata.image.endpoints import (
+    Endpoint,
+    endpoint_entries,
+    feature_entries,
+    read_endpoints,
+    read_features,
+)
 from kbroker.raft_metadata.image.errors import MetadataReplayError
 from kbroker.raft_metadata.image.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
@@ -61,8 +67,12 @@ __all__ = [
     "TopicImage",
     "TopicsImage",
     "changed_partition",
+    "endpoint_entries",
+    "feature_entries",
     "has_collision_chars",
     "partition_record",
+    "read_endpoints",
+    "read_features",
     "register_broker_record",
     "register_controller_record",
     "unify_collision_chars",

@@ -6,6 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kbroker.raft_metadata.image.endpoints import (
+    Endpoints,
+    Features,
+    endpoint_entries,
+    feature_entries,
+    read_endpoints,
+    read_features,
+)
 from kbroker.raft_metadata.image.errors import MetadataReplayError
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.records import metadata as rec
@@ -17,25 +25,14 @@ DIR_MIGRATING = Uuid(bytes(15) + b"\x02")
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a node listens under a listener name. ``security_protocol``: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT,
-    3 SASL_SSL."""
-
-    name: str
-    host: str
-    port: int
-    security_protocol: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class BrokerImage:
     """A registered broker. ``epoch`` is the offset of its registration record."""
 
     id: int
     epoch: int
     incarnation_id: Uuid
-    endpoints: Mapping[str, Endpoint]
-    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    endpoints: Endpoints
+    features: Features = field(default_factory=dict)
     rack: str | None = None
     fenced: bool = True
     in_controlled_shutdown: bool = False
@@ -66,8 +63,8 @@ class ControllerImage:
 
     id: int
     incarnation_id: Uuid
-    endpoints: Mapping[str, Endpoint]
-    features: Mapping[str, tuple[int, int]]
+    endpoints: Endpoints
+    features: Features
     zk_migration_ready: bool = False
 
 
@@ -77,14 +74,8 @@ def register_broker_record(broker: BrokerImage) -> rec.RegisterBrokerRecord:
         broker_id=broker.id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
-        end_points=[
-            rec.BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in broker.endpoints.values()
-        ],
-        features=[
-            rec.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
-            for name, (low, high) in broker.features.items()
-        ],
+        end_points=endpoint_entries(rec.BrokerEndpoint, broker.endpoints.values()),
+        features=feature_entries(rec.BrokerFeature, broker.features),
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
@@ -99,14 +90,8 @@ def register_controller_record(controller: ControllerImage) -> rec.RegisterContr
         controller_id=controller.id,
         incarnation_id=controller.incarnation_id,
         zk_migration_ready=controller.zk_migration_ready,
-        end_points=[
-            rec.ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in controller.endpoints.values()
-        ],
-        features=[
-            rec.ControllerFeature(name=name, min_supported_version=low, max_supported_version=high)
-            for name, (low, high) in controller.features.items()
-        ],
+        end_points=endpoint_entries(rec.ControllerEndpoint, controller.endpoints.values()),
+        features=feature_entries(rec.ControllerFeature, controller.features),
     )
 
 
@@ -153,8 +138,8 @@ class ClusterDelta:
             id=record.broker_id,
             epoch=record.broker_epoch,
             incarnation_id=Uuid(record.incarnation_id),
-            endpoints={e.name: Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points},
-            features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+            endpoints=read_endpoints(record.end_points),
+            features=read_features(record.features),
             rack=record.rack,
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
@@ -201,8 +186,8 @@ class ClusterDelta:
         self._controllers[record.controller_id] = ControllerImage(
             id=record.controller_id,
             incarnation_id=Uuid(record.incarnation_id),
-            endpoints={e.name: Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points},
-            features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+            endpoints=read_endpoints(record.end_points),
+            features=read_features(record.features),
             zk_migration_ready=record.zk_migration_ready,
         )
         self.changed_controllers[record.controller_id] = None

@@ -1,0 +1,64 @@
+"""Where a node listens and what it speaks, and how records and requests say it: all of them with the same fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a node listens under a listener name. ``security_protocol``: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT,
+    3 SASL_SSL."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+Endpoints = Mapping[str, Endpoint]
+"""By listener name."""
+
+Features = Mapping[str, tuple[int, int]]
+"""The lowest and the highest level that a node speaks, by the feature's name."""
+
+
+class _EndpointEntry(Protocol):
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+class _FeatureEntry(Protocol):
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+
+
+E = TypeVar("E")
+
+
+def endpoint_entries(entry: Callable[..., E], endpoints: Iterable[Endpoint]) -> list[E]:
+    """Endpoints as entries of a record or request, of the class ``entry``."""
+    return [entry(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol) for e in endpoints]
+
+
+def feature_entries(entry: Callable[..., E], features: Features) -> list[E]:
+    """Features as entries of a record or request, of the class ``entry``."""
+    return [
+        entry(name=name, min_supported_version=low, max_supported_version=high)
+        for name, (low, high) in features.items()
+    ]
+
+
+def read_endpoints(entries: Iterable[_EndpointEntry]) -> dict[str, Endpoint]:
+    """What the entries of a record or request say; of two with one name the last."""
+    return {e.name: Endpoint(e.name, e.host, e.port, e.security_protocol) for e in entries}
+
+
+def read_features(entries: Iterable[_FeatureEntry]) -> dict[str, tuple[int, int]]:
+    """What the entries of a record or request say; of two with one name the last."""
+    return {f.name: (f.min_supported_version, f.max_supported_version) for f in entries}
