@@ -221,10 +221,15 @@ def main() -> None:
     parser.add_argument("--python-client", action="store_true", help="do as if there were no C compiler")
     parser.add_argument("--json", type=Path, help="where the figures go (out/benchmarks/DATE.json)")
     parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md, and its JSON beside")
-    parser.add_argument("--render", type=Path, metavar="JSON", help="only write the docs, from an earlier run")
+    parser.add_argument(
+        "--render", type=Path, nargs="+", metavar="JSON", help="only write the docs, from earlier runs of one commit"
+    )
     arguments = parser.parse_args()
     if arguments.render:
-        write_docs(json.loads(arguments.render.read_text()))
+        try:
+            write_docs(report.joined([json.loads(path.read_text()) for path in arguments.render]))
+        except ValueError as error:
+            sys.exit(f"error: {error}")
         return
     if arguments.list:
         for workload in ALL_WORKLOADS:

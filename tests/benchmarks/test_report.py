@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installed")
@@ -72,3 +74,20 @@ def test_document_holds_both_tables_and_the_failures() -> None:
     assert "NOT quiet" in text
     assert "| idle: memory, MB | - | 50.0 | - |" in text
     assert "## What failed\n\n- latency on kbroker" in text
+
+
+def test_runs_of_one_commit_are_told_as_one() -> None:
+    def run(load: float, results: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        machine = {"load_1_minute": load, "load_before": f"{load}, 0, 0"}
+        fixed = {"commit": "c", "rounds": 1, "quick": False, "apache_kafka": "4.3.1", "client": "librdkafka"}
+        return {**fixed, "date": f"at {load}", "machine": machine, "failures": [], "results": results, **fields}
+
+    first = run(0.4, {"a": {"kbroker": [{"p50_ms": 1}]}, "b": {}}, failures=["b failed"])
+    second = run(0.1, {"b": {"kbroker": [{"p50_ms": 2}]}})
+    whole = report.joined([first, second])
+    assert whole["results"] == {"a": first["results"]["a"], "b": second["results"]["b"]}
+    assert whole["date"] == "at 0.4, at 0.1"
+    assert whole["machine"] == {"load_1_minute": 0.4, "load_before": "0.4, 0, 0; 0.1, 0, 0"}
+    assert whole["failures"] == ["b failed"]
+    with pytest.raises(ValueError, match="differ in commit"):
+        report.joined([first, run(0.1, {}, commit="d")])
