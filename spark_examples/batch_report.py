@@ -108,7 +108,7 @@ def main(argv: list[str] | None = None) -> None:
     last.add_argument("--to", dest="end", type=moment_ms, help="moment after the last, e.g. 2013-07-01 (UTC)")
     last.add_argument("--ending-offsets", help='"latest", or JSON by topic and partition (-1: latest)')
     arguments_of.add_argument(
-        "--disorder", type=float, default=24, help="hours by which a record may lie behind a later one (24)"
+        "--disorder", type=float, default=24, help="hours by which a record may lie behind a later one"
     )
     arguments_of.add_argument("--plot", type=Path, help="also save a plot")
     arguments = arguments_of.parse_args(argv)

@@ -27,13 +27,29 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 START_SECONDS = 30.0
 
 
-def parser(description: str, *, own_broker: bool = True) -> argparse.ArgumentParser:
-    """A parser with `--bootstrap`; a script with `own_broker` starts one when it is not given."""
-    made = argparse.ArgumentParser(description=description)
+class _Help(argparse.HelpFormatter):
+    """Help that ends with the default, where there is one that a person would write so."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        if isinstance(default, Path):
+            default = os.path.relpath(default)
+        if not isinstance(default, str | int | float) or isinstance(default, bool) or default == argparse.SUPPRESS:
+            return text
+        return text if text.endswith(")") else f"{text} ({default})".lstrip()
+
+
+def parser(description: str, *, own_broker: str | None = "over out/broker") -> argparse.ArgumentParser:
+    """A parser with `--bootstrap`; `own_broker` tells of the kbroker that is started where it is not given."""
+    script = Path(sys.argv[0])
+    name = f"python -m spark_examples.{script.stem}" if script.parent.name == "spark_examples" else None
+    made = argparse.ArgumentParser(prog=name, description=description, formatter_class=_Help)
+    address = "host:port of a running broker"
     if own_broker:
-        made.add_argument("--bootstrap", help="a running broker; without it, a kbroker is started over out/broker")
+        without = f"; without it, a kbroker is started {own_broker}"
+        made.add_argument("--bootstrap", metavar="ADDRESS", help=address + without)
     else:
-        made.add_argument("--bootstrap", default=DEFAULT_BOOTSTRAP)
+        made.add_argument("--bootstrap", metavar="ADDRESS", default=DEFAULT_BOOTSTRAP, help=address)
     return made
 
 

@@ -144,8 +144,10 @@ def main(argv: list[str] | None = None) -> None:
     arguments_of.add_argument("--topic", default=TOPIC, help="a missing one is created, with all flights of 2013")
     arguments_of.add_argument("--good-topic", help="created, unless it exists (TOPIC-good)")
     arguments_of.add_argument("--dead-letter-topic", help="created, unless it exists (TOPIC-dead-letters)")
-    arguments_of.add_argument("--checkpoint", type=Path, default=OUT / "dead-letters-checkpoint")
-    arguments_of.add_argument("--max-offsets-per-trigger", type=int, default=100_000)
+    arguments_of.add_argument(
+        "--checkpoint", type=Path, default=OUT / "dead-letters-checkpoint", help="where Spark notes how far it is"
+    )
+    arguments_of.add_argument("--max-offsets-per-trigger", type=int, default=100_000, help="records in a micro-batch")
     arguments_of.add_argument("--spoil", type=int, default=0, help="first put so many bad records into the topic")
     arguments_of.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     arguments = arguments_of.parse_args(argv)

@@ -144,10 +144,12 @@ def main(argv: list[str] | None = None) -> None:
     arguments_of = parser("Delay by window, carrier and origin, from topic to topic.")
     arguments_of.add_argument("--topic", default=TOPIC, help="a missing one is created, with all flights of 2013")
     arguments_of.add_argument("--result-topic", default=RESULT_TOPIC, help="created compacted, unless it exists")
-    arguments_of.add_argument("--checkpoint", type=Path, default=OUT / "delays-checkpoint")
-    arguments_of.add_argument("--window", default=WINDOW, help=f"length of a window ({WINDOW})")
-    arguments_of.add_argument("--watermark", default=WATERMARK, help=f"how late a flight may come ({WATERMARK})")
-    arguments_of.add_argument("--max-offsets-per-trigger", type=int)
+    arguments_of.add_argument(
+        "--checkpoint", type=Path, default=OUT / "delays-checkpoint", help="where Spark notes how far it is"
+    )
+    arguments_of.add_argument("--window", default=WINDOW, help="length of a window")
+    arguments_of.add_argument("--watermark", default=WATERMARK, help="how late a flight may come")
+    arguments_of.add_argument("--max-offsets-per-trigger", type=int, help="records in a micro-batch (all there are)")
     arguments_of.add_argument(
         "--follow", action="store_true", help="go on with what comes, until Ctrl-C; a missing topic stays empty"
     )

@@ -154,13 +154,21 @@ def report_live(result: live.LiveResult, plot: Path) -> None:
 
 @readable_errors
 def main(argv: list[str] | None = None) -> None:
-    arguments_of = parser("Flights through a broker and Spark, compared with pandas.")
-    arguments_of.add_argument("--topic", default=f"flights-{os.getpid()}", help="is created, so it must not exist")
+    arguments_of = parser("Flights through a broker and Spark, compared with pandas.", own_broker="for the demo alone")
+    arguments_of.add_argument(
+        "--topic", default=f"flights-{os.getpid()}", help="is created, so it must not exist (a new name)"
+    )
     arguments_of.add_argument("--limit", type=int, help="only the first so many flights in the first part")
     arguments_of.add_argument("--no-live", action="store_true", help="only the first part")
-    arguments_of.add_argument("--from", dest="start", type=moment_ms, default=moment_ms("2013-02-01"))
-    arguments_of.add_argument("--to", dest="end", type=moment_ms, default=moment_ms("2013-03-01"))
-    arguments_of.add_argument("--speed", type=speed, default=72_000.0, help="of the replay (72000x: 20 hours a second)")
+    arguments_of.add_argument(
+        "--from", dest="start", type=moment_ms, default=moment_ms("2013-02-01"), help="of the replay (2013-02-01)"
+    )
+    arguments_of.add_argument(
+        "--to", dest="end", type=moment_ms, default=moment_ms("2013-03-01"), help="its end (2013-03-01)"
+    )
+    arguments_of.add_argument(
+        "--speed", type=speed, default=72_000.0, help="its speed (72000x: twenty hours in a second)"
+    )
     arguments_of.add_argument("--out", type=Path, default=OUT, help="folder for the plots")
     arguments = arguments_of.parse_args(argv)
     with contextlib.ExitStack() as stack:

@@ -106,9 +106,9 @@ def provide(bootstrap: str, topic: str, frame: Any = None) -> int:
 
 @readable_errors
 def main(argv: list[str] | None = None) -> None:
-    arguments_of = parser("Produce the flights of 2013 into a topic.", own_broker=False)
-    arguments_of.add_argument("--topic", default=TOPIC)
-    arguments_of.add_argument("--partitions", type=int, default=PARTITIONS)
+    arguments_of = parser("Produce the flights of 2013 into a topic.", own_broker=None)
+    arguments_of.add_argument("--topic", default=TOPIC, help="is created, so it must not exist")
+    arguments_of.add_argument("--partitions", type=int, default=PARTITIONS, help="of the topic")
     arguments_of.add_argument("--from", dest="start", type=moment_ms, help="first departure, e.g. 2013-06-01 (UTC)")
     arguments_of.add_argument("--to", dest="end", type=moment_ms, help="moment after the last departure (UTC)")
     arguments_of.add_argument("--limit", type=int, help="only the first so many flights")

@@ -7,6 +7,7 @@ For a clone in which none has run: a second run would find nothing new. Takes fi
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import subprocess
 import sys
@@ -74,6 +75,7 @@ def page() -> str:
 
 @readable_errors
 def main(argv: list[str] | None = None) -> None:
+    argparse.ArgumentParser("python -m spark_examples.page", description=__doc__).parse_args(argv)
     if (OUT / "broker").exists():
         raise SetupError(f"{OUT} has what earlier runs left: remove it, or use a new clone")
     PAGE.write_text(page())

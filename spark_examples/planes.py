@@ -96,7 +96,7 @@ def await_compaction(bootstrap: str, topic: str, at_most: int, seconds: float = 
 
 @readable_errors
 def main(argv: list[str] | None = None) -> None:
-    arguments_of = parser("Produce the register of planes into a compacted topic.", own_broker=False)
+    arguments_of = parser("Produce the register of planes into a compacted topic.", own_broker=None)
     arguments_of.add_argument("--topic", default=TOPIC, help="is created, so it must not exist")
     arguments_of.add_argument("--limit", type=int, help="only the first so many planes")
     arguments_of.add_argument("--wait", action="store_true", help="until the log cleaner has been there")

@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments_of.add_argument("--topic", default=flights.TOPIC, help="a missing one is created, with all flights")
     arguments_of.add_argument("--planes-topic", default=planes.TOPIC, help="a missing one is created, with all planes")
     arguments_of.add_argument("--into", type=Path, default=OUT / "planes-join", help="folder: table and checkpoint")
-    arguments_of.add_argument("--max-offsets-per-trigger", type=int, default=100_000)
+    arguments_of.add_argument("--max-offsets-per-trigger", type=int, default=100_000, help="records in a micro-batch")
     arguments_of.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     arguments_of.add_argument("--plot", type=Path, help="also save a plot")
     arguments = arguments_of.parse_args(argv)

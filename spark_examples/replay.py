@@ -96,10 +96,12 @@ def replay(
 
 @readable_errors
 def main(argv: list[str] | None = None) -> None:
-    arguments_of = parser("Replay the flights of 2013 in event time.", own_broker=False)
+    arguments_of = parser("Replay the flights of 2013 in event time.", own_broker=None)
     arguments_of.add_argument("--topic", default=TOPIC, help="created, unless it exists; it must be empty")
     arguments_of.add_argument("--append", action="store_true", help="also into a topic that has records")
-    arguments_of.add_argument("--speed", type=speed, default=36_000.0, help="e.g. 3600x: an hour a second; or max")
+    arguments_of.add_argument(
+        "--speed", type=speed, default=36_000.0, help="36000x is ten hours in a second; or max (36000x)"
+    )
     arguments_of.add_argument("--from", dest="start", type=moment_ms, help="first departure, e.g. 2013-01-01 (UTC)")
     arguments_of.add_argument("--to", dest="end", type=moment_ms, help="moment after the last departure (UTC)")
     arguments_of.add_argument("--limit", type=int, help="only the first so many flights")

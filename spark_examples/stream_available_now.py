@@ -56,8 +56,10 @@ def main(argv: list[str] | None = None) -> None:
     arguments_of = parser("Load what is new in a topic into Parquet.")
     arguments_of.add_argument("--topic", default=TOPIC, help="a missing one is created, with all flights of 2013")
     arguments_of.add_argument("--table", type=Path, default=OUT / "flights", help="folder of the Parquet files")
-    arguments_of.add_argument("--checkpoint", type=Path, default=OUT / "checkpoint")
-    arguments_of.add_argument("--max-offsets-per-trigger", type=int, default=100_000)
+    arguments_of.add_argument(
+        "--checkpoint", type=Path, default=OUT / "checkpoint", help="where Spark notes how far it is"
+    )
+    arguments_of.add_argument("--max-offsets-per-trigger", type=int, default=100_000, help="records in a micro-batch")
     arguments = arguments_of.parse_args(argv)
     with broker(arguments.bootstrap) as bootstrap:
         flights.provide(bootstrap, arguments.topic)

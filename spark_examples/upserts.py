@@ -146,9 +146,11 @@ def main(argv: list[str] | None = None) -> None:
     arguments_of = parser("Upsert flights into a database, exactly once.")
     arguments_of.add_argument("--topic", default=TOPIC, help="a missing one is created, with all flights of 2013")
     arguments_of.add_argument("--database", type=Path, default=OUT / "flights.sqlite", help="a file of SQLite")
-    arguments_of.add_argument("--checkpoint", type=Path, default=OUT / "upserts-checkpoint")
+    arguments_of.add_argument(
+        "--checkpoint", type=Path, default=OUT / "upserts-checkpoint", help="where Spark notes how far it is"
+    )
     arguments_of.add_argument("--job", default="upserts", help="a name for the checkpoint: each needs its own")
-    arguments_of.add_argument("--max-offsets-per-trigger", type=int, default=50_000)
+    arguments_of.add_argument("--max-offsets-per-trigger", type=int, default=50_000, help="records in a micro-batch")
     arguments_of.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     arguments = arguments_of.parse_args(argv)
     with broker(arguments.bootstrap) as bootstrap:

@@ -140,8 +140,8 @@ def watch(
 
 @readable_errors
 def main(argv: list[str] | None = None) -> None:
-    arguments_of = parser("A live table of delays.", own_broker=False)
-    arguments_of.add_argument("--topic", default=RESULT_TOPIC)
+    arguments_of = parser("A live table of delays.", own_broker=None)
+    arguments_of.add_argument("--topic", default=RESULT_TOPIC, help="what delays writes")
     arguments_of.add_argument("--seconds", type=float, help="end after so many seconds")
     arguments = arguments_of.parse_args(argv)
     from rich.live import Live

@@ -57,8 +57,8 @@ def provide(bootstrap: str, topic: str, frame: Any = None) -> int:
 
 @readable_errors
 def main(argv: list[str] | None = None) -> None:
-    arguments_of = parser("Produce the weather of 2013 into a topic.", own_broker=False)
-    arguments_of.add_argument("--topic", default=TOPIC)
+    arguments_of = parser("Produce the weather of 2013 into a topic.", own_broker=None)
+    arguments_of.add_argument("--topic", default=TOPIC, help="is created, so it must not exist")
     arguments_of.add_argument("--limit", type=int, help="only the first so many hours")
     arguments = arguments_of.parse_args(argv)
     frame = load(arguments.limit)

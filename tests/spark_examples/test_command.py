@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -56,3 +57,18 @@ def test_a_killed_script_leaves_no_broker_behind(tmp_path: Path) -> None:
             script.stdout.close()
     with kbroker_process(tmp_path / "data"):  # the directory is free again
         pass
+
+
+SCRIPTS = sorted(
+    path.stem for path in (ROOT / "spark_examples").glob("*.py") if "\ndef main(" in path.read_text("utf-8")
+)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_tells_how_a_script_is_called_and_what_each_option_is(script: str) -> None:
+    command = [sys.executable, "-m", f"spark_examples.{script}", "--help"]
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert text.startswith(f"usage: python -m spark_examples.{script} ")
+    options = " ".join(text.partition("\noptions:\n")[2].split())
+    for name in set(re.findall(r"--[a-z-]+", text.partition("\n\n")[0])):
+        assert re.search(rf"{name}( [A-Z_]+| \{{\S+\}})? (?!-)", options), f"{name} is not explained"
