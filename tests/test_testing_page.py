@@ -18,21 +18,29 @@ def run(text: str, directory: Path, timeout: float) -> None:
     path = directory / "test_page.py"
     path.write_text(text)
     plugins = ["-p", "kbroker.pytest_plugin", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(directory), str(path)],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{text.count('def test_')} passed" in done.stdout
+    # A test that hangs tells where, before it is ended.
+    stacks = ["-o", f"faulthandler_timeout={timeout / 2:g}"]
+    with (directory / "output").open("w+") as output:
+        try:
+            code = subprocess.run(
+                [sys.executable, "-m", "pytest", "-v", *plugins, *stacks, "--rootdir", str(directory), str(path)],
+                cwd=directory,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=timeout,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+        output.seek(0)
+        told = output.read()
+    assert code == 0, told
+    assert f"{text.count('def test_')} passed" in told
 
 
 def test_the_blocks_without_spark(tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-    run("\n\n".join(block for block in BLOCKS if "pyspark" not in block), tmp_path, 120)
+    run("\n\n".join(block for block in BLOCKS if "pyspark" not in block), tmp_path, 240)
 
 
 @pytest.mark.spark
