@@ -9,17 +9,15 @@ from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.internal_topics import ensure_internal_topic
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
 from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.transaction import TV_0
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
-VERSIONS = Versions(0, 4)
 
-
-@handler(AddOffsetsToTxnRequest, versions=VERSIONS)
+@handler(AddOffsetsToTxnRequest)
 async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
     """Add the group's partition of ``__consumer_offsets`` to the transaction, as any other partition."""
     services = ctx.services

@@ -12,7 +12,7 @@ from functools import partial
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for, submit_soon
 from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS
 from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
@@ -28,17 +28,13 @@ from kbroker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-VERSIONS = Versions(0, 5)
-
 _FROM_BROKERS = 4
 
 _TopicResults = list[AddPartitionsToTxnTopicResult]
 
 
-@handler(AddPartitionsToTxnRequest, versions=VERSIONS)
-def handle(
-    request: AddPartitionsToTxnRequest, ctx: RequestContext
-) -> AddPartitionsToTxnResponse | DelayedResponse:
+@handler(AddPartitionsToTxnRequest)
+def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartitionsToTxnResponse | DelayedResponse:
     """Answer for each transaction; below version 4 there is one, in the request's own fields."""
     if ctx.api_version < _FROM_BROKERS:
         transactions = [
@@ -81,16 +77,12 @@ def _answer(
     transaction: AddPartitionsToTxnTransaction, ctx: RequestContext, on_answered: Callable[[_TopicResults], None]
 ) -> None:
     partitions = list(
-        dict.fromkeys(
-            TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions
-        )
+        dict.fromkeys(TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions)
     )
     refused = _refused(partitions, ctx)
     if refused:
         # One that cannot be added keeps the others from being added too.
-        on_answered(
-            _by_partition({each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions})
-        )
+        on_answered(_by_partition({each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}))
         return
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:

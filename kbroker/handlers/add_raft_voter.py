@@ -8,13 +8,11 @@ from typing import Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.quorum import ask_quorum
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest
 
-VERSIONS = Versions(0, 1)
 
-
-@handler(AddRaftVoterRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(AddRaftVoterRequest)
 async def handle(request: AddRaftVoterRequest, ctx: RequestContext) -> Any:
     """Ask the new voter what it can do, and write it down."""
     return await ask_quorum(request, ctx)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(AllocateProducerIdsRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(AllocateProducerIdsRequest)
 async def handle(request: AllocateProducerIdsRequest, ctx: RequestContext) -> AllocateProducerIdsResponse:
     """The next block, which nobody else gets."""
     try:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from kbroker.handlers.config_changes import answers, change, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
 
-VERSIONS = Versions(0, 2)
 
-
-@handler(AlterConfigsRequest, versions=VERSIONS, listeners=BOTH, forwards=True)
+@handler(AlterConfigsRequest)
 async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfigsResponse:
     """Replace each resource's properties wholly or not at all."""
     good, errors = preprocess(request.resources, ctx, lambda config: True)

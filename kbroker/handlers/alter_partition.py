@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import tell_refusal
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.alter_partition import InSyncReplica, PartitionWish, alter_partitions
 from kbroker.raft_metadata.image import PartitionImage
 from kbroker.types import Uuid
@@ -20,10 +20,8 @@ from kbroker.wire.messages.alter_partition import (
     ResponseTopicData,
 )
 
-VERSIONS = Versions(2, 3)
 
-
-@handler(AlterPartitionRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(AlterPartitionRequest)
 async def handle(request: AlterPartitionRequest, ctx: RequestContext) -> AlterPartitionResponse:
     """Change each partition on its own, in the request's order."""
     wishes = [

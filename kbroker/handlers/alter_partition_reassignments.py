@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.reassignments import Reassignment
 from kbroker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -17,10 +17,8 @@ from kbroker.wire.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-VERSIONS = Versions(0, 1)
 
-
-@handler(AlterPartitionReassignmentsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(AlterPartitionReassignmentsRequest)
 async def handle(
     request: AlterPartitionReassignmentsRequest, ctx: RequestContext
 ) -> AlterPartitionReassignmentsResponse:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -15,13 +15,11 @@ from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-VERSIONS = Versions(1, 2)
-
 _LONGEST = 255 - len(".-future") - 32
 """Of topic and partition together: the log on its way gets a random id and a suffix, in a file name (KAFKA-4893)."""
 
 
-@handler(AlterReplicaLogDirsRequest, versions=VERSIONS)
+@handler(AlterReplicaLogDirsRequest)
 async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> AlterReplicaLogDirsResponse:
     """``ReplicaManager.alterReplicaLogDirs``, for each partition by itself."""
     manager = ctx.services.replica_manager
@@ -39,9 +37,7 @@ async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> Al
             manager.log_dirs.alter(name, index, path)
         except ApiError as error:
             code = error.code
-        results.setdefault(name, []).append(
-            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-        )
+        results.setdefault(name, []).append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
     return AlterReplicaLogDirsResponse(
         results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in results.items()]
     )

@@ -20,7 +20,6 @@ from kbroker.handlers.registration import (
     BROKER,
     CONTROLLER,
     Registration,
-    Versions,
     api_key_of,
     handler,
     registrations,
@@ -34,12 +33,10 @@ from kbroker.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-VERSIONS = Versions(0, 4)
-
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@handler(ApiVersionsRequest, versions=VERSIONS, listeners=BOTH)
+@handler(ApiVersionsRequest)
 async def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsResponse:
     """List the APIs of the listener, and the cluster's features."""
     version = ctx.header.api_version
@@ -68,11 +65,9 @@ def advertised(table: Mapping[int, Registration]) -> list[ApiVersion]:
 
 def unsupported_version() -> ApiVersionsResponse:
     """The answer, in version 0, to a request whose version is not served."""
+    key = api_key_of(ApiVersionsRequest)
     return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[
-            ApiVersion(api_key=api_key_of(ApiVersionsRequest), min_version=VERSIONS.min, max_version=VERSIONS.max)
-        ],
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised({key: registrations(BOTH)[key]})
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
 from kbroker.types import Uuid
 from kbroker.wire.messages.assign_replicas_to_dirs import (
@@ -18,10 +18,8 @@ from kbroker.wire.messages.assign_replicas_to_dirs import (
     ResponseTopicData,
 )
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(AssignReplicasToDirsRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(AssignReplicasToDirsRequest)
 async def handle(request: AssignReplicasToDirsRequest, ctx: RequestContext) -> AssignReplicasToDirsResponse:
     """Write down where the replicas are; those in a directory that has failed lose leadership."""
     wanted = [

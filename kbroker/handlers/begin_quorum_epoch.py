@@ -8,13 +8,11 @@ from typing import Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.quorum import ask_quorum
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 
-VERSIONS = Versions(0, 1)
 
-
-@handler(BeginQuorumEpochRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(BeginQuorumEpochRequest)
 async def handle(request: BeginQuorumEpochRequest, ctx: RequestContext) -> Any:
     """Follow the leader, if its epoch is not of the past."""
     return await ask_quorum(request, ctx)

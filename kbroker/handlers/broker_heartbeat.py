@@ -8,15 +8,13 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import tell_refusal
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.types import Uuid
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-VERSIONS = Versions(0, 2)
 
-
-@handler(BrokerHeartbeatRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(BrokerHeartbeatRequest)
 async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> BrokerHeartbeatResponse:
     """Extend the broker's session; unfence it when it has caught up, fence it when it asks for that."""
     try:

@@ -9,16 +9,14 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import tell_refusal
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.image import Endpoint, read_features
 from kbroker.types import Uuid
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
-VERSIONS = Versions(0, 4)
 
-
-@handler(BrokerRegistrationRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(BrokerRegistrationRequest)
 async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> BrokerRegistrationResponse:
     """Register the broker, fenced until its heartbeats show that it has caught up."""
     services = ctx.services

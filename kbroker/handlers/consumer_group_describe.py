@@ -9,7 +9,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.consumer_group_heartbeat import check_enabled
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.describe_groups import ALL_GROUP_OPERATIONS
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.repetitions import Repetitions, encoded_size
 from kbroker.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -17,10 +17,8 @@ from kbroker.wire.messages.consumer_group_describe import (
     DescribedGroup,
 )
 
-VERSIONS = Versions(0, 1)
 
-
-@handler(ConsumerGroupDescribeRequest, versions=VERSIONS)
+@handler(ConsumerGroupDescribeRequest)
 async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> ConsumerGroupDescribeResponse:
     """Describe each group, as often as it is named; one that is not there, or not of this protocol, has
     GROUP_ID_NOT_FOUND."""

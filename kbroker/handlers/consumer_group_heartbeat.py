@@ -10,18 +10,16 @@ from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.join_group import client_host
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 
-VERSIONS = Versions(0, 1)
-
 _CLIENT_MAKES_MEMBER_ID_VERSION = 1
 
 
-@handler(ConsumerGroupHeartbeatRequest, versions=VERSIONS)
+@handler(ConsumerGroupHeartbeatRequest)
 async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> ConsumerGroupHeartbeatResponse:
     """Answer with the member's epoch and, where it is new to the member, its assignment."""
     try:

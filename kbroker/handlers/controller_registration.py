@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import ControllerImage, read_endpoints, read_features
 from kbroker.types import Uuid
 from kbroker.wire.messages.controller_registration import (
@@ -15,10 +15,8 @@ from kbroker.wire.messages.controller_registration import (
     ControllerRegistrationResponse,
 )
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(ControllerRegistrationRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(ControllerRegistrationRequest)
 async def handle(request: ControllerRegistrationRequest, ctx: RequestContext) -> ControllerRegistrationResponse:
     """Write the controller down."""
     registration = ControllerImage(

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
-VERSIONS = Versions(1, 3)
 
-
-@handler(CreateAclsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(CreateAclsRequest)
 async def handle(request: CreateAclsRequest, ctx: RequestContext) -> CreateAclsResponse:
     """Refuse each creation. Kafka cannot read one with an UNKNOWN element, and closes."""
     for creation in request.creations:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import duplicates, error_fields
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import NewPartitions
 from kbroker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -16,10 +16,8 @@ from kbroker.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-VERSIONS = Versions(0, 3)
 
-
-@handler(CreatePartitionsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(CreatePartitionsRequest)
 async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> CreatePartitionsResponse:
     """Add partitions; each topic has its own result."""
     twice = duplicates(topic.name for topic in request.topics)

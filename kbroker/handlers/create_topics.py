@@ -10,7 +10,7 @@ from collections import Counter
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import CreatedTopic, NewTopic
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.create_topics import (
@@ -21,10 +21,8 @@ from kbroker.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-VERSIONS = Versions(2, 7)
 
-
-@handler(CreateTopicsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(CreateTopicsRequest)
 async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
     """Create topics; each has its own result."""
     counts = Counter(topic.name for topic in request.topics)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
-VERSIONS = Versions(1, 3)
 
-
-@handler(DeleteAclsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(DeleteAclsRequest)
 async def handle(request: DeleteAclsRequest, ctx: RequestContext) -> DeleteAclsResponse:
     """Refuse each filter. Kafka cannot read one with an UNKNOWN element, and closes."""
     for item in request.filters:

@@ -13,7 +13,7 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_records import (
@@ -25,12 +25,11 @@ from kbroker.wire.messages.delete_records import (
 
 logger = logging.getLogger(__name__)
 
-VERSIONS = Versions(0, 2)
 HIGH_WATERMARK = -1
 """As an offset: everything that is committed."""
 
 
-@handler(DeleteRecordsRequest, versions=VERSIONS)
+@handler(DeleteRecordsRequest)
 async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:
     """``Partition.deleteRecordsOnLeader`` for each partition, then wait for the followers to do the same."""
     manager = ctx.services.replica_manager

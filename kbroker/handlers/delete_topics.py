@@ -8,15 +8,13 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
-VERSIONS = Versions(1, 6)
 
-
-@handler(DeleteTopicsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(DeleteTopicsRequest)
 async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopicsResponse:
     """Delete topics; each has its own result."""
     image: MetadataImage = ctx.services.metadata.image

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
-VERSIONS = Versions(1, 3)
 
-
-@handler(DescribeAclsRequest, versions=VERSIONS, listeners=BOTH)
+@handler(DescribeAclsRequest)
 async def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeAclsResponse:
     """Say that there are none to describe. Kafka cannot read a filter with an UNKNOWN element, and closes."""
     if 0 in (request.pattern_type_filter, request.resource_type_filter, request.permission_type, request.operation):

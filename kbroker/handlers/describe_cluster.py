@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import CLUSTER_OPERATIONS, NOT_ASKED, reachable_brokers, some_broker_id
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -16,12 +16,10 @@ from kbroker.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-VERSIONS = Versions(0, 2)
-
 _ENDPOINT_TYPES = {1: "BROKER", 2: "CONTROLLER"}
 
 
-@handler(DescribeClusterRequest, versions=VERSIONS, listeners=BOTH)
+@handler(DescribeClusterRequest)
 async def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClusterResponse:
     """Describe the brokers to a client of a broker listener, the controllers to one of a controller listener."""
     expected = 2 if ctx.connection.is_controller else 1

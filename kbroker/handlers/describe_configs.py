@@ -9,7 +9,7 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.registration import BROKER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.schema import ConfigEntry, ConfigSchema
 from kbroker.raft_metadata.controller.topic_names import validate_topic_name
 from kbroker.raft_metadata.image import ConfigResource, MetadataImage, ResourceType
@@ -22,14 +22,12 @@ from kbroker.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-VERSIONS = Versions(1, 4)
-
 MOST_ENTRIES = 200_000
 """Properties in one answer: those of five thousand topics (an eighth of them with their documentation). Six bytes of a
 request ask for all those of a broker, of which there are hundreds, and may do so again and again."""
 
 
-@handler(DescribeConfigsRequest, versions=VERSIONS, listeners=BROKER)
+@handler(DescribeConfigsRequest)
 async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> DescribeConfigsResponse:
     """Describe each resource; one that cannot be described says why, and the others go on."""
     response = DescribeConfigsResponse()

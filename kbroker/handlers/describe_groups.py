@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.repetitions import Repetitions, encoded_size
 from kbroker.wire.messages.describe_groups import (
     DescribedGroup,
@@ -15,13 +15,11 @@ from kbroker.wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 
-VERSIONS = Versions(0, 6)
-
 ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: without an authorizer everybody may do all of them."""
 
 
-@handler(DescribeGroupsRequest, versions=VERSIONS)
+@handler(DescribeGroupsRequest)
 async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> DescribeGroupsResponse:
     """Describe each group, as often as it is named; one that is not there is Dead."""
     version = ctx.api_version

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -17,10 +17,8 @@ from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-VERSIONS = Versions(1, 5)
 
-
-@handler(DescribeLogDirsRequest, versions=VERSIONS)
+@handler(DescribeLogDirsRequest)
 async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> DescribeLogDirsResponse:
     """``ReplicaManager.describeLogDirs``. A null list of topics asks for all."""
     services = ctx.services

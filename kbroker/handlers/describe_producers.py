@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.repetitions import Repetitions
 from kbroker.raft_metadata.controller.topic_names import validate_topic_name
 from kbroker.wire.messages.describe_producers import (
@@ -18,13 +18,11 @@ from kbroker.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-VERSIONS = Versions(0, 0)
-
 _PRODUCER_BYTES = 37
 """What a producer's state takes in the response."""
 
 
-@handler(DescribeProducersRequest, versions=VERSIONS)
+@handler(DescribeProducersRequest)
 async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:
     """Answer from the state of each partition's log, for those that are led here, as often as they are named."""
     response = DescribeProducersResponse()

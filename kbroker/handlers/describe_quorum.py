@@ -10,7 +10,7 @@ from typing import Any
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -22,10 +22,8 @@ from kbroker.wire.messages.describe_quorum import (
     ResponseTopicData,
 )
 
-VERSIONS = Versions(0, 2)
 
-
-@handler(DescribeQuorumRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(DescribeQuorumRequest)
 async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> DescribeQuorumResponse:
     """Describe partition 0 of the metadata topic, the only one there is."""
     asked = [(topic.topic_name, [entry.partition_index for entry in topic.partitions]) for topic in request.topics]

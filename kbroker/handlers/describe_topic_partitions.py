@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import TOPIC_OPERATIONS, offline_replicas
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS, topic_name_problem
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage
 from kbroker.wire.messages.describe_topic_partitions import (
@@ -19,10 +19,8 @@ from kbroker.wire.messages.describe_topic_partitions import (
     ResponseCursor,
 )
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(DescribeTopicPartitionsRequest, versions=VERSIONS)
+@handler(DescribeTopicPartitionsRequest)
 async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -> DescribeTopicPartitionsResponse:
     """Describe one page of the topics asked for (of all, if none is named)."""
     image: MetadataImage = ctx.services.metadata.image

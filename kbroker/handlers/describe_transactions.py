@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -16,10 +16,8 @@ from kbroker.wire.messages.describe_transactions import (
     TransactionState,
 )
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(DescribeTransactionsRequest, versions=VERSIONS)
+@handler(DescribeTransactionsRequest)
 async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> DescribeTransactionsResponse:
     """Describe each id that this node coordinates."""
     return DescribeTransactionsResponse(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -18,13 +18,11 @@ from kbroker.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-VERSIONS = Versions(0, 2)
-
 _PREFERRED = 0
 _UNCLEAN = 1
 
 
-@handler(ElectLeadersRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(ElectLeadersRequest)
 async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
     """Elect leaders for the partitions asked for; with null for all, without those that need no election."""
     every = request.topic_partitions is None

@@ -8,13 +8,11 @@ from typing import Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.quorum import ask_quorum
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 
-VERSIONS = Versions(0, 1)
 
-
-@handler(EndQuorumEpochRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(EndQuorumEpochRequest)
 async def handle(request: EndQuorumEpochRequest, ctx: RequestContext) -> Any:
     """Stand for election soon, the sooner the better a successor this node is."""
     return await ask_quorum(request, ctx)

@@ -9,18 +9,16 @@ from __future__ import annotations
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError
 from kbroker.handlers.context import DelayedResponse, RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for, submit_soon
 from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.transaction import TV_0, TV_2
 from kbroker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
-VERSIONS = Versions(0, 5)
-
 _VERSION_2 = 5
 
 
-@handler(EndTxnRequest, versions=VERSIONS)
+@handler(EndTxnRequest)
 def handle(request: EndTxnRequest, ctx: RequestContext) -> DelayedResponse:
     """The decision is stored when this is answered; the markers are written after that."""
     client_version = TV_2 if ctx.api_version >= _VERSION_2 else TV_0

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import CONTROLLER, Versions, handler, registrations
+from kbroker.handlers.registration import CONTROLLER, handler, registrations
 from kbroker.wire.compiler import decode, encode_parts
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import decode_request_header, encode_response_header
 from kbroker.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(EnvelopeRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(EnvelopeRequest)
 async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeResponse:
     """Serve the request inside; only one that brokers forward may be."""
     if not ctx.services.metadata.is_leader:

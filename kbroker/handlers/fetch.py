@@ -19,7 +19,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.quorum import ask_quorum
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.replication.delayed import DelayedFetch
 from kbroker.replication.fetch_session import FetchPlan, FetchSession, PartitionKey, SessionPartition, key_of
 from kbroker.replication.follower_state import OffsetOutOfRange, find_divergence
@@ -38,8 +38,6 @@ from kbroker.wire.messages.fetch import (
 
 logger = logging.getLogger(__name__)
 
-VERSIONS = Versions(4, 18)
-
 CONSUMER_REPLICA_ID = -1
 NEWS_SECONDS = 0.05
 """How long a follower that waits for records may not know that the high watermark has moved. Mostly it learns it with
@@ -49,7 +47,7 @@ MANY_PARTITIONS = 16
 """A consumer's session of so many is looked after by what happens to them: most of the time nothing does."""
 
 
-@handler(FetchRequest, versions=VERSIONS, listeners=BOTH)
+@handler(FetchRequest)
 async def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     """On a controller listener the metadata log, from the Raft core (KIP-595); topics on all others."""
     if ctx.connection.is_controller:

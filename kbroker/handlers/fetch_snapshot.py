@@ -8,13 +8,11 @@ from typing import Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.quorum import ask_quorum
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.fetch_snapshot import FetchSnapshotRequest
 
-VERSIONS = Versions(0, 1)
 
-
-@handler(FetchSnapshotRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(FetchSnapshotRequest)
 async def handle(request: FetchSnapshotRequest, ctx: RequestContext) -> Any:
     """Bytes of the snapshot from a position on."""
     return await ask_quorum(request, ctx)

@@ -11,14 +11,12 @@ from typing import NamedTuple
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.internal_topics import ensure_internal_topic
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-
-VERSIONS = Versions(0, 6)
 
 _GROUP = 0
 _TRANSACTION = 1
@@ -31,7 +29,7 @@ class _Node(NamedTuple):
     port: int = -1
 
 
-@handler(FindCoordinatorRequest, versions=VERSIONS)
+@handler(FindCoordinatorRequest)
 async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCoordinatorResponse:
     """Find each key's coordinator; the topic that holds its records is made at the first question."""
     keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]

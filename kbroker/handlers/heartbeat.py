@@ -9,11 +9,9 @@ from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Defer, RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.alike import AlikeRequests, responses_like
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-
-VERSIONS = Versions(0, 4)
 
 
 class RepeatedHeartbeat:
@@ -40,7 +38,7 @@ def learn(frame: memoryview, request: HeartbeatRequest, response: Any, ctx: Requ
     return RepeatedHeartbeat(frame, request, ctx)
 
 
-@handler(HeartbeatRequest, versions=VERSIONS, learn=learn)
+@handler(HeartbeatRequest, learn=learn)
 def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
     """Keep the session; the error code tells whether to join again. Never waits: there are many of these."""
     groups = ctx.services.groups

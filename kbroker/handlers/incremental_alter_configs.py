@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.handlers.config_changes import answers, change, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.configs import DELETE, ConfigChange
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
@@ -15,10 +15,8 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-VERSIONS = Versions(0, 1)
 
-
-@handler(IncrementalAlterConfigsRequest, versions=VERSIONS, listeners=BOTH, forwards=True)
+@handler(IncrementalAlterConfigsRequest)
 async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -> IncrementalAlterConfigsResponse:
     """Change each resource wholly or not at all."""
     good, errors = preprocess(

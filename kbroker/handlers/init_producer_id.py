@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-VERSIONS = Versions(0, 5)
 
-
-@handler(InitProducerIdRequest, versions=VERSIONS)
+@handler(InitProducerIdRequest)
 async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
     """Give a producer id and epoch (``TransactionCoordinator.handleInitProducerId``)."""
     try:

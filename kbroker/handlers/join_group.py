@@ -11,10 +11,8 @@ import ipaddress
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-
-VERSIONS = Versions(0, 9)
 
 
 def client_host(peer: str) -> str:
@@ -26,7 +24,7 @@ def client_host(peer: str) -> str:
     return f"/{host}"
 
 
-@handler(JoinGroupRequest, versions=VERSIONS)
+@handler(JoinGroupRequest)
 async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupResponse:
     """Answer when the group's join phase ends, or at once where it is an error."""
     if ctx.api_version == 0:
@@ -36,14 +34,10 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         groups = ctx.services.groups
-        reply = await groups.submit(
-            request.group_id, lambda shard, now_ms: shard.join_group(request, client, now_ms)
-        )
+        reply = await groups.submit(request.group_id, lambda shard, now_ms: shard.join_group(request, client, now_ms))
         response: JoinGroupResponse = await groups.resolve(reply, ctx.connection)
     except ApiError as error:
-        response = JoinGroupResponse(
-            error_code=error.code, member_id=request.member_id, protocol_name=None
-        )
+        response = JoinGroupResponse(error_code=error.code, member_id=request.member_id, protocol_name=None)
     if ctx.api_version < 7 and response.protocol_name is None:
         response.protocol_name = ""  # The field became nullable in version 7.
     return response

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -15,10 +15,8 @@ from kbroker.wire.messages.leave_group import (
     MemberResponse,
 )
 
-VERSIONS = Versions(0, 5)
 
-
-@handler(LeaveGroupRequest, versions=VERSIONS)
+@handler(LeaveGroupRequest)
 async def handle(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupResponse:
     """Remove the members; each has its own error from version 3 on."""
     batched = ctx.api_version >= 3

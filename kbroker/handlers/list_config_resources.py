@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage, ResourceType
 from kbroker.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-
-VERSIONS = Versions(0, 1)
 
 _KINDS = (
     ResourceType.GROUP,
@@ -27,7 +25,7 @@ _KINDS = (
 """In the order in which Kafka lists them, whatever that of the request."""
 
 
-@handler(ListConfigResourcesRequest, versions=VERSIONS)
+@handler(ListConfigResourcesRequest)
 async def handle(request: ListConfigResourcesRequest, ctx: RequestContext) -> ListConfigResourcesResponse:
     """List the resources of the kinds asked for; of all kinds, if none is."""
     kinds = [ResourceType.CLIENT_METRICS] if ctx.api_version == 0 else list(request.resource_types)

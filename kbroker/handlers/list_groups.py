@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-VERSIONS = Versions(0, 5)
 
-
-@handler(ListGroupsRequest, versions=VERSIONS)
+@handler(ListGroupsRequest)
 async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
     """List groups; filters that nothing matches give an empty list."""
     states = {state.lower() for state in request.states_filter}

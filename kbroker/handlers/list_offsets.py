@@ -15,7 +15,7 @@ from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.alike import STAND_IN, AlikeRequests, requests_like, responses_like
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,8 +26,6 @@ from kbroker.wire.messages.list_offsets import (
 )
 
 logger = logging.getLogger(__name__)
-
-VERSIONS = Versions(1, 11)
 
 CONSUMER = -1
 DEBUGGING_REPLICA_ID = -2
@@ -110,7 +108,7 @@ def learn(
     return None if alike is None else RepeatedListOffsets(alike, request, ctx)
 
 
-@handler(ListOffsetsRequest, versions=VERSIONS, learn=learn)
+@handler(ListOffsetsRequest, learn=learn)
 def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse | DelayedResponse:
     """Look each partition up; a partition named twice is refused, as in Kafka.
 

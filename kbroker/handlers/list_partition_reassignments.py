@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -12,10 +12,8 @@ from kbroker.wire.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(ListPartitionReassignmentsRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(ListPartitionReassignmentsRequest)
 async def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext) -> ListPartitionReassignmentsResponse:
     """List those among the partitions asked for (all, with null); unknown ones are passed over."""
     image: MetadataImage = ctx.services.metadata.image

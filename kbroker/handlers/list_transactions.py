@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.groups.regex import compile_topic_regex
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.transactions.transaction import STATES_BY_NAME
 from kbroker.wire.messages.list_transactions import (
     ListTransactionsRequest,
@@ -16,10 +16,8 @@ from kbroker.wire.messages.list_transactions import (
     TransactionState,
 )
 
-VERSIONS = Versions(0, 2)
 
-
-@handler(ListTransactionsRequest, versions=VERSIONS)
+@handler(ListTransactionsRequest)
 async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListTransactionsResponse:
     """Every id that passes the filters; an empty filter lets all pass."""
     pattern = None

@@ -23,7 +23,7 @@ from kbroker.handlers.metadata_common import (
     reachable_brokers,
     some_broker_id,
 )
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS, topic_name_problem
 from kbroker.raft_metadata.controller.topics import NewTopic
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -36,12 +36,10 @@ from kbroker.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-VERSIONS = Versions(0, 13)
-
 logger = logging.getLogger(__name__)
 
 
-@handler(MetadataRequest, versions=VERSIONS)
+@handler(MetadataRequest)
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     """Describe the cluster and some or all of its topics."""
     version = ctx.api_version

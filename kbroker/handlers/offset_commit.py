@@ -10,7 +10,7 @@ from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import DelayedResponse, RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.repeated_offset_commit import all_failed, learn
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
@@ -22,13 +22,11 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-VERSIONS = Versions(2, 10)
-
 Refused = dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
 """Partitions that do not exist, by their topic's name and id."""
 
 
-@handler(OffsetCommitRequest, versions=VERSIONS, learn=learn)
+@handler(OffsetCommitRequest, learn=learn)
 def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse | DelayedResponse:
     """Commit the offsets of the partitions that exist; the others get their error, the rest is served.
 

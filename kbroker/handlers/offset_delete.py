@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -13,10 +13,8 @@ from kbroker.wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(OffsetDeleteRequest, versions=VERSIONS)
+@handler(OffsetDeleteRequest)
 async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
     """Delete the offsets of partitions that exist; the others get UNKNOWN_TOPIC_OR_PARTITION."""
     topics = ctx.services.metadata.image.topics

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.repetitions import Repetitions, encoded_size
 from kbroker.types import ZERO_UUID
 from kbroker.wire.messages.offset_fetch import (
@@ -23,10 +23,8 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-VERSIONS = Versions(1, 10)
 
-
-@handler(OffsetFetchRequest, versions=VERSIONS)
+@handler(OffsetFetchRequest)
 async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     """Answer for each group; below version 8 there is one, in the response's own fields."""
     version = ctx.api_version
@@ -82,9 +80,7 @@ async def _fetch_bounded(
     return fetched
 
 
-async def _fetch(
-    group: OffsetFetchRequestGroup, require_stable: bool, ctx: RequestContext
-) -> OffsetFetchResponseGroup:
+async def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, ctx: RequestContext) -> OffsetFetchResponseGroup:
     by_id = ctx.api_version >= 10
     image_topics = ctx.services.metadata.image.topics
     unknown: list[OffsetFetchResponseTopics] = []

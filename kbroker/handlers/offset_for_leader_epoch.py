@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -15,10 +15,8 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-VERSIONS = Versions(2, 4)
 
-
-@handler(OffsetForLeaderEpochRequest, versions=VERSIONS)
+@handler(OffsetForLeaderEpochRequest)
 async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> OffsetForLeaderEpochResponse:
     """``Partition.lastOffsetForLeaderEpoch`` of each partition."""
     manager = ctx.services.replica_manager

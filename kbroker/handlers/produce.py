@@ -20,7 +20,7 @@ from typing import Any
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
 from kbroker.handlers.leaders import current_leader
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.repeated_produce import is_transactional, learn
 from kbroker.handlers.transactional_produce import Unverified, Verified, handle_transactional
 from kbroker.log.validation import check_produce_version
@@ -38,9 +38,6 @@ from kbroker.wire.messages.produce import (
 
 logger = logging.getLogger(__name__)
 
-VERSIONS = Versions(3, 13)
-ADVERTISED = Versions(0, 13)
-
 _ADMIN_CLIENT = "__admin_client"
 
 _REFUSED_BY_PRODUCER_STATE = frozenset(
@@ -49,7 +46,7 @@ _REFUSED_BY_PRODUCER_STATE = frozenset(
 """Told with the log start offset, as all that a log finds wrong with a batch itself."""
 
 
-@handler(ProduceRequest, versions=VERSIONS, advertised=ADVERTISED, learn=learn)
+@handler(ProduceRequest, learn=learn)
 def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | DelayedResponse | None:
     """Append each partition's batch; the answer waits for replication only if acks=all needs more than this node."""
     if request.transactional_id is not None:
@@ -240,9 +237,7 @@ def _delay(
     return delayed
 
 
-def _answers_by_key(
-    response: ProduceResponse, ctx: RequestContext
-) -> dict[TopicPartition, PartitionProduceResponse]:
+def _answers_by_key(response: ProduceResponse, ctx: RequestContext) -> dict[TopicPartition, PartitionProduceResponse]:
     name_of = ctx.services.replica_manager.topic_name
     return {
         TopicPartition(topic.name or name_of(topic.topic_id) or "", answer.index): answer

@@ -1,14 +1,11 @@
 """Which APIs this node serves: the table that the connection looks in and ApiVersions is computed from.
 
-A handler module ends in a registration::
+The rows are at the end of this file, and a handler module attaches its function to its own::
 
-    VERSIONS = Versions(0, 4)
-
-    @handler(HeartbeatRequest, versions=VERSIONS)
+    @handler(HeartbeatRequest)
     async def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse: ...
 
-and has a row at the end of this file that says the same, so that a node starts without importing sixty modules of
-which its clients need ten: the module comes with the first request. It refuses to be imported when the two differ.
+A node starts without importing sixty modules of which its clients need ten: the module comes with the first request.
 What has no row is not advertised, and a request for it closes the connection.
 """
 
@@ -123,33 +120,24 @@ def api_key_of(request_class: type[Any]) -> int:
     return int(request_class.api_key)
 
 
-def handler(
-    request_class: type[Any],
-    *,
-    versions: Versions,
-    advertised: Versions | None = None,
-    listeners: ListenerKind = BROKER,
-    forwarded: bool = False,
-    learn: Learn | None = None,
-    forwards: bool = False,
-) -> Callable[[_Handle], _Handle]:
-    """Register ``async def handle(request, ctx)`` for an API; a plain ``def`` if it never waits and must be fast.
+def handler(request_class: type[Any], *, learn: Learn | None = None) -> Callable[[_Handle], _Handle]:
+    """Make ``async def handle(request, ctx)`` serve an API; a plain ``def`` if it never waits and must be fast.
 
     The function answers with the response object, with ``None`` when the client is to get no answer, or with a
     :class:`~kbroker.handlers.context.DelayedResponse` whose value comes later while the connection reads on.
-    ``ApiError`` must not escape it: errors to clients are fields of the response.
+    ``ApiError`` must not escape it: errors to clients are fields of the response. ``learn``, if there is one, takes
+    from a served request what serves its repetitions (``RepeatedRequest``).
 
-    ValueError when the API's row in this file says anything else, or there is none.
+    ValueError when the API has no row in this file, or that says otherwise whether the function waits.
     """
 
     def register(function: _Handle) -> _Handle:
         key = api_key_of(request_class)
         row = _REGISTRATIONS.get(key)
-        said = (versions, advertised or versions, listeners, forwarded, forwards, iscoroutinefunction(function))
         if row is None or API_KEYS[key].module != function.__module__.rpartition(".")[2]:
             raise ValueError(f"{function.__module__} has no row in kbroker.handlers.registration")
-        if said != (row.versions, row.advertised, row.listeners, row.forwarded, row.forwards, row.is_async):
-            raise ValueError(f"the row of {API_KEYS[key].name} in kbroker.handlers.registration is to say {said}")
+        if row.is_async != iscoroutinefunction(function):
+            raise ValueError(f"the row of {API_KEYS[key].name} in kbroker.handlers.registration is to say is_async")
         row.request_class, row.handle, row.learn = request_class, function, learn
         return function
 

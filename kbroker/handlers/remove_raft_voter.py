@@ -8,13 +8,11 @@ from typing import Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.quorum import ask_quorum
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(RemoveRaftVoterRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(RemoveRaftVoterRequest)
 async def handle(request: RemoveRaftVoterRequest, ctx: RequestContext) -> Any:
     """Write the voter set without it."""
     return await ask_quorum(request, ctx)

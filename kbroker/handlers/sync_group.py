@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-VERSIONS = Versions(0, 5)
 
-
-@handler(SyncGroupRequest, versions=VERSIONS)
+@handler(SyncGroupRequest)
 async def handle(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupResponse:
     """Answer when the leader's assignment is stored, or at once where it is an error."""
     try:

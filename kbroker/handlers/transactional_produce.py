@@ -154,9 +154,7 @@ class _Verification:
             if guard is not None:
                 verified[key] = guard
                 unknown.append(key)
-        if not unknown or not (
-            self._support.adds_partitions or services.transactions.settings.verifies_partitions
-        ):
+        if not unknown or not (self._support.adds_partitions or services.transactions.settings.verifies_partitions):
             self._finish(verified)
             return
 

@@ -14,7 +14,7 @@ from kbroker.coordinator.core import append_error_for_client
 from kbroker.coordinator.result import TransactionalWriter
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import ClientSupport, verification_errors
 from kbroker.log.producer_state import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
@@ -28,10 +28,8 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-VERSIONS = Versions(0, 5)
 
-
-@handler(TxnOffsetCommitRequest, versions=VERSIONS)
+@handler(TxnOffsetCommitRequest)
 async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
     """Commit for the partitions that exist; the others get their error, the rest is served."""
     answers: dict[str, TxnOffsetCommitResponseTopic] = {}

@@ -5,19 +5,15 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(UnregisterBrokerRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(UnregisterBrokerRequest)
 async def handle(request: UnregisterBrokerRequest, ctx: RequestContext) -> UnregisterBrokerResponse:
     """Unregister the broker, whether it runs or not."""
     try:
-        await ctx.services.metadata.submit(
-            lambda controller, now_ms: controller.brokers.unregister(request.broker_id)
-        )
+        await ctx.services.metadata.submit(lambda controller, now_ms: controller.brokers.unregister(request.broker_id))
     except ApiError as error:
         code, message = error_fields(error)
         return UnregisterBrokerResponse(error_code=code, error_message=message)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import BOTH, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.features import KRAFT_VERSION, FeatureUpdate
 from kbroker.wire.messages.update_features import (
     UpdatableFeatureResult,
@@ -15,10 +15,8 @@ from kbroker.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-VERSIONS = Versions(0, 2)
 
-
-@handler(UpdateFeaturesRequest, versions=VERSIONS, listeners=BOTH, forwarded=True)
+@handler(UpdateFeaturesRequest)
 async def handle(request: UpdateFeaturesRequest, ctx: RequestContext) -> UpdateFeaturesResponse:
     """Update all of the features or none. Of two updates of one feature the later counts."""
     updates = {

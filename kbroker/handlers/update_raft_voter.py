@@ -8,13 +8,11 @@ from typing import Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.quorum import ask_quorum
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 
-VERSIONS = Versions(0, 0)
 
-
-@handler(UpdateRaftVoterRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(UpdateRaftVoterRequest)
 async def handle(request: UpdateRaftVoterRequest, ctx: RequestContext) -> Any:
     """Write the voter down as it is now."""
     return await ask_quorum(request, ctx)

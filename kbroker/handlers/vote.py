@@ -8,13 +8,11 @@ from typing import Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.quorum import ask_quorum
-from kbroker.handlers.registration import CONTROLLER, Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.wire.messages.vote import VoteRequest
 
-VERSIONS = Versions(0, 2)
 
-
-@handler(VoteRequest, versions=VERSIONS, listeners=CONTROLLER)
+@handler(VoteRequest)
 async def handle(request: VoteRequest, ctx: RequestContext) -> Any:
     """Vote, or say why not."""
     return await ask_quorum(request, ctx)

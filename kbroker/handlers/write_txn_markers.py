@@ -12,7 +12,7 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import Versions, handler
+from kbroker.handlers.registration import handler
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.types import TopicPartition
@@ -25,10 +25,8 @@ from kbroker.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-VERSIONS = Versions(1, 2)
 
-
-@handler(WriteTxnMarkersRequest, versions=VERSIONS)
+@handler(WriteTxnMarkersRequest)
 async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:
     """Write each marker to its partitions; the results of markers of one producer are told together, as in Kafka."""
     errors: dict[int, dict[TopicPartition, ErrorCode]] = {}

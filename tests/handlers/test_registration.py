@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
-from types import ModuleType
+from collections.abc import Callable
 
 import pytest
 
 import kbroker.handlers
-from kbroker.handlers.registration import BOTH, BROKER, CONTROLLER, Versions, handler, registrations
+from kbroker.handlers.registration import BOTH, BROKER, CONTROLLER, handler, registrations
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 
-def handler_modules() -> list[ModuleType]:
-    """All modules of the package that declare versions, with a row or without."""
+def handler_modules() -> set[str]:
+    """All modules of the package that serve an API, with a row or without."""
     names = [found.name for found in pkgutil.iter_modules(kbroker.handlers.__path__)]
     modules = [importlib.import_module(f"kbroker.handlers.{name}") for name in names]
-    return [module for module in modules if hasattr(module, "VERSIONS")]
+    return {module.__name__ for module in modules if hasattr(module, "handle")}
 
 
-def test_every_handler_has_its_row() -> None:
-    """Importing one whose row says something else fails."""
-    served = {entry.handle.__module__: entry.versions for entry in registrations(BOTH).values()}
-    assert served == {module.__name__: module.VERSIONS for module in handler_modules()}
+def _text(handle: Callable[..., object]) -> str:
+    return sys.modules[handle.__module__].__doc__ or ""
+
+
+def test_every_handler_has_its_row_and_serves_what_its_docstring_says() -> None:
+    rows = registrations(BOTH).values()
+    assert {entry.handle.__module__ for entry in rows} == handler_modules()
+    for entry in rows:
+        said = re.search(r"Served: (\d+)(?:[^.;]*? (?:to|and) (\d+))?", _text(entry.handle))
+        assert said is not None, entry.handle.__module__
+        assert (int(said[1]), int(said[2] or said[1])) == entry.versions, entry.handle.__module__
     assert {key for kind in (BROKER, CONTROLLER) for key in registrations(kind)} == set(registrations(BOTH))
 
 
@@ -34,10 +42,10 @@ def test_a_row_that_differs_or_is_missing_is_refused() -> None:
     async def handle(request: HeartbeatRequest, ctx: object) -> None: ...
 
     handle.__module__ = "kbroker.handlers.heartbeat"
-    with pytest.raises(ValueError, match=r"row of Heartbeat .* is to say .*Versions\(min=0, max=9"):
-        handler(HeartbeatRequest, versions=Versions(0, 9))(handle)
+    with pytest.raises(ValueError, match=r"row of Heartbeat .* is to say is_async"):
+        handler(HeartbeatRequest)(handle)
     with pytest.raises(ValueError, match="has no row"):
-        handler(SaslHandshakeRequest, versions=Versions(0, 1))(handle)
+        handler(SaslHandshakeRequest)(handle)
 
 
 def test_a_handler_is_imported_when_it_is_first_needed() -> None:
