@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.validated_batches import UnexpectedAppendOffset
 from kbroker.node.peer import GivenUp, Peer, UnsupportedByPeer
 from kbroker.replication.fetch_session import next_epoch
 from kbroker.replication.follower_state import (
@@ -47,7 +48,7 @@ from kbroker.wire.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.log.partition_log import PartitionLog
+    from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.node.partition import Partition
     from kbroker.node.replica_fetchers import ReplicaFetchers
 
@@ -405,9 +406,18 @@ class LeaderFetcher:
         partition = followed.partition
         manager = self._manager
         if records is not None and len(records):
-            info = log.append_as_follower(
-                records, now_ms=self._env.wall_clock_ms(), leader_epoch=followed.leader_epoch
-            )
+            try:
+                info = self._write(followed, log, records)
+            except UnexpectedAppendOffset as error:
+                end = log.log_end_offset
+                if log.log_start_offset != end or not error.first_offset < end <= error.last_offset:
+                    raise
+                # Records were deleted up to the middle of a batch, and an empty log begins there. Batches are written
+                # whole, so it has to begin with this one (``Partition.appendRecordsToFollowerOrFutureReplica``).
+                log.truncate_fully_and_start_at(error.first_offset, now_ms=self._env.wall_clock_ms())
+                info = self._write(followed, log, records)
+                log.maybe_increment_log_start_offset(end)
+                log.on_high_watermark_updated(partition.state.high_watermark)
             if info is None:
                 # A part of a batch; or a batch of a later epoch than is known here (KAFKA-18723).
                 self._set_aside(followed)
@@ -430,6 +440,10 @@ class LeaderFetcher:
         start = min(action.log_start_offset, high_watermark)
         if start > log.log_start_offset:
             log.maybe_increment_log_start_offset(start)
+
+    def _write(self, followed: _Followed, log: PartitionLog, records: Any) -> AppendInfo | None:
+        now_ms = self._env.wall_clock_ms()
+        return log.append_as_follower(records, now_ms=now_ms, leader_epoch=followed.leader_epoch)
 
     def _truncate(self, partition: Partition, log: PartitionLog, offset: int) -> None:
         state = partition.state

@@ -504,7 +504,10 @@ def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
     run(main)
 
 
-def test_a_follower_without_what_the_leader_has_deleted_begins_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("records", [(b"new",), (b"new",) * 4], ids=["alone", "together"])
+def test_a_follower_without_what_the_leader_has_deleted_begins_anew(records: tuple[bytes, ...], tmp_path: Path) -> None:
+    """In batches of one record, and of four: then what is left begins in the middle of a batch."""
+
     async def main() -> None:
         async with quorum(tmp_path) as cluster:
             await cluster.start(1, 2, 3)
@@ -515,8 +518,8 @@ def test_a_follower_without_what_the_leader_has_deleted_begins_anew(tmp_path: Pa
             other = next(node_id for node_id in cluster.nodes if node_id not in (leader, controller))
             await cluster.stop(other)
             await cluster.until(lambda: other not in replica(cluster, leader).state.isr)
-            for _ in range(4):
-                assert (await produce(cluster, leader, b"new", topic_id=topic_id)).error_code == 0
+            for _ in range(4 // len(records)):
+                assert (await produce(cluster, leader, *records, topic_id=topic_id)).error_code == 0
             client = await cluster.node(leader).connect()
             topic = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=3)])
             response = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=5000))
@@ -524,8 +527,11 @@ def test_a_follower_without_what_the_leader_has_deleted_begins_anew(tmp_path: Pa
             await cluster.start(other)
             await cluster.until(lambda: replica(cluster, other).log.log_end_offset == 5)
             assert replica(cluster, other).log.log_start_offset == 3
-            assert [offset for offset, _ in values(log_of(replica(cluster, other)))] == [3, 4]
+            assert [offset for offset, _ in values(log_of(replica(cluster, other)))][-2:] == [3, 4]
             await cluster.until(lambda: other in replica(cluster, leader).state.isr)
+            assert (await produce(cluster, leader, b"newer", topic_id=topic_id)).error_code == 0
+            await cluster.until(lambda: replica(cluster, other).log.log_end_offset == 6)
+            assert log_of(replica(cluster, other)) == log_of(replica(cluster, leader))
 
     run(main)
 
