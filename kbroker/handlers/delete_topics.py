@@ -5,6 +5,8 @@ Served: 1 to 6. 3: TOPIC_DELETION_DISABLED; 4: flexible; 5: error messages; 6: t
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
@@ -17,68 +19,9 @@ from kbroker.wire.messages.delete_topics import DeletableTopicResult, DeleteTopi
 @handler(DeleteTopicsRequest)
 async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopicsResponse:
     """Delete topics; each has its own result."""
-    image: MetadataImage = ctx.services.metadata.image
-    response = DeleteTopicsResponse()
-
-    def answer(name: str | None, topic_id: Uuid, code: ErrorCode, message: str | None = None) -> None:
-        response.responses.append(
-            DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
-        )
-
     if not ctx.services.config.delete_topic_enable:
-        code = ErrorCode.TOPIC_DELETION_DISABLED if ctx.api_version >= 3 else ErrorCode.INVALID_REQUEST
-        for name in request.topic_names:
-            answer(name, ZERO_UUID, code, standard_message(code))
-        for topic in request.topics:
-            answer(topic.name, Uuid(topic.topic_id), code, standard_message(code))
-        return response
-
-    names: list[str] = list(request.topic_names)
-    ids: list[Uuid] = []
-    for topic in request.topics:
-        if topic.name is None and topic.topic_id == ZERO_UUID:
-            answer(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-        elif topic.name is None:
-            ids.append(Uuid(topic.topic_id))
-        elif topic.topic_id == ZERO_UUID:
-            names.append(topic.name)
-        else:
-            answer(
-                topic.name,
-                Uuid(topic.topic_id),
-                ErrorCode.INVALID_REQUEST,
-                "You may not specify both topic name and topic id.",
-            )
-    chosen: dict[Uuid, str] = {}
-    for topic_id in dict.fromkeys(ids):
-        found = image.topics.by_id.get(topic_id)
-        if ids.count(topic_id) > 1:
-            answer(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
-        elif found is None:
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-            answer(None, topic_id, code, standard_message(code))
-        else:
-            chosen[topic_id] = found.name
-    twice: set[Uuid] = set()
-    for name in dict.fromkeys(names):
-        found = image.topics.by_name.get(name)
-        if names.count(name) > 1:
-            answer(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        elif found is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answer(name, ZERO_UUID, code, standard_message(code))
-        elif found.id in ids:
-            twice.add(found.id)
-            answer(
-                name,
-                found.id,
-                ErrorCode.INVALID_REQUEST,
-                "The provided topic name maps to an ID that was already supplied.",
-            )
-        else:
-            chosen[found.id] = name
-    for topic_id in twice:
-        chosen.pop(topic_id, None)
+        return _disabled(request, ctx.api_version)
+    chosen, answers = _choose(request, ctx.services.metadata.image)
     if chosen:
         try:
             results = await ctx.services.metadata.submit(
@@ -88,7 +31,72 @@ async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTop
             results = dict.fromkeys(chosen, failure)
         for topic_id, error in results.items():
             if error is None:
-                answer(chosen[topic_id], topic_id, ErrorCode.NONE)
+                answers.append(_answer(chosen[topic_id], topic_id, ErrorCode.NONE))
             else:
-                answer(chosen[topic_id], topic_id, error.code, error.message)
-    return response
+                answers.append(_answer(chosen[topic_id], topic_id, error.code, error.message))
+    return DeleteTopicsResponse(responses=answers)
+
+
+def _answer(name: str | None, topic_id: Uuid, code: ErrorCode, message: str | None = None) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+
+
+def _disabled(request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
+    code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+    message = standard_message(code)
+    answers = [_answer(name, ZERO_UUID, code, message) for name in request.topic_names]
+    answers += [_answer(topic.name, Uuid(topic.topic_id), code, message) for topic in request.topics]
+    return DeleteTopicsResponse(responses=answers)
+
+
+def _named(request: DeleteTopicsRequest, refused: list[DeletableTopicResult]) -> tuple[Counter[str], Counter[Uuid]]:
+    """The names and the ids of a request, and how often each is there; what is neither goes to ``refused``."""
+    names = Counter(request.topic_names)
+    ids: Counter[Uuid] = Counter()
+    invalid = ErrorCode.INVALID_REQUEST
+    for topic in request.topics:
+        topic_id = Uuid(topic.topic_id)
+        if topic.name is None and topic_id == ZERO_UUID:
+            refused.append(_answer(None, ZERO_UUID, invalid, "Neither topic name nor id were specified."))
+        elif topic.name is None:
+            ids[topic_id] += 1
+        elif topic_id == ZERO_UUID:
+            names[topic.name] += 1
+        else:
+            refused.append(
+                _answer(topic.name, topic_id, invalid, "You may not specify both topic name and topic id.")
+            )
+    return names, ids
+
+
+def _choose(
+    request: DeleteTopicsRequest, image: MetadataImage
+) -> tuple[dict[Uuid, str], list[DeletableTopicResult]]:
+    """The topics to delete, names by id, and the results of what else the request names. A topic that is
+    named twice, by name, id or both, it is not deleted at all."""
+    refused: list[DeletableTopicResult] = []
+    names, ids = _named(request, refused)
+    chosen: dict[Uuid, str] = {}
+    for topic_id, count in ids.items():
+        found = image.topics.by_id.get(topic_id)
+        if count > 1:
+            refused.append(_answer(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id."))
+        elif found is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+            refused.append(_answer(None, topic_id, code, standard_message(code)))
+        else:
+            chosen[topic_id] = found.name
+    for name, count in names.items():
+        found = image.topics.by_name.get(name)
+        if count > 1:
+            refused.append(_answer(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        elif found is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refused.append(_answer(name, ZERO_UUID, code, standard_message(code)))
+        elif found.id in ids:
+            message = "The provided topic name maps to an ID that was already supplied."
+            refused.append(_answer(name, found.id, ErrorCode.INVALID_REQUEST, message))
+            chosen.pop(found.id, None)
+        else:
+            chosen[found.id] = name
+    return chosen, refused
