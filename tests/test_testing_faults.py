@@ -481,7 +481,7 @@ def test_a_fault_may_come_and_go_while_the_broker_starts() -> None:
         first = faults.error("ListGroups", "GROUP_AUTHORIZATION_FAILED")
         restart = threading.Thread(target=broker.restart)
         restart.start()
-        while broker.is_running and restart.is_alive():  # it stops, and then starts: the fault goes somewhere in between
+        while broker.is_running and restart.is_alive():  # it stops, and then starts
             pass
         first.undo()
         restart.join()
