@@ -138,8 +138,16 @@ class ConnectionInfo(Protocol):
     client_software_name: str
     client_software_version: str
 
-    async def wait_for(self, operation: Any, timeout: float) -> None:
-        """Wait until ``operation.done``, the time (seconds) is out, or the client is gone (raises)."""
+    @property
+    def is_asked_more(self) -> bool:
+        """Whether a request of another API waits behind the Fetch that is being served."""
+        ...
+
+    async def wait_for(self, operation: Any, timeout: float, *, gives_way: bool = False) -> None:
+        """Wait until ``operation.done``, the time (seconds) is out, or the client is gone (raises).
+
+        One that ``gives_way`` is waited for no longer when the client asks for something else meanwhile.
+        """
         ...
 
 

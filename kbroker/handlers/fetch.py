@@ -109,7 +109,10 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
                     # That a follower has got so far may have had more appended, by whoever waited for it.
                     waiting.advanced(reader.tracked.missed_bytes)
             try:
-                await ctx.connection.wait_for(waiting, min(remaining, reader.patience))
+                # A consumer that asks for offsets meanwhile would wait for the rest of the time, as it does on Apache
+                # Kafka: Spark's do in each micro-batch, with a Fetch under way for records that nobody needs yet.
+                gives_way = not reader.by_follower
+                await ctx.connection.wait_for(waiting, min(remaining, reader.patience), gives_way=gives_way)
             finally:
                 purgatory.unwatch_fetch(waiting)
                 if reader.tracked is not None:
@@ -117,7 +120,7 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
             if not waiting.done:
                 reader.news_seconds *= 2
             reader.read(again=True)
-            if reader.has_news and not waiting.done:
+            if not waiting.done and (reader.has_news or (gives_way and ctx.connection.is_asked_more)):
                 break
     reader.count_throttled()
     return _respond(reader, plan, ctx)

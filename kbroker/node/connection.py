@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FETCH_KEY = 1
 API_VERSIONS_KEY = 18
 
 MAX_DELAYED_REPLIES = 256
@@ -332,14 +333,22 @@ class Connection:
         if self._out:
             await self._flush()
 
-    async def wait_for(self, operation: Any, timeout: float) -> None:
-        """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away."""
+    @property
+    def is_asked_more(self) -> bool:
+        """Whether a request of another API waits behind the Fetch that is being served."""
+        return self._reader.waiting_api_key not in (None, FETCH_KEY)
+
+    async def wait_for(self, operation: Any, timeout: float, *, gives_way: bool = False) -> None:
+        """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.
+
+        One that ``gives_way`` is waited for no longer when the client asks for something else meanwhile.
+        """
         if self._out:
             await self._flush()
         reader = self._reader
         with trio.CancelScope(deadline=trio.current_time() + timeout) as scope:
             operation.wake = scope.cancel
-            while not operation.done:
+            while not operation.done and not (gives_way and self.is_asked_more):
                 if reader.buffered_bytes >= WATCH_BUFFER and reader.partial:
                     await trio.sleep_forever()
                 await self.stream.wait_readable()

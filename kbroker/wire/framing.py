@@ -166,6 +166,14 @@ class FrameReader:
         self._view[self._end : self._end + len(rest)] = rest
         self._end += len(rest)
 
+    @property
+    def waiting_api_key(self) -> int | None:
+        """The API key of the frame that ``next_frame`` would give; ``None`` if it is not complete."""
+        at = self._start + 4
+        if not self._complete() or self._end < at + 2:
+            return None
+        return int.from_bytes(self._view[at : at + 2], "big", signed=True)
+
     def next_frame(self) -> memoryview | None:
         """The next complete frame, or ``None`` until more bytes have come.
 

@@ -377,6 +377,43 @@ def test_requests_behind_a_waiting_fetch_are_served_after_it(tmp_path: Path) -> 
     run(test)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_waiting_fetch_gives_way_to_another_request(tmp_path: Path, together: bool) -> None:
+    """Spark's executors ask for offsets behind the Fetch that their consumer sends ahead."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await filled(node, "t", 1)
+            sent = [await client.send(fetch_request("t", [(0, 3)], max_wait_ms=3_600_000), 12)]
+            while not together and not node.broker.replica_manager.purgatory.fetch_watch_count:
+                await trio.sleep(0.001)
+            sent.append(await client.send(ListOffsetsRequest(replica_id=-1, topics=[]), 9))
+            answers = [await client.receive() for _ in sent]
+            assert [correlation_id for correlation_id, _ in answers] == sent
+            assert values(fetched(answers[0][1]).records) == []
+            assert not node.broker.replica_manager.purgatory.fetch_watch_count
+
+    run(test)
+
+
+def test_a_waiting_fetch_does_not_give_way_to_another_fetch(tmp_path: Path) -> None:
+    """Or a client that keeps two under way would be kept busy by them."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await filled(node, "t", 1)
+            other = await node.connect()
+            await client.send(fetch_request("t", [(0, 3)], max_wait_ms=3_600_000), 12)
+            await client.send(fetch_request("t", [(0, 0)], max_wait_ms=0), 12)
+            while not node.broker.replica_manager.purgatory.fetch_watch_count:
+                await trio.sleep(0.001)
+            assert produced(await other.ask(produce_request("t", batch(b"z")), 9)).base_offset == 3
+            assert values(fetched((await client.receive())[1]).records) == [(3, b"z")]
+            assert values(fetched((await client.receive())[1]).records)[0][0] == 0
+
+    run(test)
+
+
 def test_sessions_tell_only_the_news(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:

@@ -219,3 +219,17 @@ def test_the_size_counts_file_regions() -> None:
     assert parts[1] is region
     assert isinstance(parts[0], bytes)
     assert int.from_bytes(parts[0][:4], "big") == sum(map(len, parts)) - 4
+
+
+def test_the_key_of_the_frame_that_waits() -> None:
+    reader = FrameReader()
+    assert reader.waiting_api_key is None
+    data = frame_of(20) + (10).to_bytes(4, "big") + b"\0\1\0\4" + bytes(6)
+    seen = []
+    for byte in data:
+        reader.get_buffer()[0] = byte
+        reader.buffer_updated(1)
+        seen.append(reader.waiting_api_key)
+    assert seen == [None] * 23 + [12] * 15, "as long as the first is not taken"
+    assert reader.next_frame() is not None and reader.waiting_api_key == 1
+    assert reader.next_frame() is not None and reader.waiting_api_key is None
