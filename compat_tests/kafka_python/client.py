@@ -51,6 +51,8 @@ class KafkaPythonClient(Client):
     def admin(self) -> KafkaAdminClient:
         if self._admin is None:
             self._admin = KafkaAdminClient(bootstrap_servers=self._bootstrap)
+        # Or it would ask the same broker for ever, and end with UnknownBrokerIdError while that one is down.
+        self._admin._controller_id = None
         return self._admin
 
     def create_topic(
