@@ -13,10 +13,12 @@ from compat_tests.java_tools.comparison import Comparison, Side
 #: Ids and times are each broker's own; how long a transaction takes depends on the moment.
 OWN = (
     (r"\b1[789]\d{11}\b", "TIME"),
-    (r"(?m)(\tTIME *\t)\d+ *(?=\t|$)", r"\1MS"),  # describe: how long it took
-    (r"(?m)^(\w+ *\t\d+ *\t)\d+( *\t\w+)", r"\1ID\2"),  # list: TransactionalId, Coordinator, ProducerId, State
-    (r"(?m)^(\d+ *\t\w+ *\t)\d+ *\t(?=\d+ *\t\w+ *\t)", r"\1ID\t"),  # describe: Coordinator, id, ProducerId, epoch
-    (r"(?m)^\d+ *\t(?=\d+ *\t\d+ *\t-?\d+ *\t)", "ID\t"),  # describe-producers: ProducerId, ...
+    (r"(?m)^(\d+ *\t[a-z]+ *\t.*\tTIME *\t)\d+ *(?=\t|$)", r"\1MS"),  # describe: how long it took
+    (r"(?m)^([a-z]+ *\t\d+ *\t)\d+( *\t\w+)", r"\1ID\2"),  # list: TransactionalId, Coordinator, ProducerId, State
+    # describe: CoordinatorId, TransactionalId, ProducerId, ProducerEpoch, TransactionState
+    (r"(?m)^(\d+ *\t[a-z]+ *\t)\d+ *\t(?=\d+ *\t[A-Z][a-z]+)", r"\1ID\t"),
+    # describe-producers: ProducerId, ProducerEpoch, LatestCoordinatorEpoch, LastSequence
+    (r"(?m)^\d+ *\t(?=\d+ *\t-?\d+ *\t-?\d+ *\t)", "ID\t"),
 )
 
 
