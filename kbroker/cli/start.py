@@ -231,10 +231,13 @@ async def _import_the_rest() -> None:
     from kbroker.handlers.registration import BOTH, registrations
 
     await trio.sleep(_IMPORT_AFTER_SECONDS)
-    for registration in registrations(BOTH).values():
-        registration.load()
-        await trio.lowlevel.checkpoint()
-    importlib.import_module("kbroker.groups.group_coordinator")
+    try:
+        for registration in registrations(BOTH).values():
+            registration.load()
+            await trio.lowlevel.checkpoint()
+        importlib.import_module("kbroker.groups.group_coordinator")
+    except Exception:  # an installation that is being changed: what is there goes on being served
+        log.exception("not everything could be imported")
 
 
 async def _await_signal(stop: Callable[[str], None], task_status: trio.TaskStatus[None]) -> None:
