@@ -17,11 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
-from kbroker.cli import main
+from kbroker.cli import main, start
 from kbroker.cli.parser import UsageError
 from kbroker.cli.start import find_fatal, parse_overrides, with_controller_listener
 from kbroker.errors import FatalError
+from kbroker.handlers.registration import Registration
 
 ROOT = str(Path(__file__).parents[2])
 ENVIRONMENT = os.environ | {"PYTHONPATH": ROOT}
@@ -258,3 +261,14 @@ def test_what_nobody_asked_for_is_imported_later() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
     assert done.stdout == "[] ['handlers.fetch', 'handlers.vote', 'groups.group_coordinator']\n", done.stderr
+
+
+def test_a_module_that_is_gone_does_not_end_the_node(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load(registration: Registration) -> None:
+        raise ModuleNotFoundError("kbroker.handlers.fetch")
+
+    monkeypatch.setattr(Registration, "load", load)
+    trio.run(start._import_the_rest, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert "not everything could be imported" in caplog.text
