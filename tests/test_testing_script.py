@@ -147,7 +147,7 @@ def test_the_command() -> None:
 
 def test_a_wrong_line_ends_the_command_before_it_serves() -> None:
     with command("drop Fetsch") as process:
-        assert process.wait(30) == 1
+        assert process.wait(30) == 2
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.read() == ""
         assert process.stderr.read() == "kbroker: drop Fetsch: Kafka has no API 'Fetsch'\n"
