@@ -16,10 +16,21 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
+def _connect(bootstrap: str) -> socket.socket:
+    """A connection to the first of the brokers that is up."""
+    failure: OSError | None = None
+    for address in bootstrap.split(","):
+        host, port = address.rsplit(":", 1)
+        try:
+            return socket.create_connection((host, int(port)), timeout=10)
+        except OSError as error:
+            failure = error
+    raise failure or ValueError(f"no address in {bootstrap!r}")
+
+
 def served_apis(bootstrap: str) -> dict[int, tuple[int, int]]:
-    """API key -> (lowest, highest version) as the first broker of `bootstrap` advertises them."""
-    host, port = bootstrap.split(",")[0].rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    """API key -> (lowest, highest version) as the first broker of `bootstrap` that is up advertises them."""
+    with _connect(bootstrap) as connection:
         body = struct.pack(">hhih", 18, 0, 1, -1)
         connection.sendall(struct.pack(">i", len(body)) + body)
         (size,) = struct.unpack(">i", _receive_exactly(connection, 4))
