@@ -150,4 +150,5 @@ def test_a_wrong_line_ends_the_command_before_it_serves() -> None:
         assert process.wait(30) == 2
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.read() == ""
-        assert process.stderr.read() == "kbroker: drop Fetsch: Kafka has no API 'Fetsch'\n"
+        told = "kbroker faults: drop Fetsch: Kafka has no API 'Fetsch' (see kbroker faults --help)\n"
+        assert process.stderr.read() == told
