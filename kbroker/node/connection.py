@@ -127,6 +127,8 @@ class Connection:
         self.active = True
         self.bytes_received = 0
         self.frames = 0
+        #: Bytes that followed requests within their frames. They are ignored, as Kafka does.
+        self.surplus_bytes = 0
         self._table = table
         self._start_soon = start_soon
         self._budget = budget
@@ -263,7 +265,7 @@ class Connection:
         reader, poller = self._reader, self._poller
         defer = poller.defer if poller is not None and poller.is_crowded else None
         try:
-            received = 0
+            received = requests = 0
             while True:
                 try:
                     n = self.stream.recv_into(reader.get_buffer())
@@ -275,7 +277,8 @@ class Connection:
                 received += n
                 reader.buffer_updated(n)
                 while (frame := reader.next_frame()) is not None:
-                    if not self._request_now(frame, defer):
+                    requests += 1
+                    if requests > FAIR_REQUESTS or not self._request_now(frame, defer):
                         self.bytes_received += received
                         self.active = True
                         self._hand_over(frame)
@@ -386,7 +389,9 @@ class Connection:
             return False
         self.frames += 1
         header, offset = decode_request_header(frame)
-        request, _ = decode(registration.request_class, version, frame, offset)
+        request, end = decode(registration.request_class, version, frame, offset)
+        if end != len(frame):
+            self._count_surplus(api_key, version, len(frame) - end)
         context = RequestContext(header, self, self.services)
         try:
             response: Any = registration.handle(request, context)
@@ -419,7 +424,9 @@ class Connection:
             low, high = registration.versions
             raise WireError(f"version {version} of API key {api_key} is not served ({low} to {high} are)")
         header, offset = decode_request_header(frame)
-        request, _ = decode(registration.request_class, version, frame, offset)
+        request, end = decode(registration.request_class, version, frame, offset)
+        if end != len(frame):
+            self._count_surplus(api_key, version, len(frame) - end)
         try:
             response = None
             if registration.forwarded and not self.is_controller and not self.services.metadata.is_leader:
@@ -439,6 +446,18 @@ class Connection:
         if response is None:
             raise CloseConnection("the request failed inside the broker")
         return response
+
+    def _count_surplus(self, api_key: int, version: int, size: int) -> None:
+        """A client declares more than it means, or writes a version that it does not name: say so once."""
+        if not self.surplus_bytes:
+            logger.warning(
+                "%d bytes are left over after API key %d v%d from %s; they are ignored",
+                size,
+                api_key,
+                version,
+                self.peer,
+            )
+        self.surplus_bytes += size
 
     def _answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
         if response is None:

@@ -411,3 +411,53 @@ def test_beyond_the_budget_one_at_a_time() -> None:
         await budget.wait(third)
 
     run(test)
+
+
+def test_bytes_after_a_request_are_left_alone_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted: list[int] = []
+    count = Connection._count_surplus
+
+    def counts(self: Connection, api_key: int, version: int, size: int) -> None:
+        count(self, api_key, version, size)
+        counted.append(self.surplus_bytes)
+
+    monkeypatch.setattr(Connection, "_count_surplus", counts)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            body = struct.pack(">hhih", 18, 0, 5, -1)
+            for more in (b"", b"more", b"more"):
+                await client.stream.send_all(struct.pack(">i", len(body + more)) + body + more)
+                assert (await client.frame())[:4] == struct.pack(">i", 5)
+
+    run(test)
+    assert counted == [4, 8]
+    assert len([record for record in caplog.records if "left over" in record.message]) == 1
+
+
+def test_many_requests_in_one_read_are_left_to_the_connections_own_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which gives way to the others after so many of them."""
+    handed: list[bool] = []
+    hand_over = Connection._hand_over
+
+    def hands(self: Connection, frame: memoryview | None = None, failure: BaseException | None = None) -> None:
+        handed.append(frame is not None)
+        hand_over(self, frame, failure)
+
+    monkeypatch.setattr(Connection, "_hand_over", hands)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            heartbeat = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">hih", 0, 0, 0)
+            await client.stream.send_all((struct.pack(">i", len(heartbeat)) + heartbeat) * 1000)
+            for _ in range(1000):
+                assert (await client.frame())[:4] == struct.pack(">i", 7)
+
+    run(test)
+    assert any(handed)
