@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.forwarding import by_controller
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.raft_metadata.controller.configs import ConfigErrors
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
@@ -52,13 +53,21 @@ async def change(
     """Have the active controller change ``resources``, by ``request`` or, if this node is it, by ``operation``."""
     if not resources:
         return {}
-    results = await _forward(request, ctx)
-    if results is None:
+
+    async def change_here() -> ConfigErrors:
         try:
-            results = await ctx.services.metadata.submit(operation)
+            results: ConfigErrors = await ctx.services.metadata.submit(operation)
         except ApiError as error:
             results = dict.fromkeys(resources, error)
-    return results
+        return results
+
+    if ctx.connection.is_controller:
+        return await change_here()
+    return await by_controller(ctx.services.metadata, lambda: _forward(request, ctx), change_here, _codes)
+
+
+def _codes(results: ConfigErrors) -> list[int]:
+    return [ErrorCode.NONE if error is None else error.code for error in results.values()]
 
 
 def answers(
@@ -83,11 +92,8 @@ def answers(
 
 
 async def _forward(request: Any, ctx: RequestContext) -> ConfigErrors | None:
-    """What the active controller says to each resource; None if this node is it, or it cannot be had."""
-    metadata = ctx.services.metadata
-    if ctx.connection.is_controller or metadata.is_leader:
-        return None
-    response = await metadata.forward(request, ctx.header.api_version)
+    """What the active controller, another node, says to each resource; None if it cannot be had."""
+    response = await ctx.services.metadata.forward(request, ctx.header.api_version)
     if response is None:
         return None
     return {

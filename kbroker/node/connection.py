@@ -19,6 +19,7 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.handlers.api_versions import unsupported_version
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
+from kbroker.handlers.forwarding import by_controller, error_codes
 from kbroker.handlers.registration import Registration
 from kbroker.types import FileRegion, Part
 from kbroker.wire.compiler import decode, encode_parts
@@ -428,11 +429,17 @@ class Connection:
         if end != len(frame):
             self._count_surplus(api_key, version, len(frame) - end)
         try:
-            response = None
-            if registration.forwarded and not self.is_controller and not self.services.metadata.is_leader:
-                response = await self.services.metadata.forward(request, version)
-            if response is None:
-                response = await registration.handle(request, RequestContext(header, self, self.services))
+            context = RequestContext(header, self, self.services)
+            if registration.forwarded and not self.is_controller:
+                metadata = self.services.metadata
+                response = await by_controller(
+                    metadata,
+                    lambda: metadata.forward(request, version),
+                    lambda: registration.handle(request, context),
+                    error_codes,
+                )
+            else:
+                response = await registration.handle(request, context)
         except (CloseConnection, ConnectionLost):
             raise
         except Exception:

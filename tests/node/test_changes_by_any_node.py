@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from node_harness import run
 from quorum_harness import Quorum, quorum
 
@@ -101,6 +102,42 @@ def test_a_change_by_way_of_any_node(tmp_path: Path, is_controller: bool) -> Non
             gone = await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
             assert gone.responses[0].error_code == 0
             await cluster.until(lambda: topic_everywhere(cluster, "t") == [None] * 3)
+
+    run(main)
+
+
+def test_a_change_during_an_election_waits_for_the_next_controller(tmp_path: Path) -> None:
+    """NOT_CONTROLLER is not for clients, many of which take it for final."""
+
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            others = [number for number in (1, 2, 3) if number != leader]
+            clients = {number: await cluster.node(number).connect() for number in others}
+            topic = CreatableTopic(name="before", num_partitions=1, replication_factor=1)
+            made = await clients[others[0]].ask(CreateTopicsRequest(topics=[topic]))
+            assert made.topics[0].error_code == 0
+            await cluster.topics_everywhere(["before"])
+            resource = AlterConfigsResource(
+                resource_type=_TOPIC,
+                resource_name="before",
+                configs=[AlterableConfig(name="retention.ms", config_operation=0, value="12345")],
+            )
+            codes: list[int] = []
+
+            async def create(number: int) -> None:
+                wanted = CreatableTopic(name=f"by-{number}", num_partitions=1, replication_factor=1)
+                answer = await clients[number].ask(CreateTopicsRequest(topics=[wanted]))
+                codes.append(answer.topics[0].error_code)
+                altered = await clients[number].ask(IncrementalAlterConfigsRequest(resources=[resource]))
+                codes.append(altered.responses[0].error_code)
+
+            await cluster.kill(leader)
+            async with trio.open_nursery() as nursery:
+                for number in others:
+                    nursery.start_soon(create, number)
+            assert codes == [0] * 4
 
     run(main)
 
