@@ -236,6 +236,7 @@ async def _import_the_rest() -> None:
             registration.load()
             await trio.lowlevel.checkpoint()
         importlib.import_module("kbroker.groups.group_coordinator")
+        gc.freeze()  # as what the start itself made
     except Exception:  # an installation that is being changed: what is there goes on being served
         log.exception("not everything could be imported")
 
