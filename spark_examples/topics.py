@@ -90,7 +90,13 @@ class Sender:
         self._failures: list[KafkaError] = []
         self._on_wait = on_wait
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": linger_ms, "compression.type": "lz4"}
+            {
+                "bootstrap.servers": bootstrap,
+                # Or records that have to be sent again come after later ones: a new topic's leader may need a moment.
+                "enable.idempotence": True,
+                "linger.ms": linger_ms,
+                "compression.type": "lz4",
+            }
         )
 
     def send(self, topic: str, record: Record) -> None:
