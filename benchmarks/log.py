@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kbroker.log import opening
 from kbroker.log.cleanable import log_to_clean, make_job
 from kbroker.log.compaction import compact
 from kbroker.log.disk import OsDisk
@@ -47,7 +48,7 @@ def batch(count: int, size: int, rng: random.Random | None = None, *, timestamp:
 
 def open_log(path: Path, config: LogConfig) -> PartitionLog:
     """An empty log."""
-    return PartitionLog.open(path / str(TP), TP, None, config, OsDisk(), now_ms=0)
+    return opening.open_log(path / str(TP), TP, None, config, OsDisk(), now_ms=0)
 
 
 def fill(log: PartitionLog, size: int, data: list[bytes]) -> None:

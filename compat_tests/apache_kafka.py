@@ -18,7 +18,6 @@ import fcntl
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,8 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from kbroker.cli.cluster_plan import free_ports
 
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
@@ -200,14 +201,6 @@ def tool(
     return result
 
 
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def random_uuid() -> str:
     """A cluster id as ``kafka-storage random-uuid`` prints one."""
     while True:
@@ -291,8 +284,8 @@ class ApacheKafka:
             self.directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
             self._own_directory = True
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.port = self.port or free_port()
-        self.controller_port = self.controller_port or free_port()
+        free = free_ports(2)
+        self.port, self.controller_port = self.port or free[0], self.controller_port or free[1]
         listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}"
         settings = {
             "process.roles": "broker,controller",

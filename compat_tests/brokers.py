@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.apache_kafka import ApacheKafka, free_port
+from compat_tests.apache_kafka import ApacheKafka
+from kbroker.cli.cluster_plan import free_ports
 from kbroker.testing import RunningCluster
 
 
@@ -76,8 +77,7 @@ class KbrokerBroker:
         self._directory = Path(tempfile.mkdtemp(prefix="compat-kbroker-"))
         self.data_dir: Path | None = self._directory / "data"
         self._options = options
-        self._port = free_port()
-        self._controller_port = free_port()
+        self._port, self._controller_port = free_ports(2)
         self.bootstrap = f"127.0.0.1:{self._port}"
         self.process: subprocess.Popen[str] | None = None
         self.start()

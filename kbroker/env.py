@@ -14,11 +14,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
 from kbroker.errors import FatalError
+from kbroker.timing import Alarm, Deadline, Deadlines
 
 if TYPE_CHECKING:
     from kbroker.log.disk import Disk
@@ -89,6 +91,14 @@ class Poller(Protocol):
 
     def defer(self, callback: Callable[[], None]) -> None:
         """From within a stream's callback: call this once all that was readable with it has been read."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
+        """Have ``callback()`` called at a time (``Env.now``) while ``run`` runs: it may wake a task, and no more."""
+        ...
+
+    def call_off(self, deadline: Deadline) -> None:
+        """Do not call it, if it has not been called."""
         ...
 
     async def run(self) -> None:
@@ -237,6 +247,9 @@ class EpollPoller:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._deferred: list[Callable[[], None]] = []
+        self._deadlines = Deadlines()
+        self._alarm = Alarm()
+        self._sleeps_until = inf
 
     def register(self, stream: RealStream, callback: Callable[[], None]) -> None:
         fileno = stream.fileno()
@@ -253,22 +266,43 @@ class EpollPoller:
     def defer(self, callback: Callable[[], None]) -> None:
         self._deferred.append(callback)
 
+    def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
+        deadline = self._deadlines.add(when, callback)
+        if when < self._sleeps_until:
+            self._alarm.ring()
+        return deadline
+
+    def call_off(self, deadline: Deadline) -> None:
+        self._deadlines.discard(deadline)
+
     async def run(self) -> None:
-        epoll, callbacks, deferred = self._epoll, self._callbacks, self._deferred
         try:
-            while True:
-                await trio.lowlevel.wait_readable(epoll.fileno())
-                events = epoll.poll(0, self.BATCH)
-                self.is_crowded = len(events) >= self.CROWD
-                for fileno, _ in events:
-                    callback = callbacks.get(fileno)
-                    if callback is not None:
-                        callback()
-                for callback in deferred:
-                    callback()
-                deferred.clear()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_time)
+                await self._poll()
         finally:
-            epoll.close()
+            self._epoll.close()
+
+    async def _keep_time(self) -> None:
+        while True:
+            # One that is called off is slept for all the same: to be rung for each of them would cost more.
+            self._sleeps_until = self._deadlines.next()
+            await self._alarm.sleep_until(self._sleeps_until)
+            self._deadlines.expire(trio.current_time())
+
+    async def _poll(self) -> None:
+        epoll, callbacks, deferred = self._epoll, self._callbacks, self._deferred
+        while True:
+            await trio.lowlevel.wait_readable(epoll.fileno())
+            events = epoll.poll(0, self.BATCH)
+            self.is_crowded = len(events) >= self.CROWD
+            for fileno, _ in events:
+                callback = callbacks.get(fileno)
+                if callback is not None:
+                    callback()
+            for callback in deferred:
+                callback()
+            deferred.clear()
 
 
 class RealNetwork:

@@ -50,11 +50,12 @@ def create_topic(
 ) -> None:
     """Creates a topic that keeps event times of 2013. Raises KafkaException, also when it exists.
 
-    `retention.ms=-1`, because with the default of a week the first segment would be dropped as soon as it rolled.
+    `retention.ms=-1`, because with the default of a week the first segment would be dropped as soon as it rolled. With
+    the default replicas of the cluster: a table outlives a node where any topic does.
     """
     admin = _admin(bootstrap)
     configs = {"retention.ms": "-1", **(config or {})}
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=configs)
     admin.create_topics([new], operation_timeout=30)[topic].result(60)
 
 

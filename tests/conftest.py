@@ -53,18 +53,26 @@ def pytest_configure(config: pytest.Config) -> None:
     if home is None or os.environ.get("KAFKA_HOME"):
         return
     if not (home / "bin" / "kafka-dump-log.sh").exists():
-        tools = ROOT / ".cache" / "kafka-tools"
-        (tools / "bin").mkdir(parents=True, exist_ok=True)
-        if not (tools / "libs").exists():
-            (tools / "libs").symlink_to(home / "libs", target_is_directory=True)
-        script = tools / "bin" / "kafka-dump-log.sh"
-        script.write_text(
-            '#!/bin/sh\nexec java -Xmx128M -XX:TieredStopAtLevel=1 -cp "$(dirname "$0")/../libs/*" \\\n'
-            '    org.apache.kafka.tools.DumpLogSegments "$@"\n'
-        )
-        script.chmod(0o755)
-        home = tools
+        home = _with_tools(home)
     os.environ["KAFKA_HOME"] = str(home)
+
+
+def _with_tools(home: Path) -> Path:
+    """The distribution's form around the jars of `home`; another run of the tests may be making it, too."""
+    tools = ROOT / ".cache" / "kafka-tools"
+    (tools / "bin").mkdir(parents=True, exist_ok=True)
+    link = tools / f"libs.{os.getpid()}"
+    link.symlink_to(home / "libs", target_is_directory=True)
+    link.replace(tools / "libs")
+    script = tools / "bin" / "kafka-dump-log.sh"
+    written = script.with_name(f"{script.name}.{os.getpid()}")
+    written.write_text(
+        '#!/bin/sh\nexec java -Xmx128M -XX:TieredStopAtLevel=1 -cp "$(dirname "$0")/../libs/*" \\\n'
+        '    org.apache.kafka.tools.DumpLogSegments "$@"\n'
+    )
+    written.chmod(0o755)
+    written.replace(script)
+    return tools
 
 
 @pytest.fixture(scope="module")

@@ -44,3 +44,38 @@ def test_what_is_deferred_comes_after_all_that_were_readable_together() -> None:
         return events
 
     assert trio.run(main) == ["read"] * 3 + ["written"] * 3 + ["read", "written"]
+
+
+def test_a_poller_calls_when_it_is_time_unless_it_is_called_off() -> None:
+    async def main() -> list[str]:
+        poller = EpollPoller()
+        ours, theirs = socket.socketpair()
+        stream = RealStream(ours, use_sendfile=False)
+        events: list[str] = []
+        now = trio.current_time()
+
+        def on_readable() -> None:
+            stream.recv_into(bytearray(10))
+            events.append("read")
+            poller.call_at(trio.current_time() + 0.001, lambda: events.append("soon"))  # before what it sleeps until
+
+        def past() -> None:
+            events.append("past")
+            theirs.send(b"x")
+
+        def last() -> None:
+            events.append("last")
+            nursery.cancel_scope.cancel()
+
+        poller.register(stream, on_readable)
+        poller.call_at(now + 0.05, last)
+        poller.call_off(poller.call_at(now + 0.002, lambda: events.append("called off")))
+        poller.call_at(now - 1, past)
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run)
+        ours.close()
+        theirs.close()
+        return events
+
+    assert trio.run(main) == ["past", "read", "soon", "last"]

@@ -10,9 +10,9 @@ import pytest
 
 import kbroker
 from kbroker.errors import FatalError
+from kbroker.log import opening
 from kbroker.log.disk import OsDisk
 from kbroker.log.log_config import LogConfig
-from kbroker.log.partition_log import PartitionLog
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
@@ -24,7 +24,7 @@ TIME = 1_700_000_000_000
 
 def write(path: Path, partition: int, records: list[Record]) -> None:
     tp = TopicPartition("t", partition)
-    log = PartitionLog.open(path / str(tp), tp, None, LogConfig(segment_bytes=2000), OsDisk(), now_ms=TIME)
+    log = opening.open_log(path / str(tp), tp, None, LogConfig(segment_bytes=2000), OsDisk(), now_ms=TIME)
     log.ensure_on_disk()
     for record in records:
         log.append_as_leader(bytearray(build_batch([record])), 0, now_ms=TIME)

@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from compat_tests.cluster.history import History, check, check_commits, check_complete, check_reader, check_replicas
-from compat_tests.cluster.load import Group, Writer, create_topic, read_all, read_directory
+from compat_tests.cluster.history import (
+    History,
+    check,
+    check_commits,
+    check_complete,
+    check_reader,
+    check_replicas,
+    doubled,
+    sent_again,
+)
+from compat_tests.cluster.load import Group, Writer, batches_of, copies_of, create_topic, read_all, read_directory
 from kbroker.testing import RunningCluster, running_cluster
 
 PARTITIONS = 3
@@ -96,7 +105,11 @@ def judge(cluster: RunningCluster, topic: str, writer: Writer, group: Group | No
     """Everything that was promised was kept."""
     cluster.await_in_sync()
     final = read_all(cluster.bootstrap_servers, topic, PARTITIONS)
-    problems = check(history, final)
+    twice = doubled(final)
+    # From any replica: all are held against one another below.
+    copies = copies_of(cluster.nodes[0].data_dir, topic, twice) if twice else {}
+    useless = sent_again(history, copies, writer.own_epochs)
+    problems = check(history, final, useless=useless)
     if history.failed:
         problems.append(f"{len(history.failed)} records failed within their 120 s: {sorted(history.failed)[:3]}")
     if group is not None:
@@ -107,5 +120,14 @@ def judge(cluster: RunningCluster, topic: str, writer: Writer, group: Group | No
         problems += check_commits(group.name, group.commits)
     problems += check_replicas({f"node {node.id}": read_directory(node.data_dir, topic) for node in cluster.nodes})
     print(f"{topic}: {history.count} acknowledged, longest pause {writer.longest_pause():.2f} s")
+    count = sum(map(len, useless.values()))
+    if count:
+        own = sorted(writer.own_epochs)
+        print(f"{topic}: librdkafka stored {count} twice, the second time in an epoch that it gave itself: {own}")
+        print(*(sorted(found) for found in copies.values()), sep="\n")
+    if problems and twice:
+        for node in cluster.nodes:
+            problems += [f"node {node.id}: {each}" for each in batches_of(node.data_dir, topic, twice)]
+        problems += writer.said
     assert not problems, "\n".join(problems)
-    assert history.count == sum(history.sent.values()) == sum(map(len, final.values()))
+    assert history.count == sum(history.sent.values()) == sum(map(len, final.values())) - count

@@ -7,7 +7,7 @@ numbers what it sends to each partition from 0 on. It is given plain observation
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +17,15 @@ class Seen(NamedTuple):
 
     offset: int
     value: str
+
+
+class Copy(NamedTuple):
+    """Where a value is, and under which epoch its producer sent it there."""
+
+    offset: int
+    value: str
+    producer_id: int
+    producer_epoch: int
 
 
 def value_of(writer: str, partition: int, number: int) -> str:
@@ -61,21 +70,69 @@ class History:
         return sum(map(len, self.acknowledged.values())) + sum(map(len, self.unplaced.values()))
 
 
-def check(history: History, final: Mapping[int, Iterable[Seen]], *, idempotent: bool = True) -> list[str]:
-    """What is wrong with the log as it was read in the end: lost, doubled, out of order, changed, never sent."""
+def doubled(final: Mapping[int, Iterable[Seen]]) -> set[str]:
+    """The values that are there more than once."""
+    counts = [Counter(record.value for record in seen) for seen in final.values()]
+    return {value for counted in counts for value, count in counted.items() if count > 1}
+
+
+def sent_again(
+    history: History, copies: Mapping[int, Iterable[Copy]], own_epochs: Collection[tuple[int, int]]
+) -> dict[int, set[int]]:
+    """Partition -> offsets of copies that the client itself made useless: it sent their values again as others.
+
+    An idempotent producer that does not get on may give itself a new epoch (``own_epochs``: by producer id) and send
+    again under it what was not acknowledged. A broker knows a batch again only within an epoch, so what had been stored
+    is stored twice then, with Apache Kafka too. No more than this is allowed: all copies of a value are of one
+    producer and each of a later epoch, which the client gave itself, and none but the last was acknowledged.
+    """
+    useless: dict[int, set[int]] = defaultdict(set)
+    for partition, found in copies.items():
+        by_value: dict[str, list[Copy]] = defaultdict(list)
+        for copy in sorted(found):
+            by_value[copy.value].append(copy)
+        acknowledged = history.acknowledged.get(partition, {})
+        for value, (*earlier, last) in by_value.items():
+            epochs = [copy.producer_epoch for copy in (*earlier, last)]
+            if (
+                {copy.producer_id for copy in earlier} <= {last.producer_id}
+                and epochs == sorted(set(epochs))
+                and all((last.producer_id, epoch) in own_epochs for epoch in epochs[1:])
+                and not any(acknowledged.get(copy.offset) == value for copy in earlier)
+                and value not in history.unplaced.get(partition, ())
+            ):
+                useless[partition] |= {copy.offset for copy in earlier}
+    return {partition: offsets for partition, offsets in useless.items() if offsets}
+
+
+def check(
+    history: History,
+    final: Mapping[int, Iterable[Seen]],
+    *,
+    idempotent: bool = True,
+    useless: Mapping[int, Collection[int]] | None = None,
+) -> list[str]:
+    """What is wrong with the log as it was read in the end: lost, doubled, out of order, changed, never sent.
+
+    ``useless``: what `sent_again` found.
+    """
     problems = list(history.problems)
     for partition in sorted({*history.acknowledged, *history.unplaced, *final}):
-        problems += _check_partition(history, partition, list(final.get(partition, ())), idempotent)
+        found = list(final.get(partition, ()))
+        problems += _check_partition(history, partition, found, idempotent, (useless or {}).get(partition, ()))
     return problems
 
 
-def _check_partition(history: History, partition: int, found: list[Seen], idempotent: bool) -> list[str]:
+def _check_partition(
+    history: History, partition: int, found: list[Seen], idempotent: bool, useless: Collection[int]
+) -> list[str]:
     problems: list[str] = []
     where = f"partition {partition}"
-    at = {seen.offset: seen.value for seen in found}
     offsets = [seen.offset for seen in found]
     if offsets != sorted(set(offsets)):
         problems.append(f"{where}: offsets were read out of order or twice")
+    found = [seen for seen in found if seen.offset not in useless]
+    at = {seen.offset: seen.value for seen in found}
     acknowledged = history.acknowledged.get(partition, {})
     values = Counter(at.values())
     promised = [value for _, value in sorted(acknowledged.items())] + sorted(history.unplaced.get(partition, ()))
@@ -89,9 +146,9 @@ def _check_partition(history: History, partition: int, found: list[Seen], idempo
     ]
     if moved:
         problems.append(f"{where}: {len(moved)} values are not where they were acknowledged: {_some(moved)}")
-    doubled = [value for value, count in values.items() if count > 1]
-    if doubled and idempotent:
-        problems.append(f"{where}: DUPLICATES of {len(doubled)} values, such as {_some(doubled)}")
+    twice = [value for value, count in values.items() if count > 1]
+    if twice and idempotent:
+        problems.append(f"{where}: DUPLICATES of {len(twice)} values, such as {_some(twice)}")
     last: dict[str, tuple[int, str]] = {}
     strange, disordered = [], []
     for seen in found:

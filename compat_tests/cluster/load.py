@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import re
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +17,9 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compat_tests.cluster.history import History, Seen, value_of
+from compat_tests.cluster.history import Copy, History, Seen, value_of
 from kbroker.log.read_only import find_partitions
+from kbroker.wire.record_batch import iter_records
 
 QUICK: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
@@ -41,6 +44,22 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int = 3, 
         time.sleep(0.05)
 
 
+_OWN_EPOCH = re.compile(r"bumped epoch to PID\{Id:(\d+),Epoch:(\d+)\}")
+
+
+class _Keeper(logging.Handler):
+    def __init__(self, writer: Writer) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        self._writer.said.append(f"{record.created:.3f} {message}")
+        found = _OWN_EPOCH.search(message)
+        if found is not None:
+            self._writer.own_epochs.add((int(found[1]), int(found[2])))
+
+
 class Writer:
     """An idempotent producer with ``acks=all`` and five requests in flight that writes until it is told to stop."""
 
@@ -49,6 +68,17 @@ class Writer:
     ) -> None:
         self._topic, self._partitions, self._history, self._name = topic, partitions, history, name
         self._per_second = per_second
+        self.said: deque[str] = deque(maxlen=400)
+        """What librdkafka tells of its producer id, epoch and gaps: it gives itself a new epoch after some errors, and
+        what it sends again then is not known again."""
+        self.own_epochs: set[tuple[int, int]] = set()
+        """By producer id: the epochs that it gave itself.
+
+        librdkafka 2.16 does so when leaders change, and not because of a broker's error: it counts a batch that the
+        old leader refused as no longer under way before it has put its messages back, and its thread for the new leader
+        may in this moment send the next batch, which is out of sequence there. The new epoch is for all partitions."""
+        logger = logging.Logger(name)
+        logger.addHandler(_Keeper(self))
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -62,7 +92,10 @@ class Writer:
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 200,
                 **QUICK,
-            }
+                "debug": "eos",
+                "log_level": 7,
+            },
+            logger=logger,
         )
         self._ended = threading.Event()
         self.acknowledged_at: list[tuple[float, int]] = []
@@ -250,6 +283,30 @@ def read_directory(directory: Path, topic: str) -> dict[int, list[Seen]]:
         ]
         for each in find_partitions(directory, topic)
     }
+
+
+def copies_of(directory: Path, topic: str, values: set[str]) -> dict[int, list[Copy]]:
+    """Where a replica holds any of these values, and under which epoch of its producer."""
+    return {
+        partition.topic_partition.partition: [
+            Copy(record.offset, value, batch.header.producer_id, batch.header.producer_epoch)
+            for batch in partition.batches()
+            if not batch.header.is_control
+            for record in iter_records(batch.data)
+            if (value := bytes(record.value or b"").decode()) in values
+        ]
+        for partition in find_partitions(directory, topic)
+    }
+
+
+def batches_of(directory: Path, topic: str, values: set[str]) -> list[str]:
+    """Where the files of a replica hold any of these values, and who wrote them when."""
+    return [
+        f"{partition.topic_partition}: {batch.header}"
+        for partition in find_partitions(directory, topic)
+        for batch in partition.batches()
+        if {bytes(record.value or b"").decode() for record in iter_records(batch.data)} & values
+    ]
 
 
 @contextmanager

@@ -18,13 +18,19 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from compat_tests.cluster.history import History, check, check_commits, check_complete, check_reader
 from compat_tests.cluster.load import Group, Writer, create_topic, read_all
+from compat_tests.cluster.moments import Moment, read_moments
+from compat_tests.groups.conftest import OPTIONS
 from kbroker.cli.cluster_plan import free_ports
+from kbroker.cli.cluster_state import ask_state, problems
+from kbroker.client import Client as BrokerClient
+from kbroker.client import ClientError
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 3
@@ -33,11 +39,20 @@ WITHIN = 45.0
 
 
 class Compose:
-    """The services of docker-compose.yml under a project name of their own."""
+    """The services of docker-compose.yml under a project name of their own.
 
-    def __init__(self, engine: str, compose: list[str]) -> None:
+    Beside that file they get only what ``groups/`` sets on any broker that it starts, so that KIP-848's members are
+    missed before its tests give up (a session of 45 s by default).
+    """
+
+    def __init__(self, engine: str, compose: list[str], directory: Path) -> None:
         self.project = f"kbrokertest{uuid.uuid4().hex[:6]}"
-        self._engine, self._compose = engine, [*compose, "-p", self.project]
+        settings = [option.split("=") for option in OPTIONS if option.startswith("group.consumer.")]
+        environment = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in settings}
+        more = directory / "more.json"  # which is YAML
+        more.write_text(json.dumps({"services": {f"kafka-{n}": {"environment": environment} for n in (1, 2, 3)}}))
+        self._engine = engine
+        self._compose = [*compose, "-f", str(ROOT / "docker-compose.yml"), "-f", str(more), "-p", self.project]
         self.ports = free_ports(3)
         self.bootstrap = ",".join(f"localhost:{port}" for port in self.ports)
         self._environment = os.environ | {f"PORT_{index}": str(port) for index, port in enumerate(self.ports, 1)}
@@ -55,9 +70,9 @@ class Compose:
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return done.stdout.strip()
 
-    def log(self, number: int) -> str:
+    def log(self, number: int, lines: int = 20) -> str:
         """What a node told last."""
-        command = [self._engine, "logs", "--tail", "20", self.container(number)]
+        command = [self._engine, "logs", "--tail", str(lines), self.container(number)]
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60).stdout
 
     def container(self, number: int) -> str:
@@ -72,56 +87,72 @@ class Compose:
         [found] = json.loads(self.engine("inspect", container))
         return str(next(iter(found["NetworkSettings"]["Networks"])))
 
-    def is_healthy(self, *words: str) -> bool:
-        """What the health check says on every node."""
-        for number in (1, 2, 3):
-            check = ["kbroker", "cluster", "health", "-b", "localhost:9092", "--broker", str(number), *words]
-            command = [self._engine, "exec", self.container(number), *check]
-            if subprocess.run(command, capture_output=True, timeout=60).returncode:
-                return False
-        return True
-
-    def await_healthy(self, *words: str, within: float = 90) -> None:
+    def await_health_checks(self, within: float = 90) -> None:
+        """Until the command of the containers' health checks is content in each of them."""
         deadline = time.monotonic() + within
-        while not self.is_healthy(*words):
+        for number in (1, 2, 3):
+            check = ["kbroker", "cluster", "health", "-b", "localhost:9092", "--broker", str(number)]
+            command = [self._engine, "exec", self.container(number), *check]
+            while subprocess.run(command, capture_output=True, timeout=60).returncode:
+                assert time.monotonic() < deadline, f"kafka-{number}: {self.log(number)}"
+                time.sleep(0.5)
+
+    def problems(self) -> list[str]:
+        """What the nodes say is missing for the cluster to be whole; asked from outside, as that costs them little."""
+        found = []
+        for number, port in enumerate(self.ports, 1):
+            try:
+                with BrokerClient(f"localhost:{port}", timeout=5) as client:
+                    missing = problems(ask_state(client), broker=number, complete=True)
+            except ClientError as error:
+                missing = [str(error)]
+            found += [f"kafka-{number}: {problem}" for problem in missing]
+        return found
+
+    def await_complete(self, within: float = 90) -> None:
+        """Until all nodes are there with all their replicas in sync, in the words of each of them."""
+        deadline = time.monotonic() + within
+        while found := self.problems():
             assert time.monotonic() < deadline, "\n".join(
-                f"kafka-{number}: {self.log(number)}" for number in (1, 2, 3)
+                [*found, *(f"kafka-{number}: {self.log(number)}" for number in (1, 2, 3))]
             )
             time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
-def composed(request: pytest.FixtureRequest) -> Iterator[Compose]:
+def composed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
     """The three nodes, built and started."""
     if not request.config.getoption("--containers"):
         pytest.skip("only with --containers")
+    directory = tmp_path_factory.mktemp("compose")
     if shutil.which("podman") and shutil.which("podman-compose"):
-        made = Compose("podman", ["podman-compose", "--podman-build-args=--network=host"])
+        made = Compose("podman", ["podman-compose", "--podman-build-args=--network=host"], directory)
     elif shutil.which("docker"):
-        made = Compose("docker", ["docker", "compose"])
+        made = Compose("docker", ["docker", "compose"], directory)
     else:
         pytest.skip("there is neither docker nor podman-compose")
     try:
         made.compose("build")
         made.compose("up", "-d")
-        made.await_healthy("--complete")
+        made.await_complete()
+        made.await_health_checks()
         yield made
     finally:
         made.compose("down", "-v")
 
 
 @contextmanager
-def _written_and_read(composed: Compose) -> Iterator[Writer]:
+def _written_and_read(composed: Compose, per_second: int = 1000) -> Iterator[Writer]:
     """A producer and a group are at work in the body; after it, all that was acknowledged was read once, in order."""
     topic = f"t-{uuid.uuid4().hex[:8]}"
     create_topic(composed.bootstrap, topic, PARTITIONS)
     history = History()
     group = Group(composed.bootstrap, topic)
-    writer = Writer(composed.bootstrap, topic, PARTITIONS, history, per_second=1000)
+    writer = Writer(composed.bootstrap, topic, PARTITIONS, history, per_second=per_second)
     try:
         writer.await_every_partition()
         yield writer
-        composed.await_healthy("--complete")
+        composed.await_complete()
         writer.await_every_partition(WITHIN)
         writer.stop()
         final = read_all(composed.bootstrap, topic, PARTITIONS)
@@ -143,12 +174,12 @@ def test_containers_lose_nothing(composed: Compose) -> None:
         composed.engine("kill", one)
         writer.await_every_partition(WITHIN)
         composed.engine("start", one)
-        composed.await_healthy("--complete")
+        composed.await_complete()
 
         composed.engine("stop", two)
         writer.await_every_partition(WITHIN)
         composed.engine("start", two)
-        composed.await_healthy("--complete")
+        composed.await_complete()
 
         composed.engine("pause", three)
         time.sleep(5)  # what the fault consists of
@@ -159,7 +190,7 @@ def test_containers_lose_nothing(composed: Compose) -> None:
         composed.engine("network", "disconnect", network, one)
         writer.await_every_partition(WITHIN)
         composed.engine("network", "connect", "--alias", "kafka-1", network, one)
-        composed.await_healthy("--complete")
+        composed.await_complete()
 
         composed.engine("kill", one, two, three)
         composed.engine("start", one, two, three)
@@ -175,21 +206,30 @@ class Reaper:
         self._composed = composed
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._reap)
-        self.kills = 0
+        self.kills: list[float] = []
+        """When, in seconds since 1970."""
+        self.recoveries: list[float] = []
+        """When all replicas were in sync again after each of them."""
         self.failure: BaseException | None = None
 
     def _reap(self) -> None:
         try:
             while not self._ended.is_set():
-                name = self._composed.container(self.kills % 3 + 1)
+                name = self._composed.container(len(self.kills) % 3 + 1)
+                self.kills.append(time.time())
                 self._composed.engine("kill", name)
-                self.kills += 1
                 self._ended.wait(self.DOWN_SECONDS)
                 self._composed.engine("start", name)
-                self._composed.await_healthy("--complete")
+                self._composed.await_complete()
+                self.recoveries.append(time.time())
                 self._ended.wait(self.BETWEEN_SECONDS)
         except BaseException as failure:
             self.failure = failure
+
+    def was_missing(self, start: float, stop: float) -> bool:
+        """Whether a node was killed, or not yet back with all its replicas, at some moment between the two."""
+        until = [*self.recoveries, float("inf")]
+        return any(kill <= stop and back >= start for kill, back in zip(self.kills, until, strict=False))
 
     def __enter__(self) -> Reaper:
         self._thread.start()
@@ -204,6 +244,50 @@ class Reaper:
 
 SUITES = ("confluent_kafka", "kafka_python", "aiokafka", "kcat", "kafkajs", "java", "groups/test_members.py")
 PIPELINES = ("spark/test_examples.py", "spark/test_source.py", "spark/test_sink.py")
+DESELECTED = {
+    # It measures time. kafkajs (2.2.4, consumerGroup.js) leaves a broker that leads nothing of the group's alone for
+    # max.wait, 20 s in this case: when the leader changes, the new one is not asked before that.
+    "kafkajs": ["test_kafkajs.py::test_case[long_poll]"],
+}
+"""Cases that hold on to a time in which no node may die."""
+
+
+@dataclass
+class Try:
+    """One run of a suite: what pytest printed, and how each test went."""
+
+    output: Path
+    code: int
+    moments: list[Moment]
+
+    @property
+    def failures(self) -> list[Moment]:
+        """One a test."""
+        return list({moment.test: moment for moment in self.moments if moment.outcome == "failed"}.values())
+
+    def span(self, test: str) -> tuple[float, float]:
+        """When the test began and ended."""
+        phases = [moment for moment in self.moments if moment.test == test]
+        return min(phase.start for phase in phases), max(phase.stop for phase in phases)
+
+    def __str__(self) -> str:
+        return self.output.read_text(errors="replace").strip().splitlines()[-1].strip("= ")
+
+
+def _run(suite: str, bootstrap: str, directory: Path, *more: str) -> Try:
+    """A suite once; what it prints stays in the directory."""
+    directory.mkdir()
+    command = [sys.executable, "-m", "pytest", f"compat_tests/{suite}", "--bootstrap", bootstrap, "-q", "-rs"]
+    command += ["-o", f"cache_dir={directory.parent / 'cache'}", "-p", "compat_tests.cluster.moments", *more]
+    for case in DESELECTED.get(suite, ()):
+        command += ["--deselect", f"compat_tests/{suite}/{case}"]
+    output, moments = directory / "output", directory / "moments"
+    with output.open("wb") as file:
+        environment = os.environ | {"MOMENTS": str(moments)}
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, timeout=1800
+        )
+    return Try(output, done.returncode, read_moments(moments))
 
 
 @pytest.mark.parametrize("suite", [*SUITES, *PIPELINES])
@@ -211,20 +295,24 @@ def test_unchanged_while_nodes_are_killed(composed: Compose, suite: str, tmp_pat
     """Other people's clients and the Spark pipelines, by their own tests.
 
     Some clients give up a call whose node dies under it, whatever broker that is (kafka-python's admin does not try
-    another); so a test that has failed may try once more.
+    another); so a test that has failed while a node was missing may try once more, and is named in the result. What
+    both tries printed stays in ``tmp_path``.
     """
-    command = [sys.executable, "-m", "pytest", f"compat_tests/{suite}", "--bootstrap", composed.bootstrap, "-q"]
-    command += ["-o", f"cache_dir={tmp_path / 'cache'}"]
-    told = []
-    with _written_and_read(composed), Reaper(composed) as reaper:
-        for again in ([], ["--last-failed"]):
-            output = tmp_path / "output"
-            with output.open("wb") as file:
-                done = subprocess.run([*command, *again], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, timeout=1200)
-            told.append(output.read_text(errors="replace"))
-            if not done.returncode:
-                break
-    last = [lines.strip().splitlines()[-1] for lines in told]
-    print(f"{suite}: {reaper.kills} nodes killed; {', then '.join(last)}")
-    assert reaper.kills >= 1
-    assert done.returncode == 0, told[-1][-6000:]
+    with _written_and_read(composed, per_second=300), Reaper(composed) as reaper:
+        first = last = _run(suite, composed.bootstrap, tmp_path / "first")
+        if first.failures:
+            again = ("--last-failed", "--last-failed-no-failures=none")
+            last = _run(suite, composed.bootstrap, tmp_path / "second", *again)
+    for number in (1, 2, 3):
+        (tmp_path / f"kafka-{number}.log").write_text(composed.log(number, 100_000))
+    print(f"{suite}: {len(reaper.kills)} nodes killed; {first}{'' if last is first else f', then {last}'}")
+    for case in DESELECTED.get(suite, ()):
+        print(f"  deselected: {case}")
+    for failure in first.failures:
+        print(f"  second try: {failure.test} ({failure.phase}): {failure.message}")
+    print(f"  kills at {[round(at, 1) for at in reaper.kills]}; output in {tmp_path}")
+    assert reaper.kills
+    assert first.code in (0, 1), f"the first try was not run to its end: {first.code}"
+    assert last.code == 0, "\n".join(each.read_text(errors="replace")[-6000:] for each in {first.output, last.output})
+    unexplained = [each for each in first.failures if not reaper.was_missing(*first.span(each.test))]
+    assert not unexplained, f"failed while all nodes were there: {unexplained}"

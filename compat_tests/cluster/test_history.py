@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compat_tests.cluster.history import (
+    Copy,
     History,
     Seen,
     check,
@@ -10,7 +11,9 @@ from compat_tests.cluster.history import (
     check_complete,
     check_reader,
     check_replicas,
+    doubled,
     parse,
+    sent_again,
     value_of,
 )
 
@@ -56,6 +59,46 @@ def test_duplicates() -> None:
     found = log(0, 1, 2, 2)
     assert "DUPLICATES of 1" in check(history(3), found)[0]
     assert check(history(3), found, idempotent=False) == []
+
+
+def sent_in(*epochs: int, number: int = 1) -> dict[int, list[Copy]]:
+    """Copies of one value, the first at offset 1, with the next after all that was sent in between."""
+    return {0: [Copy(1 + 2 * place, value_of("w", 0, number), 7, epoch) for place, epoch in enumerate(epochs)]}
+
+
+def twice(place: int | None = 3) -> History:
+    """0, then 1 and 2 stored, and both sent again; 1 is acknowledged at this offset."""
+    made = History()
+    made.sent["w", 0] = 3
+    for offset, number in ((0, 0), (4, 2)):
+        made.acknowledge(0, offset, value_of("w", 0, number))
+    made.acknowledge(0, place, value_of("w", 0, 1))
+    return made
+
+
+def test_what_the_client_sent_again_in_an_epoch_of_its_own_is_there_twice() -> None:
+    found, copies = log(0, 1, 2, 1, 2), sent_in(0, 1)
+    copies[0] += [copy._replace(offset=copy.offset + 1) for copy in sent_in(0, 1, number=2)[0]]
+    assert doubled(found) == {"w:0:1", "w:0:2"}
+    useless = sent_again(twice(), copies, {(7, 1)})
+    assert useless == {0: {1, 2}}
+    assert check(twice(), found, useless=useless) == []
+    assert "DUPLICATES of 2" in check(twice(), found)[0], "and that only where it is said"
+    assert "LOST 2" in check(twice(), log(0, 1, 2), useless=useless)[0], "the last copy has to be there"
+
+
+def test_no_other_value_may_be_there_twice() -> None:
+    copies, own = sent_in(0, 1), {(7, 1)}
+    assert sent_again(twice(), copies, own)
+    assert not sent_again(twice(), copies, {(7, 2), (8, 1)}), "an epoch that the client did not give itself"
+    assert not sent_again(twice(), sent_in(0, 0), own), "one epoch: the broker did not know it again"
+    assert not sent_again(twice(), sent_in(1, 0), own), "an earlier epoch, which should have been fenced"
+    assert not sent_again(twice(), sent_in(0, 1, 1), own)
+    assert sent_again(twice(place=5), sent_in(0, 1, 2), {(7, 1), (7, 2)}) == {0: {1, 3}}
+    assert not sent_again(twice(place=1), copies, own), "the first copy was acknowledged: not to be sent again"
+    assert not sent_again(twice(place=None), copies, own), "it was known again, so the second one should not be there"
+    other = [copies[0][0], copies[0][1]._replace(producer_id=8)]
+    assert not sent_again(twice(), {0: other}, {(7, 1), (8, 1)}), "another producer"
 
 
 def test_never_sent() -> None:

@@ -87,9 +87,9 @@ class Topics:
         self.end: dict[tuple[str, int], int] = {}
 
     def make(self, prefix: str = "groups", partitions: int = 4, records: int = 5) -> str:
-        """A new topic with that many records in each partition."""
+        """A new topic with that many records in each partition, and the default replicas of the cluster."""
         name = f"{prefix}-{uuid.uuid4().hex[:10]}"
-        for future in self._admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        for future in self._admin.create_topics([NewTopic(name, partitions, -1)]).values():
             future.result(20)
         for partition in range(partitions):
             self.end[name, partition] = 0

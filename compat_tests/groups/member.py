@@ -275,7 +275,9 @@ class AiokafkaMember(Member):
 
         class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             async def on_partitions_revoked(self, revoked: Any) -> None:
-                member.revoked((each.topic, each.partition) for each in revoked)
+                # It has no call for lost ones; it has forgotten its generation where the coordinator had removed it.
+                event = "lost" if member._consumer._coordinator.generation < 0 else "revoked"
+                member.revoked(((each.topic, each.partition) for each in revoked), event)
 
             async def on_partitions_assigned(self, assigned: Any) -> None:
                 partitions = [(each.topic, each.partition) for each in assigned]

@@ -83,7 +83,7 @@ def heartbeat_cases(world: World) -> Iterator[tuple[str, Make]]:
             protocol_type="connect", protocols=[JoinGroupRequestProtocol(name="eager", metadata=b"x")]
         ).group
     )
-    yield "group of offsets only", lambda version: world.beat_request(world.new_empty())
+    yield "group of offsets only", lambda version: world.beat_request(world.without_haste(world.new_empty()))
     yield "group of offsets only, epoch", lambda version: world.beat_request(offsets, member_epoch=1)
 
     def beat(one: Modern, **fields: Any) -> ConsumerGroupHeartbeatRequest:

@@ -18,8 +18,14 @@ from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeR
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
+from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.list_groups import ListGroupsResponse
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -34,6 +40,9 @@ from kbroker.wire.registry import API_KEYS
 
 CLOSED, SILENT = "closed", "no answer within 3 s"
 """What a broker does instead of answering: it closes the connection, or waits for other members."""
+
+GROUP = 32
+"""The type of a resource."""
 
 EMPTY_ASSIGNMENT = b"\0\0\0\0\0\0\xff\xff\xff\xff"
 
@@ -176,7 +185,7 @@ class World:
     def join_request(self, group: str, **fields: Any) -> JoinGroupRequest:
         """JoinGroup of a consumer with long timeouts, which `fields` change."""
         values: dict[str, Any] = {
-            "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer",
+            "session_timeout_ms": 600_000, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer",
             "protocols": self.subscription(), **fields,
         }
         return JoinGroupRequest(group_id=group, **values)
@@ -238,9 +247,23 @@ class World:
         self._made += 1
         return f"member-{self._made:04}"
 
+    def without_haste(self, group: str) -> str:
+        """How long the cases take must not show: members of that group, which do not beat while others are asked, are
+        missed after a minute, and its partitions are assigned anew whenever there is reason to."""
+        wanted = {"consumer.session.timeout.ms": "60000", "consumer.assignment.interval.ms": "0"}
+        configs = [AlterableConfig(name=name, value=value) for name, value in wanted.items()]
+        resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=configs)
+        changed = self.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert changed.responses[0].error_code == 0, changed
+        named = DescribeConfigsResource(resource_type=GROUP, resource_name=group, configuration_keys=list(wanted))
+        ask = DescribeConfigsRequest(resources=[named])
+        self._until(lambda: {each.name: each.value for each in self.ask(ask, 4).results[0].configs} == wanted)
+        return group
+
     def new_modern(self, prefix: str | None = None, instance: str | None = None, **fields: Any) -> Modern:
         """A group of the consumer protocol with one member, which has both partitions."""
         group = self.named(prefix)
+        self.without_haste(group)
         asked = self.beat_request(group, instance_id=instance, **fields)
         told = self.ask(asked, 1)
         deadline = time.monotonic() + 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,16 +17,20 @@ def compiled(source: Path) -> Path:
     """Directory with the classes of the Java file `source`, compiled against Kafka's jars if it changed."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     target = cache_dir() / "java-driver" / digest
-    if not (target / f"{source.stem}.class").exists():
-        home = kafka_home()
-        with locked("java-driver"):
-            target.mkdir(parents=True, exist_ok=True)
+    home = kafka_home()
+    with locked("java-driver"):
+        if not (target / f"{source.stem}.class").exists():
+            # Elsewhere first: a compiler that is interrupted leaves some of the classes.
+            partial = target.with_name(f"{digest}.partial")
+            partial.mkdir(parents=True, exist_ok=True)
             subprocess.run(
-                ["javac", "-nowarn", "-d", str(target), "-cp", f"{home}/libs/*", str(source)],
+                ["javac", "-nowarn", "-d", str(partial), "-cp", f"{home}/libs/*", str(source)],
                 check=True,
                 capture_output=True,
                 text=True,
             )
+            shutil.rmtree(target, ignore_errors=True)
+            partial.rename(target)
     return target
 
 

@@ -20,6 +20,8 @@ from confluent_kafka.cimpl import NewTopic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "interchange"
+NOT_YET = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_WAIT_COORD")
+"""What librdkafka does not try again by itself where a coordinator begins."""
 BASE_TIME = 1_750_000_000_000
 NOT_BY_TIME = ("append-time", "compacted", "compacted-zstd", "trimmed")
 """Apache Kafka looks for a time in one segment alone, and finds nothing if that is empty (it goes by the file's time
@@ -169,7 +171,7 @@ class Site:
             try:
                 consumer.commit(offsets=offsets, asynchronous=False)
             except KafkaException as error:
-                if error.args[0].retriable() or error.args[0].name() in ("COORDINATOR_NOT_AVAILABLE", "_WAIT_COORD"):
+                if error.args[0].retriable() or error.args[0].name() in NOT_YET:
                     return False
                 raise
             return True

@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
-from compat_tests.apache_kafka import ApacheKafka, free_port
+from compat_tests.apache_kafka import ApacheKafka
+from kbroker.cli.cluster_plan import free_ports
 
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
@@ -31,8 +32,7 @@ class Place:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port = free_port()
-        self.controller_port = free_port()
+        self.port, self.controller_port = free_ports(2)
 
     @property
     def data(self) -> Path:

@@ -23,8 +23,9 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
-def create(bootstrap: str, topic: str, partitions: int, *, replicas: int = 1, **config: object) -> str:
-    """A topic that keeps records of any age; further configs with underscores for dots. Its name."""
+def create(bootstrap: str, topic: str, partitions: int, *, replicas: int = -1, **config: object) -> str:
+    """A topic that keeps records of any age, with the default replicas of the cluster. Further configs with underscores
+    for dots. Returns its name."""
     configs = {"retention_ms": "-1", **config}
     new = NewTopic(
         topic, partitions, replicas, config={name.replace("_", "."): str(value) for name, value in configs.items()}

@@ -208,6 +208,33 @@ def test_a_latest_offset_that_stays_too_old(spark: Any, mine: RunningBroker, top
             query.awaitTermination(int(WAIT_SECONDS))
 
 
+def test_a_latest_offset_that_is_asked_for_more_often(
+    spark: Any, mine: RunningBroker, topic: str, tmp_path: Path
+) -> None:
+    """``fetchOffset.numRetries`` and ``fetchOffset.retryIntervalMs``: sixty ends that are too old are too many for the
+    usual 3."""
+    options = {"fetchOffset__numRetries": 100, "fetchOffset__retryIntervalMs": 10}
+    collected = Collected()
+    stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic, **options)
+    with running(stream, tmp_path / "c", collected) as query:
+        query.processAllAvailable()
+        mine.faults.stale_latest(topic, 0, behind=30, times=60).wait(60, timeout=WAIT_SECONDS)
+        produce(mine.bootstrap_servers, topic, 2, 10, first=100)
+        query.processAllAvailable()
+        assert query.isActive
+    assert collected.numbers == list(range(110))
+
+
+def test_a_latest_offset_that_is_asked_for_once(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path) -> None:
+    """With ``fetchOffset.numRetries`` 1 the first end that is too old is believed."""
+    stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic, fetchOffset__numRetries=1)
+    with running(stream, tmp_path / "c", Collected()) as query:
+        query.processAllAvailable()
+        mine.faults.stale_latest(topic, 0, behind=30)
+        with pytest.raises(Exception, match=WENT_BACK):
+            query.awaitTermination(int(WAIT_SECONDS))
+
+
 # --- records
 
 

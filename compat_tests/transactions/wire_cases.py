@@ -7,6 +7,7 @@ are to be compared; None where the case does not exist in a version.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -675,6 +676,9 @@ def list_transactions() -> Iterator[tuple[str, Case]]:
             if version < since:
                 return None
             own = [world.in_state(state) for state in ("empty", "ongoing", "committed")]
+            if "duration_filter" in fields:
+                made_ms = time.time_ns() // 1_000_000
+                world.until(lambda: time.time_ns() // 1_000_000 > made_ms)  # the filter is for longer ones, strictly
             values = {
                 key: [own[each].producer_id for each in value] if key == "producer_id_filters" else value
                 for key, value in fields.items()

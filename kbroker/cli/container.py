@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kbroker.cli.start import parse_overrides, serve, set_up_logging, warn_about
+from kbroker.cli.start import add_overrides, parse_overrides, serve, set_up_logging, warn_about
 from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.config.environment import derived_properties, properties_from_environment, without_effect
 from kbroker.errors import FatalError
@@ -47,14 +47,7 @@ log = logging.getLogger("kbroker")
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``container``."""
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="Kafka's server.properties")
-    parser.add_argument(
-        "-o",
-        "--override",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set a property, over file and environment; may be repeated",
-    )
+    add_overrides(parser, "set a property, over file and environment")
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),

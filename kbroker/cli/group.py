@@ -118,7 +118,7 @@ def _describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    from kbroker.cli.output import print_json
+    from kbroker.cli.output import print_documents
     from kbroker.client import ResponseError
     from kbroker.client.groups import describe_group
 
@@ -131,13 +131,7 @@ def _describe(arguments: argparse.Namespace) -> int:
                 documents.append(_document(group, lags(client, group)))
             except ResponseError as error:
                 problems.append(error)
-    if arguments.json:
-        print_json(documents)
-    else:
-        for index, document in enumerate(documents):
-            if index:
-                print()
-            _print_description(document)
+    print_documents(documents, None if arguments.json else _print_description)
     return report_failures(problems)
 
 

@@ -22,8 +22,6 @@ from typing import Any, Final, NamedTuple
 from kbroker.cli.times import parse_moment
 from kbroker.wire.record_batch import Record
 
-FORMATS: Final = ("lines", "csv", "json", "records")
-
 _CHUNK: Final = 256 << 10
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17}(?:[eE][+-]?\d{1,3})?)?", re.ASCII)
 _MAX_TIMESTAMP: Final = 2**63 - 1

@@ -11,9 +11,9 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from kbroker.errors import FatalError
 
@@ -48,6 +48,17 @@ def write(data: bytes) -> None:
 def print_json(document: object) -> None:
     """One document, readable, with keys in the order given."""
     write(json.dumps(document, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+
+
+def print_documents(documents: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], None] | None) -> None:
+    """Each as ``show`` prints it, with an empty line between them; without ``show``, all as one JSON document."""
+    if show is None:
+        print_json(documents)
+        return
+    for index, document in enumerate(documents):
+        if index:
+            print()
+        show(document)
 
 
 def console(file: IO[str] | None = None) -> Console:

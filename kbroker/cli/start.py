@@ -38,14 +38,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="Kafka's server.properties; without it, a development node on 127.0.0.1:9092",
     )
-    parser.add_argument(
-        "-o",
-        "--override",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set a property, over the file's; may be repeated",
-    )
+    add_overrides(parser, "set a property, over the file's")
     parser.add_argument("--port", type=int, metavar="PORT", help="port of the development node (0 picks a free one)")
     parser.add_argument(
         "--data-dir", metavar="DIR", help="data directory of the development node (default ./kbroker-data)"
@@ -89,6 +82,13 @@ def with_controller_listener(properties: dict[str, str]) -> dict[str, str]:
     if controller and controller not in names:
         properties["listeners"] += f",{controller}://127.0.0.1:0"
     return properties
+
+
+def add_overrides(parser: argparse.ArgumentParser, what: str) -> None:
+    """The option ``-o``, for ``parse_overrides``."""
+    parser.add_argument(
+        "-o", "--override", action="append", default=[], metavar="NAME=VALUE", help=f"{what}; may be repeated"
+    )
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:

@@ -116,11 +116,21 @@ def _format(config: BrokerConfig, arguments: argparse.Namespace) -> list[str]:
 
 
 def format_if_needed(config: BrokerConfig) -> None:
-    """Make a development node's directories ready, as a cluster of one, if they are not yet."""
+    """Make a development node's directories ready, as a cluster of one, if they are not yet.
+
+    ``FatalError`` for a directory whose node has served before: formatted again it would be another node's, which waits
+    for the one that it was.
+    """
     directories = sorted({*config.log_dirs, config.metadata_log_dir})
     ready = [directory for directory in directories if os.path.exists(os.path.join(directory, _META_PROPERTIES))]
     if len(ready) == len(directories):
         return
+    elected = os.path.join(config.metadata_log_dir, "__cluster_metadata-0", "quorum-state")
+    if config.metadata_log_dir not in ready and os.path.exists(elected):
+        raise FatalError(
+            f"{os.path.join(config.metadata_log_dir, _META_PROPERTIES)} is missing, and the logs of a node are there:"
+            " put the file back, or remove the directory to begin anew"
+        )
     from kbroker.log.checkpoints import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs

@@ -17,7 +17,6 @@ _ISO_DURATION: Final = re.compile(
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-MAX_TIME_MS: Final = 2**63 - 1
 
 
 def parse_duration(text: str) -> int:

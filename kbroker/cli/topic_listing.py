@@ -123,7 +123,7 @@ def describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 def describe_action(arguments: argparse.Namespace) -> int:
     """All that is to be known of topics, their partitions a row each."""
-    from kbroker.cli.output import print_json
+    from kbroker.cli.output import print_documents
     from kbroker.client import ResponseError
     from kbroker.client.configs import ResourceType, describe_configs
     from kbroker.client.topics import describe_topics, list_ranges
@@ -150,13 +150,7 @@ def describe_action(arguments: argparse.Namespace) -> int:
         for entry in topic.partitions
         if entry.leader is None
     ]
-    if arguments.json:
-        print_json(documents)
-    else:
-        for index, document in enumerate(documents):
-            if index:
-                print()
-            _print_description(document)
+    print_documents(documents, None if arguments.json else _print_description)
     return report_failures(problems)
 
 

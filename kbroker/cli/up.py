@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.cli.cluster_plan import DEFAULT_PORT, READY, NodePlan, plan_cluster, prepare
 from kbroker.cli.common import not_negative, positive
-from kbroker.cli.start import parse_overrides, quiet_exit
+from kbroker.cli.start import add_overrides, parse_overrides, quiet_exit
 
 if TYPE_CHECKING:
     import trio
@@ -61,14 +61,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, default=Path("kbroker-data"), metavar="DIR", help="where data goes (./kbroker-data)"
     )
-    parser.add_argument(
-        "-o",
-        "--override",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set a property of every node; may be repeated",
-    )
+    add_overrides(parser, "set a property of every node")
     parser.add_argument("--restart", action="store_true", help="start a node that dies again")
 
 

@@ -79,11 +79,6 @@ class GroupDescription:
     group_epoch: int | None = None
     assignment_epoch: int | None = None
 
-    @property
-    def is_inactive(self) -> bool:
-        """Whether nobody is in it, so that its offsets may be set."""
-        return self.state in ("Empty", "Dead")
-
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
@@ -282,14 +277,7 @@ def commit_offsets(
                 raise ResponseError(code, f"group {group_id}")
 
     response: OffsetCommitResponse = client.ask_coordinator(group_id, request, check, highest=_NAMES_UP_TO)
-    return {
-        TopicPartition(topic.name, entry.partition_index): ResponseError(
-            entry.error_code, f"partition {topic.name}-{entry.partition_index}"
-        )
-        for topic in response.topics
-        for entry in topic.partitions
-        if entry.error_code
-    }
+    return _refused_partitions(response)
 
 
 def delete_group(client: Client, group_id: str) -> None:
@@ -317,11 +305,14 @@ def delete_offsets(
         topics=[OffsetDeleteRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
     )
     response: OffsetDeleteResponse = client.ask_coordinator(group_id, request, check)
-    return {
-        TopicPartition(topic.name, entry.partition_index): ResponseError(
-            entry.error_code, f"partition {topic.name}-{entry.partition_index}"
-        )
-        for topic in response.topics
-        for entry in topic.partitions
-        if entry.error_code
-    }
+    return _refused_partitions(response)
+
+
+def _refused_partitions(response: OffsetCommitResponse | OffsetDeleteResponse) -> dict[TopicPartition, ResponseError]:
+    refused: dict[TopicPartition, ResponseError] = {}
+    for topic in response.topics:
+        for entry in topic.partitions:
+            if entry.error_code:
+                name = f"partition {topic.name}-{entry.partition_index}"
+                refused[TopicPartition(topic.name, entry.partition_index)] = ResponseError(entry.error_code, name)
+    return refused

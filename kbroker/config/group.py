@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kbroker.config.definition import ConfigDef, ConfigKey, ConfigType, Importance, InvalidConfig, Range
-
-INT = ConfigType.INT
-MEDIUM = Importance.MEDIUM
+from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
+from kbroker.config.shorthand import INT, MEDIUM
 
 GROUP_CONFIGS = ConfigDef(
     "group",

@@ -9,21 +9,12 @@ from __future__ import annotations
 from kbroker.config.definition import (
     ConfigDef,
     ConfigKey,
-    ConfigType,
-    Importance,
     ListOf,
     OneOf,
     Range,
     ThrottledReplicas,
 )
-
-BOOLEAN = ConfigType.BOOLEAN
-DOUBLE = ConfigType.DOUBLE
-INT = ConfigType.INT
-LIST = ConfigType.LIST
-LONG = ConfigType.LONG
-STRING = ConfigType.STRING
-MEDIUM = Importance.MEDIUM
+from kbroker.config.shorthand import BOOLEAN, DOUBLE, INT, LIST, LONG, MEDIUM, STRING
 
 TOPIC_CONFIGS = ConfigDef(
     "topic",

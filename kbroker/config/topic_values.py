@@ -49,6 +49,10 @@ TOPIC_CONFIG_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 """Topic property -> (broker property, milliseconds in its unit) that give its default; the first set wins."""
 
 
+_COMPARED = ("min.compaction.lag.ms", "max.compaction.lag.ms", "remote.storage.enable")
+"""Properties that are judged together with others, or whatever their value comes from."""
+
+
 def validate_topic_config(name: str, value: str | None) -> Any:
     """The typed value of one topic property; :class:`InvalidConfig` when name or value cannot be taken."""
     if value is None:
@@ -61,9 +65,10 @@ def validate_topic_configs(overrides: Mapping[str, str | None], broker: Mapping[
 
     ``broker`` is ``BrokerConfig.values``, for defaults that one property is compared with.
     """
-    values = default_topic_values(broker or {}) | {
-        name: validate_topic_config(name, value) for name, value in overrides.items()
-    }
+    values = {name: validate_topic_config(name, value) for name, value in overrides.items()}
+    for name in _COMPARED:
+        if name not in values:
+            values[name] = _default_value(name, broker or {})
     low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if low > high:
         raise InvalidConfig(
@@ -78,18 +83,18 @@ def validate_topic_configs(overrides: Mapping[str, str | None], broker: Mapping[
 
 def default_topic_values(broker: Mapping[str, Any]) -> dict[str, Any]:
     """Every topic property as a topic without own properties has it, given the broker's typed properties."""
-    values: dict[str, Any] = {}
-    for name, key in TOPIC_CONFIGS.items():
-        value = None
-        for synonym, unit in TOPIC_CONFIG_SYNONYMS.get(name, ()):
-            value = broker.get(synonym)
-            if value is not None:
-                value = value * unit if unit != 1 else value
-                break
-        values[name] = key.default_value() if value is None else value
+    values = {name: _default_value(name, broker) for name in TOPIC_CONFIGS}
     # Kafka takes any negative log.retention for "for ever", and so do its topics.
     values["retention.ms"] = max(values["retention.ms"], -1)
     return values
+
+
+def _default_value(name: str, broker: Mapping[str, Any]) -> Any:
+    for synonym, unit in TOPIC_CONFIG_SYNONYMS.get(name, ()):
+        value = broker.get(synonym)
+        if value is not None:
+            return value * unit if unit != 1 else value
+    return TOPIC_CONFIGS[name].default_value()
 
 
 def effective_topic_values(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kbroker.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
 from kbroker.wire.batch_header import CRC, HEADER, HEADER_SIZE, LOG_OVERHEAD, crc32c
+from kbroker.wire.primitives import encode_uvarint
 
 _TRANSACTIONAL = 0x10
 _CRC_AT = 17
@@ -15,13 +16,7 @@ _MAGIC = 2
 
 def _varint(value: int) -> bytes:
     """A zigzag varint of a number that is not negative."""
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return encode_uvarint(value << 1)
 
 
 _VARINTS = tuple(_varint(value) for value in range(1024))

@@ -35,6 +35,7 @@ class ClassicProtocol:
         self, groups: dict[str, ClassicGroup], settings: Callable[[], GroupSettings], rng: random.Random
     ) -> None:
         self._groups = groups
+        self._settings = settings
         self._rebalance = ClassicRebalance(settings)
         self._join = ClassicJoin(self._rebalance, settings, rng)
         self.forget = self._rebalance.forget
@@ -152,10 +153,14 @@ class ClassicProtocol:
         return effects.give(responses)
 
     def on_loaded(self, group: ClassicGroup, now_ms: int) -> None:
-        """Replay has rebuilt the group: its members get a full session to be heard of again."""
+        """Replay has rebuilt the group: its members get a full session to be heard of again.
+
+        One that has become too large (``group.max.size`` was lowered) rebalances, so that those who are to go can
+        commit before; who comes too late in it is refused.
+        """
         for member in group.members.values():
             self.renew_session(group, member, now_ms)
-        if group.must_rebalance:
+        if group.must_rebalance or len(group.members) > self._settings().group_max_size:
             self.start_rebalance(group, now_ms)  # nobody waits for anything yet, so nothing follows but a deadline
 
     def start_rebalance(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[None]:

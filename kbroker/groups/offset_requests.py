@@ -57,6 +57,8 @@ from kbroker.wire.messages.txn_offset_commit import (
 _S = ClassicGroupState
 _pack_index = struct.Struct(">i").pack
 _CONSUMER_MEMBER_VERSION = 9
+_FOR_EVER = 2**63 - 1
+"""The latest time that a record can tell, in ms since the epoch."""
 """A member of the consumer protocol commits with this version of OffsetCommit or a later one (KIP-848)."""
 
 
@@ -140,7 +142,7 @@ class OffsetRequests:
         request = commit.request
         by_partition = self._validate_commit(request, commit.api_version, now_ms)
         retention_ms = request.retention_time_ms
-        expires = None if retention_ms == -1 else now_ms + retention_ms
+        expires = None if retention_ms == -1 else min(now_ms + retention_ms, _FOR_EVER)
         records = []
         for (key, topic_id, partition, leader_epoch, metadata), offset in zip(commit.places, offsets, strict=True):
             if by_partition is not None:

@@ -34,7 +34,7 @@ _TopicResults = list[AddPartitionsToTxnTopicResult]
 
 
 @handler(AddPartitionsToTxnRequest)
-def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartitionsToTxnResponse | DelayedResponse:
+def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> DelayedResponse:
     """Answer for each transaction; below version 4 there is one, in the request's own fields."""
     if ctx.api_version < _FROM_BROKERS:
         transactions = [
@@ -50,9 +50,8 @@ def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartit
         if not transactions:
             raise CloseConnection("AddPartitionsToTxn without a transaction, which Kafka never answers")
     results: dict[int, _TopicResults] = {}
-    delayed = DelayedResponse()
 
-    def answered(index: int, topics: _TopicResults) -> None:
+    def answered(delayed: DelayedResponse, index: int, topics: _TopicResults) -> None:
         results[index] = topics
         if len(results) < len(transactions):
             return
@@ -68,9 +67,11 @@ def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartit
             )
         )
 
-    for index, transaction in enumerate(transactions):
-        _answer(transaction, ctx, partial(answered, index))
-    return delayed.response if delayed.done else delayed
+    def begin(delayed: DelayedResponse) -> None:
+        for index, transaction in enumerate(transactions):
+            _answer(transaction, ctx, partial(answered, delayed, index))
+
+    return DelayedResponse(begin)
 
 
 def _answer(

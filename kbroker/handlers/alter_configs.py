@@ -18,12 +18,14 @@ from kbroker.wire.messages.alter_configs import (
 @handler(AlterConfigsRequest)
 async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfigsResponse:
     """Replace each resource's properties wholly or not at all."""
-    good, errors = preprocess(request.resources, ctx, lambda config: True)
+    good, errors = await preprocess(request.resources, ctx, lambda config: True)
     wanted = {resource_key(resource): {config.name: config.value for config in resource.configs} for resource in good}
     results = await change(
         wanted,
         AlterConfigsRequest(resources=good, validate_only=request.validate_only),
         ctx,
-        lambda controller, now_ms: controller.configs.legacy_alter(wanted, validate_only=request.validate_only),
+        lambda configs, some: configs.legacy_alter(some, validate_only=request.validate_only),
     )
-    return AlterConfigsResponse(responses=answers(request.resources, errors, results, AlterConfigsResourceResponse))
+    return AlterConfigsResponse(
+        responses=await answers(request.resources, errors, results, AlterConfigsResourceResponse)
+    )

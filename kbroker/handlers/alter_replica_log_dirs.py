@@ -8,6 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -29,7 +30,9 @@ async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> Al
             for index in topic.partitions:
                 wanted[topic.name, index] = directory.path
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    turns = Turns()
     for (name, index), path in wanted.items():
+        await turns.next()
         code = ErrorCode.NONE
         try:
             if len(f"{name}-{index}") > _LONGEST:

@@ -7,14 +7,18 @@ The broker that is asked makes checks of its own, and passes on to the active co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
+
+import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.forwarding import by_controller
 from kbroker.handlers.metadata_common import error_fields
-from kbroker.raft_metadata.controller.configs import ConfigErrors
+from kbroker.handlers.turns import Turns, portions
+from kbroker.raft_metadata.controller.configs import ConfigControl, ConfigErrors
+from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
 
 
@@ -34,6 +38,7 @@ class _Resource(_Key, Protocol):
 
 
 A = TypeVar("A")
+C = TypeVar("C")
 R = TypeVar("R", bound=_Resource)
 
 _CHANGEABLE = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP})
@@ -45,20 +50,34 @@ def resource_key(resource: _Key) -> ConfigResource:
 
 
 async def change(
-    resources: Collection[ConfigResource],
+    changes: Mapping[ConfigResource, C],
     request: Any,
     ctx: RequestContext,
-    operation: Callable[[Any, int], Any],
+    operation: Callable[[ConfigControl, Mapping[ConfigResource, C]], ControllerResult[ConfigErrors]],
 ) -> ConfigErrors:
-    """Have the active controller change ``resources``, by ``request`` or, if this node is it, by ``operation``."""
-    if not resources:
+    """Have the active controller change resources, by ``request`` or, if this node is it, by ``operation``.
+
+    That is done in portions, between which others have a turn: no resource has to do with another.
+    """
+    if not changes:
         return {}
 
+    async def change_some(some: Mapping[ConfigResource, C]) -> ConfigErrors:
+        done: ConfigErrors = await ctx.services.metadata.submit(
+            lambda controller, now_ms: operation(controller.configs, some)
+        )
+        return done
+
     async def change_here() -> ConfigErrors:
-        try:
-            results: ConfigErrors = await ctx.services.metadata.submit(operation)
-        except ApiError as error:
-            results = dict.fromkeys(resources, error)
+        results: ConfigErrors = {}
+        for resources in portions(changes):
+            some = {resource: changes[resource] for resource in resources}
+            try:
+                results |= await change_some(some)
+            except ApiError as error:
+                results |= dict.fromkeys(some, error)
+            if len(some) < len(changes):
+                await trio.lowlevel.checkpoint()
         return results
 
     if ctx.connection.is_controller:
@@ -70,7 +89,7 @@ def _codes(results: ConfigErrors) -> list[int]:
     return [ErrorCode.NONE if error is None else error.code for error in results.values()]
 
 
-def answers(
+async def answers(
     resources: Iterable[_Key],
     errors: Mapping[int, ApiError],
     results: ConfigErrors,
@@ -78,7 +97,9 @@ def answers(
 ) -> list[A]:
     """The entries of a response: for each resource the error of ``preprocess``, or what the controller said."""
     entries = []
+    turns = Turns()
     for position, resource in enumerate(resources):
+        await turns.next()
         code, message = error_fields(errors.get(position) or results.get(resource_key(resource)))
         entries.append(
             response_class(
@@ -102,7 +123,7 @@ async def _forward(request: Any, ctx: RequestContext) -> ConfigErrors | None:
     }
 
 
-def preprocess(
+async def preprocess(
     resources: Iterable[R], ctx: RequestContext, needs_value: Callable[[_Named], bool]
 ) -> tuple[list[R], dict[int, ApiError]]:
     """The entries that may go to the controller, and the errors of the others by their position in the request."""
@@ -111,7 +132,9 @@ def preprocess(
     counts = Counter(resource_key(resource) for resource in listed)
     good: list[R] = []
     errors: dict[int, ApiError] = {}
+    turns = Turns()
     for position, resource in enumerate(listed):
+        await turns.next()
         try:
             if counts[resource_key(resource)] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")

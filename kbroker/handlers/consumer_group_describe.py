@@ -11,6 +11,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.describe_groups import ALL_GROUP_OPERATIONS
 from kbroker.handlers.registration import handler
 from kbroker.handlers.repetitions import Repetitions, encoded_size
+from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -27,7 +28,9 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
         lambda entry: encoded_size(ConsumerGroupDescribeResponse(groups=[entry]), version)
     )
     described = []
+    turns = Turns()
     for group_id in request.group_ids:
+        await turns.next()
         try:
             entry = repetitions.again(group_id)
             if entry is None:

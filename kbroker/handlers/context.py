@@ -172,6 +172,8 @@ class Services:
     """Writes transaction markers into partitions (``node.transaction_markers``)."""
     look_ups: Any = None
     """Takes reads that may be long in turns with everything else (``node.look_ups``)."""
+    long_produces: Any = None
+    """Takes Produce requests that may be long in turns with everything else (``node.long_produces``)."""
     extra: dict[str, Any] = field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import duplicates, error_fields
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.raft_metadata.controller.topics import NewPartitions
 from kbroker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -24,15 +25,13 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
     results: dict[str, ApiError | None] = {
         name: ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
     }
-    wanted = [
-        NewPartitions(
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments],
-        )
-        for topic in request.topics
-        if topic.name not in results
-    ]
+    wanted = []
+    turns = Turns()
+    for topic in request.topics:
+        await turns.next()
+        if topic.name not in results:
+            brokers = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
+            wanted.append(NewPartitions(topic.name, topic.count, brokers))
     if wanted:
         try:
             results |= await ctx.services.metadata.submit(
@@ -44,6 +43,7 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
             results |= {topic.name: error for topic in wanted}
     response = CreatePartitionsResponse()
     for name, outcome in results.items():
+        await turns.next()
         code, message = error_fields(outcome)
         response.results.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
     return response

@@ -11,6 +11,7 @@ from collections import Counter
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.raft_metadata.controller.topics import CreatedTopic, NewTopic
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.create_topics import (
@@ -26,7 +27,12 @@ from kbroker.wire.messages.create_topics import (
 async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
     """Create topics; each has its own result."""
     counts = Counter(topic.name for topic in request.topics)
-    wanted = [_new_topic(topic) for topic in request.topics if counts[topic.name] == 1 and topic.name != METADATA_TOPIC]
+    wanted = []
+    turns = Turns()
+    for topic in request.topics:
+        await turns.next()
+        if counts[topic.name] == 1 and topic.name != METADATA_TOPIC:
+            wanted.append(_new_topic(topic))
     results: dict[str, CreatedTopic | ApiError] = {}
     if wanted:
         try:
@@ -37,6 +43,7 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
             results = {topic.name: error for topic in wanted}
     response = CreateTopicsResponse()
     for name in counts:
+        await turns.next()
         if counts[name] > 1:
             outcome: CreatedTopic | ApiError = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         elif name == METADATA_TOPIC:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -16,7 +17,9 @@ from kbroker.wire.messages.delete_groups import (
 async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
     """Delete each group named, or say why not."""
     results = []
+    turns = Turns()
     for group_id in dict.fromkeys(request.groups_names):
+        await turns.next()
         error = ErrorCode.NONE
         try:
             await ctx.services.groups.submit(

@@ -14,6 +14,7 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_records import (
@@ -25,9 +26,6 @@ from kbroker.wire.messages.delete_records import (
 
 logger = logging.getLogger(__name__)
 
-HIGH_WATERMARK = -1
-"""As an offset: everything that is committed."""
-
 
 @handler(DeleteRecordsRequest)
 async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:
@@ -36,9 +34,11 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
     topics = []
     waiting: dict[Hashable, DeleteRecordsPartitionResult] = {}
     required: dict[Hashable, int] = {}
+    turns = Turns()
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
+            await turns.next()
             answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
             try:
                 start = manager.delete_records(topic.name, wanted.partition_index, wanted.offset)

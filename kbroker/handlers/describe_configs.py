@@ -5,11 +5,10 @@ Served: 1 to 4. 1: synonyms and sources; 3: types and documentation; 4: flexible
 
 from __future__ import annotations
 
-import trio
-
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.raft_metadata.controller.schema import ConfigEntry, ConfigSchema
 from kbroker.raft_metadata.controller.topic_names import validate_topic_name
 from kbroker.raft_metadata.image import ConfigResource, MetadataImage, ResourceType
@@ -26,6 +25,9 @@ MOST_ENTRIES = 200_000
 """Properties in one answer: those of five thousand topics (an eighth of them with their documentation). Six bytes of a
 request ask for all those of a broker, of which there are hundreds, and may do so again and again."""
 
+_PARTS = 8
+"""A resource takes as long as so many parts of other requests."""
+
 
 @handler(DescribeConfigsRequest)
 async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> DescribeConfigsResponse:
@@ -34,9 +36,9 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
     # Most properties have their defaults, of one resource as of the next: these are shaped once.
     shaped: dict[ConfigEntry, DescribeConfigsResourceResult] = {}
     room = MOST_ENTRIES
-    for position, resource in enumerate(request.resources):
-        if position % 20 == 19:
-            await trio.lowlevel.checkpoint()  # a few topics take a millisecond
+    turns = Turns()
+    for resource in request.resources:
+        await turns.next(_PARTS)
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         response.results.append(result)
         try:

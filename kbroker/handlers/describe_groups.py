@@ -9,6 +9,7 @@ from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.repetitions import Repetitions, encoded_size
+from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -27,7 +28,9 @@ async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> Describ
         lambda entry: encoded_size(DescribeGroupsResponse(groups=[entry]), version)
     )
     described = []
+    turns = Turns()
     for group_id in request.groups:
+        await turns.next()
         try:
             entry = repetitions.again(group_id)
             if entry is None:

@@ -9,6 +9,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.repetitions import Repetitions
+from kbroker.handlers.turns import Turns
 from kbroker.raft_metadata.controller.topic_names import validate_topic_name
 from kbroker.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -27,9 +28,11 @@ async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> Desc
     """Answer from the state of each partition's log, for those that are led here, as often as they are named."""
     response = DescribeProducersResponse()
     repetitions = Repetitions[list[ProducerState]](lambda producers: len(producers) * _PRODUCER_BYTES)
+    turns = Turns()
     for topic in request.topics:
         result = TopicResponse(name=topic.name)
         for index in topic.partition_indexes:
+            await turns.next()
             partition = PartitionResponse(partition_index=index)
             try:
                 validate_topic_name(topic.name)

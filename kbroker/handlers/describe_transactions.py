@@ -8,6 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -20,9 +21,12 @@ from kbroker.wire.messages.describe_transactions import (
 @handler(DescribeTransactionsRequest)
 async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> DescribeTransactionsResponse:
     """Describe each id that this node coordinates."""
-    return DescribeTransactionsResponse(
-        transaction_states=[await _describe(transactional_id, ctx) for transactional_id in request.transactional_ids]
-    )
+    turns = Turns()
+    response = DescribeTransactionsResponse()
+    for transactional_id in request.transactional_ids:
+        await turns.next()
+        response.transaction_states.append(await _describe(transactional_id, ctx))
+    return response
 
 
 async def _describe(transactional_id: str, ctx: RequestContext) -> TransactionState:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import trio
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import portions
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -38,18 +41,19 @@ async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLead
             for name, topic in image.topics.by_name.items()
             for partition in topic.partitions
         ]
-    results: dict[TopicPartition, ApiError | None]
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         error = ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
         return _shape(dict.fromkeys(partitions, error), int(error.code))
-    try:
-        results = await ctx.services.metadata.submit(
-            lambda controller, now_ms: controller.leadership.elect_leaders(
-                partitions, unclean=request.election_type == _UNCLEAN
-            )
-        )
-    except ApiError as failure:
-        return _shape(dict.fromkeys(partitions, failure), int(failure.code))
+    results: dict[TopicPartition, ApiError | None] = {}
+    for some in portions(dict.fromkeys(partitions)):
+        try:
+            results |= await _elect(some, request.election_type == _UNCLEAN, ctx)
+        except ApiError as failure:
+            if not results:
+                return _shape(dict.fromkeys(partitions, failure), int(failure.code))
+            results |= dict.fromkeys(some, failure)
+        if len(some) < len(partitions):
+            await trio.lowlevel.checkpoint()
     if every:
         results = {
             partition: outcome
@@ -58,6 +62,15 @@ async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLead
         }
     # With null, topics are listed even if nothing was to be done for them: Kafka does so.
     return _shape(results, 0, image.topics.by_name if every else ())
+
+
+async def _elect(
+    partitions: list[TopicPartition], unclean: bool, ctx: RequestContext
+) -> dict[TopicPartition, ApiError | None]:
+    results: dict[TopicPartition, ApiError | None] = await ctx.services.metadata.submit(
+        lambda controller, now_ms: controller.leadership.elect_leaders(partitions, unclean=unclean)
+    )
+    return results
 
 
 def _shape(

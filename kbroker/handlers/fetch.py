@@ -11,9 +11,11 @@ Record bytes never enter Python: a partition's records are a file region that th
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any
+
+import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
@@ -39,6 +41,9 @@ from kbroker.wire.messages.fetch import (
 logger = logging.getLogger(__name__)
 
 CONSUMER_REPLICA_ID = -1
+STEP_PARTITIONS = 256
+"""A request for more gives way to others after so many."""
+_ENDLESS = 2**63 - 1
 NEWS_SECONDS = 0.05
 """How long a follower that waits for records may not know that the high watermark has moved. Mostly it learns it with
 the next records; were it told at once, every acknowledged record would cost a second round trip."""
@@ -67,6 +72,10 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
             wanted = SessionPartition(PartitionKey(name, topic_id, partition.partition))
             wanted.update_request(partition)
             requested.append(wanted)
+            if not len(requested) % STEP_PARTITIONS:
+                await trio.lowlevel.checkpoint()
+    if len(requested) > 1:  # one that is named again is asked for once, as the last has it (FetchRequest.fetchData)
+        requested = list({wanted.key: wanted for wanted in requested}.values())
     forgotten = [
         key_of(topic.topic if version < 13 else "", topic.topic_id if version >= 13 else ZERO_UUID, index)
         for topic in request.forgotten_topics_data
@@ -91,7 +100,7 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
     if version >= 15:
         replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
     reader = _Reader(request, ctx, plan, replica_id, replica_epoch)
-    reader.read()
+    await reader.read()
     if not reader.satisfied and request.max_wait_ms > 0:
         deadline = services.env.now() + request.max_wait_ms / 1000
         purgatory = services.replica_manager.purgatory
@@ -102,6 +111,10 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
             waiting = DelayedFetch(
                 reader.watched, reader.min_bytes - reader.size, reader.read_committed, reader.by_follower
             )
+            if reader.missed_bytes >= waiting.missing_bytes:
+                await reader.read(again=True)
+                continue
+            waiting.missing_bytes -= reader.missed_bytes
             purgatory.watch_fetch(waiting)
             if reader.tracked is not None:
                 reader.tracked.waiting = waiting
@@ -119,7 +132,7 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
                     reader.tracked.waiting = None
             if not waiting.done:
                 reader.news_seconds *= 2
-            reader.read(again=True)
+            await reader.read(again=True)
             if not waiting.done and (reader.has_news or (gives_way and ctx.connection.is_asked_more)):
                 break
     reader.count_throttled()
@@ -171,6 +184,8 @@ class _Reader:
         self.size = 0
         self.watched: list[tuple[str, int]] = []
         self.satisfied = False
+        self.missed_bytes = 0
+        """What came to partitions while others were still being read."""
         self._find_names()
 
     def _take_up_session(self, tracked: FetchSession) -> None:
@@ -187,11 +202,29 @@ class _Reader:
         else:
             self.names = [wanted.key.topic for wanted in self.partitions]
 
-    def read(self, *, again: bool = False) -> None:
+    async def read(self, *, again: bool = False) -> None:
         """Read every partition within the limits of the request (``ReplicaManager.readFromLog``).
 
-        ``again``: it is the same request still, so a follower's progress is not news.
+        ``again``: it is the same request still, so a follower's progress is not news. With many partitions everybody
+        else has a turn now and then, and what is appended then is counted.
         """
+        purgatory = self.manager.purgatory
+        watching: DelayedFetch | None = None
+        self.missed_bytes = 0
+        try:
+            for _ in self._read(again):
+                if watching is None:
+                    indexes = (wanted.key.partition for wanted in self.partitions)
+                    keys = list(zip(self.names, indexes, strict=True))
+                    watching = DelayedFetch(keys, _ENDLESS, self.read_committed, self.by_follower)
+                    purgatory.watch_fetch(watching)
+                await trio.lowlevel.checkpoint()
+        finally:
+            if watching is not None:
+                purgatory.unwatch_fetch(watching)
+                self.missed_bytes = _ENDLESS if watching.done else _ENDLESS - watching.missing_bytes
+
+    def _read(self, again: bool) -> Iterator[None]:
         if self.tracked is not None:
             self.tracked.missed_bytes = 0
         if self.tracked is not None and again:
@@ -199,13 +232,16 @@ class _Reader:
             self._find_names()
         self.has_news = self.urgent = False
         self.patience = inf
-        results = []
-        watched = []
+        results: list[PartitionData] = []
+        watched: list[tuple[str, int]] = []
         limit = self.max_bytes
         size = 0
         failed = False
         exists = self.manager.exists
+        gives_way = len(self.partitions) > STEP_PARTITIONS
         for wanted, name in zip(self.partitions, self.names, strict=True):
+            if gives_way and not len(results) % STEP_PARTITIONS:
+                yield
             index = wanted.key.partition
             if name is None:
                 results.append(_error(index, ErrorCode.UNKNOWN_TOPIC_ID))

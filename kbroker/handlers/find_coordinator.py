@@ -12,6 +12,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -34,7 +35,9 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     """Find each key's coordinator; the topic that holds its records is made at the first question."""
     keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
     coordinators = []
+    turns = Turns()
     for key in keys:
+        await turns.next()
         node, error = _Node(), ErrorCode.NONE
         message: str | None = ""
         try:

@@ -36,11 +36,19 @@ async def by_controller(
     deadline = trio.current_time() + PATIENCE
     while True:
         answer = await serve_here() if metadata.is_leader else await forward()
-        if answer is not None and set(codes(answer)) != {ErrorCode.NOT_CONTROLLER}:
+        if answer is not None and not _says_only_not_controller(codes(answer)):
             return answer
         if trio.current_time() >= deadline:
             return await serve_here() if answer is None else answer
         await trio.sleep(_RETRY)
+
+
+def _says_only_not_controller(codes: Iterable[int]) -> bool:
+    code = None
+    for code in codes:
+        if code != ErrorCode.NOT_CONTROLLER:
+            return False
+    return code is not None
 
 
 def error_codes(response: Any) -> Iterator[int]:

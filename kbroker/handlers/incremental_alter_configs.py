@@ -19,7 +19,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 @handler(IncrementalAlterConfigsRequest)
 async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -> IncrementalAlterConfigsResponse:
     """Change each resource wholly or not at all."""
-    good, errors = preprocess(
+    good, errors = await preprocess(
         request.resources,
         ctx,
         lambda config: getattr(config, "config_operation", DELETE) != DELETE,
@@ -34,8 +34,8 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
         changes,
         IncrementalAlterConfigsRequest(resources=good, validate_only=request.validate_only),
         ctx,
-        lambda controller, now_ms: controller.configs.incremental_alter(changes, validate_only=request.validate_only),
+        lambda configs, some: configs.incremental_alter(some, validate_only=request.validate_only),
     )
     return IncrementalAlterConfigsResponse(
-        responses=answers(request.resources, errors, results, AlterConfigsResourceResponse)
+        responses=await answers(request.resources, errors, results, AlterConfigsResourceResponse)
     )

@@ -40,6 +40,9 @@ EARLIEST_PENDING_UPLOAD = -6
 
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
+MOST_AT_ONCE = 1000
+"""Known offsets that one request is told without giving way to others."""
+
 _EPOCH_STAND_IN = -0x6E6D6C6B
 """For the leader epoch, which follows the offset in every version that has it."""
 
@@ -112,8 +115,8 @@ def learn(
 def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse | DelayedResponse:
     """Look each partition up; a partition named twice is refused, as in Kafka.
 
-    Offsets that are known are told at once. Look-ups by timestamp read batches: they take turns with the rest of the
-    node's work.
+    Offsets that are known are told at once, unless very many are asked for. Look-ups by timestamp read batches: they
+    take turns with the rest of the node's work.
     """
     counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
     reads = []
@@ -125,7 +128,7 @@ def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsRespo
             answers.append(answer)
             if counts[topic.name, partition.partition_index] > 1:
                 answer.error_code = ErrorCode.INVALID_REQUEST
-            elif partition.timestamp >= 0 or partition.timestamp == MAX_TIMESTAMP:
+            elif partition.timestamp >= 0 or partition.timestamp == MAX_TIMESTAMP or len(counts) > MOST_AT_ONCE:
                 reads.append((topic.name, partition, answer))
             else:
                 _fill_in(answer, topic.name, partition, request, ctx)

@@ -24,6 +24,7 @@ from kbroker.handlers.metadata_common import (
     some_broker_id,
 )
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS, topic_name_problem
 from kbroker.raft_metadata.controller.topics import NewTopic
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -61,10 +62,12 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     elif any(entry.name is None and entry.topic_id == ZERO_UUID for entry in entries):
         return _refused(request, ctx, ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
+        turns = Turns()
         ids = [Uuid(entry.topic_id) for entry in entries if entry.topic_id != ZERO_UUID]
         if ids:
             # As Kafka: one id in the request, and names are not looked at.
             for topic_id in dict.fromkeys(ids):
+                await turns.next()
                 found = image.topics.by_id.get(topic_id)
                 if found is None:
                     topics.append(
@@ -75,6 +78,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
         else:
             missing: list[str] = []
             for name in dict.fromkeys(entry.name for entry in entries if entry.name is not None):
+                await turns.next()
                 found = image.topics.by_name.get(name)
                 if found is None:
                     missing.append(name)
@@ -82,7 +86,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
                     topics.append(_describe(image, found, listener, version))
             if missing:
                 create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
-                topics += await _missing(missing, services, create=create)
+                topics += await _missing(missing, services, turns, create=create)
     if version >= 8 and request.include_topic_authorized_operations:
         for entry in topics:
             if entry.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
@@ -164,12 +168,13 @@ def _facts(
     return replicas, isr, offline_replicas(image, partition, listener), leader_id, error
 
 
-async def _missing(names: list[str], services: Services, *, create: bool) -> list[MetadataResponseTopic]:
+async def _missing(names: list[str], services: Services, turns: Turns, *, create: bool) -> list[MetadataResponseTopic]:
     """The entries of topics that do not exist: as Kafka, they are told to be unknown even while they are created, and
     the client asks again."""
     topics = []
     wanted = []
     for name in names:
+        await turns.next()
         if topic_name_problem(name) is not None:
             error = ErrorCode.INVALID_TOPIC_EXCEPTION
         else:

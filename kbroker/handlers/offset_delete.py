@@ -5,6 +5,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -19,7 +20,9 @@ async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
     """Delete the offsets of partitions that exist; the others get UNKNOWN_TOPIC_OR_PARTITION."""
     topics = ctx.services.metadata.image.topics
     valid, unknown = [], []
+    turns = Turns()
     for topic in request.topics:
+        await turns.next()
         image = topics.by_name.get(topic.name)
         existing: set[int] = set() if image is None else set(image.partitions)
         known = [partition for partition in topic.partitions if partition.partition_index in existing]

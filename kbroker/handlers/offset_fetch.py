@@ -10,6 +10,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.repetitions import Repetitions, encoded_size
+from kbroker.handlers.turns import Turns
 from kbroker.types import ZERO_UUID
 from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -30,17 +31,20 @@ async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetc
     version = ctx.api_version
     repeated = _Repeated(version)
     if version >= 8:
-        return OffsetFetchResponse(
-            groups=[await _fetch_bounded(group, request.require_stable, ctx, repeated) for group in request.groups]
-        )
+        response = OffsetFetchResponse()
+        turns = Turns()
+        for asked in request.groups:
+            await turns.next()
+            response.groups.append(await _fetch_bounded(asked, request.require_stable, ctx, repeated))
+        return response
     topics = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
-    asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    group = await _fetch_bounded(asked, request.require_stable, ctx, repeated)
+    only = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    group = await _fetch_bounded(only, request.require_stable, ctx, repeated)
     return _single(group, topics, version)
 
 

@@ -7,6 +7,9 @@ Served: 3 (record batch v2) to 13 (topics by id). 5: log_start_offset; 8: record
 Advertised from 0, as Apache Kafka does on a broker's listeners (KAFKA-18659): librdkafka takes a broker without
 Produce 0 for one without the features it needs. A request below 3 is nevertheless refused.
 
+A request that would keep everybody waiting, by the number of its batches or by what it takes to judge their records, is
+appended in turns with everything else (``node.long_produces``); later ones of the same connection wait for it.
+
 This is the hottest path of the node: no task, scope or timer per request, and one pass over the request. Requests that
 repeat the last one of their connection take an even shorter way (``repeated_produce``).
 """
@@ -23,6 +26,7 @@ from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import handler
 from kbroker.handlers.repeated_produce import is_transactional, learn
 from kbroker.handlers.transactional_produce import Unverified, Verified, handle_transactional
+from kbroker.log.record_validation import Steps, TakesLong, examine
 from kbroker.log.validation import check_produce_version
 from kbroker.replication.delayed import DelayedProduce
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
@@ -37,6 +41,10 @@ from kbroker.wire.messages.produce import (
 )
 
 logger = logging.getLogger(__name__)
+
+STEP_BATCHES = 256
+STEP_SECONDS = 0.005
+"""A request gives way to others after so many batches, or so much time."""
 
 _ADMIN_CLIENT = "__admin_client"
 
@@ -54,9 +62,40 @@ def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | De
     return _append(request, ctx)
 
 
-def _append(
-    request: ProduceRequest, ctx: RequestContext, verified: Verified | None = None
-) -> ProduceResponse | DelayedResponse | None:
+_Response = ProduceResponse | DelayedResponse | None
+
+
+def _append(request: ProduceRequest, ctx: RequestContext, verified: Verified | None = None) -> _Response:
+    """At once, if that does not keep others waiting for long, and after all earlier requests of the connection."""
+    steps = _steps(request, ctx, verified)
+    long_produces = ctx.services.long_produces
+    step = None
+    if ctx.connection.peer not in long_produces.waiting:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            response: _Response = end.value
+            return response
+    return _append_in_turns(request, ctx, steps, step)
+
+
+def _append_in_turns(request: ProduceRequest, ctx: RequestContext, steps: Steps[_Response], step: Any) -> _Response:
+    delayed = DelayedResponse()
+
+    def on_done(response: _Response) -> None:
+        if isinstance(response, DelayedResponse):
+            response.on_complete(lambda: delayed.complete(response.response))
+        else:
+            delayed.complete(response)
+
+    size = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
+    if not ctx.services.long_produces.add(ctx.connection, steps, step, size, on_done, needs_answer=request.acks != 0):
+        raise CloseConnection("too much is waiting already that takes long to append")
+    return None if request.acks == 0 else delayed
+
+
+def _steps(request: ProduceRequest, ctx: RequestContext, verified: Verified | None) -> Steps[_Response]:
+    """Append each partition's batch; a step has many small ones, or a part of what it takes to look at a long one."""
     version = ctx.header.api_version
     services = ctx.services
     manager = services.replica_manager
@@ -67,6 +106,8 @@ def _append(
     required: dict[Hashable, int] | None = None
     unflushed: list[tuple[PartitionProduceResponse, Any]] | None = None
     topics = []
+    count = 0
+    until = 0.0
     for topic in request.topic_data:
         topic_id = topic.topic_id
         name = topic.name
@@ -74,25 +115,44 @@ def _append(
             name = manager.topic_name(topic_id)
         answers = []
         for data in topic.partition_data:
+            if count:  # not before the first: most requests have one
+                seconds = services.env.now()
+                if count == 1:
+                    until = seconds + STEP_SECONDS
+                elif seconds >= until or count >= STEP_BATCHES:
+                    count = 0
+                    yield None
+                    if version >= 13:  # another topic may have the name by now
+                        name = manager.topic_name(topic_id)
+            count += 1
             try:
                 if name is None:
                     raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
                 partition = partitions.get((name, data.index))
                 if partition is None:
                     partition = manager.get_partition(name, data.index)
-                records = data.records
+                records: Any = data.records
                 _check_records(records, version, request.transactional_id)
                 if acks != -1 and acks != 1 and acks != 0:
                     raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition.is_internal and ctx.header.client_id != _ADMIN_CLIENT:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-                if verified is None:
-                    info = partition.append(records, acks, now_ms)
-                else:
+                guard = None
+                if verified is not None:
                     guard = verified.get((name, data.index))
                     if isinstance(guard, ApiError):
                         raise guard
-                    info = partition.append(records, acks, now_ms, guard)
+                while True:
+                    try:
+                        info = partition.append(records, acks, now_ms, guard)
+                        break
+                    except TakesLong:
+                        records = yield from examine(
+                            memoryview(records), now_ms, partition.log.config, partition.topic_partition
+                        )
+                        if version >= 13 and manager.topic_name(topic_id) is None:
+                            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID) from None
+                        partition = manager.get_partition(name, data.index)
                 answer = PartitionProduceResponse(
                     index=data.index,
                     base_offset=info.first_offset,
@@ -227,10 +287,14 @@ def _delay(
     by_key = _answers_by_key(response, ctx) if answers is None else answers
 
     def finish(results: dict[Hashable, Any]) -> None:
+        failed = False
         for key, error in results.items():
             if error is not None:
+                failed = True
                 answer = by_key[key]  # type: ignore[index]
                 answer.error_code = error
+        if failed and ctx.header.api_version >= 10:
+            _add_leaders(response, ctx)  # whoever leads by now, so that the client need not ask
         delayed.complete(response)
 
     ctx.services.replica_manager.watch_produce(DelayedProduce(required, finish), timeout_ms)

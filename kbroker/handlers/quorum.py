@@ -19,16 +19,16 @@ def _sender(request: Any) -> str:
 async def ask_quorum(request: Any, ctx: RequestContext) -> Any:
     """Have the Raft core answer a request. One for another cluster or partition is refused without it."""
     # Imported when the first of these requests comes: a node alone in its quorum has none.
-    from kbroker.raft_metadata import raft_rpc
+    from kbroker.raft_metadata import raft_requests, raft_responses
 
     services = ctx.services
     try:
-        asked = raft_rpc.decode_request(request, services.cluster_id, ctx.api_version)
-    except raft_rpc.RpcError as error:
+        asked = raft_requests.decode_request(request, services.cluster_id, ctx.api_version)
+    except raft_responses.RpcError as error:
         tell_refusal(ctx, "a node", error.code, error.message)
-        return raft_rpc.encode_refusal(request, error)
+        return raft_responses.encode_refusal(request, error)
     response = await services.metadata.ask_quorum(asked)
     code = getattr(response, "error", ErrorCode.NONE)
     if code:
         tell_refusal(ctx, _sender(asked), code)
-    return raft_rpc.encode_response(response, ctx.api_version, ctx.connection.listener_name)
+    return raft_responses.encode_response(response, ctx.api_version, ctx.connection.listener_name)

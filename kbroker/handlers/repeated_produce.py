@@ -5,6 +5,7 @@ records, and gets the same bytes around three offsets and times. To decode the o
 other from objects costs more than the append itself, so what stays the same is remembered: `learn` takes it from a
 request that `kbroker.handlers.produce` has served, and `RepeatedProduce.answer` serves its repetitions. Whatever is
 not as it was then, and whatever is refused, goes the long way, which has all the rules; this one has none of its own.
+So does a batch whose transaction is to be looked at elsewhere first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
+from kbroker.handlers.transactional_produce import verified_at_once
 from kbroker.types import TopicPartition
 from kbroker.wire.alike import STAND_IN, responses_like
 from kbroker.wire.batch_header import HEADER_SIZE
@@ -65,11 +67,16 @@ class RepeatedProduce:
         "_key",
         "_key_and_version",
         "_length_at",
+        "_long_produces",
         "_partition",
         "_partitions",
+        "_peer",
         "_prefix",
         "_reply",
         "_response",
+        "_services",
+        "_transactional_id",
+        "_version",
         "_wall_clock_ms",
     )
 
@@ -78,7 +85,7 @@ class RepeatedProduce:
         frame: memoryview,
         length_at: int,
         partition: Any,
-        acks: int,
+        request: ProduceRequest,
         response: ProduceResponse,
         ctx: RequestContext,
     ) -> None:
@@ -88,8 +95,13 @@ class RepeatedProduce:
         self._key_and_version, _, self._prefix = self._before(frame)
         self._partitions = ctx.services.replica_manager.partitions
         self._partition = partition
+        self._long_produces = ctx.services.long_produces.waiting
+        self._peer = ctx.connection.peer
         self._key = partition.topic_partition
-        self._acks = acks
+        self._acks = request.acks
+        self._transactional_id = request.transactional_id
+        self._version = ctx.header.api_version
+        self._services = ctx.services
         self._wall_clock_ms = ctx.services.env.wall_clock_ms
         self._response = response
         self._reply = responses_like(ctx.header.api_key, ctx.header.api_version, response, "qqq", _STAND_INS)
@@ -109,18 +121,24 @@ class RepeatedProduce:
         partition = self._partition
         if (
             records is None
-            or is_transactional(records)
             or self._partitions.get(self._key) is not partition
             or not partition.acknowledges_at_once(self._acks)
+            or (self._long_produces and self._peer in self._long_produces)
         ):
             return None
-        if defer is not None and len(records) <= _SMALL:
+        guard = None
+        if is_transactional(records):
+            try:
+                guard = verified_at_once(self._services, self._transactional_id, partition, records, self._version)
+            except ApiError:
+                return None
+        elif defer is not None and len(records) <= _SMALL:
             delayed = self._gather(records, correlation_id, defer)
             if delayed is not None:
                 return delayed
         base_offset = records[:8].tobytes()
         try:
-            info = partition.append(records, self._acks, self._wall_clock_ms())
+            info = partition.append(records, self._acks, self._wall_clock_ms(), guard)
         except ApiError:
             records[:8] = base_offset  # which the log gives a batch before it knows all that it has to refuse
             return None
@@ -178,7 +196,6 @@ def learn(frame: memoryview, request: ProduceRequest, response: Any, ctx: Reques
         not isinstance(response, ProduceResponse)
         or version < _FIRST_VERSION
         or request.acks == 0
-        or request.transactional_id is not None
         or len(response.responses) != 1
         or len(response.responses[0].partition_responses) != 1
         or response.responses[0].partition_responses[0].error_code != ErrorCode.NONE
@@ -207,4 +224,4 @@ def learn(frame: memoryview, request: ProduceRequest, response: Any, ctx: Reques
     response = ProduceResponse(
         responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[alike])]
     )
-    return RepeatedProduce(frame, length_at, partition, request.acks, response, ctx)
+    return RepeatedProduce(frame, length_at, partition, request, response, ctx)

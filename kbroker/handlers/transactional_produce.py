@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
-from kbroker.handlers.transactions import ClientSupport, verification_errors
+from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext, Services
+from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
+from kbroker.log.producer_state import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader, parse_header
@@ -52,6 +53,37 @@ def handle_transactional(request: ProduceRequest, ctx: RequestContext, append: A
     verification = _Verification(request, ctx, append, headers, producers.pop())
     verification.begin()
     return verification.outcome()
+
+
+def verified_at_once(
+    services: Services, transactional_id: str | None, partition: Any, records: memoryview, version: int
+) -> VerificationGuard | None:
+    """The guard to append one partition's batch with, where all that is asked is known here; None if none is needed.
+
+    `ApiError` where it has to be asked elsewhere, waited for, added first, or where it is refused. What has happened by
+    then may happen again.
+    """
+    try:
+        header = parse_header(records)
+    except CorruptRecord as error:
+        raise Unverified(ErrorCode.CORRUPT_MESSAGE) from error
+    producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+    transactions, support = services.transactions, _support_of(version)
+    if transactional_id is None or not header.has_producer_id or transactions.is_retrying(producer.producer_id):
+        raise Unverified(ErrorCode.INVALID_TXN_STATE)
+    guard, is_asked = begin_verification(services, partition, producer, header.base_sequence, support)
+    if not is_asked:
+        return guard
+    if support.adds_partitions or not transactions.knows(transactional_id, producer, partition.topic_partition):
+        raise Unverified(ErrorCode.INVALID_TXN_STATE)
+    return guard
+
+
+def _support_of(version: int) -> ClientSupport:
+    """What a client that sends Produce of this version understands."""
+    if version > 11:
+        return ClientSupport.ADD_PARTITIONS
+    return ClientSupport.ABORTABLE_ERRORS if version > 10 else ClientSupport.VERIFY
 
 
 def _transactional_batches(request: ProduceRequest, ctx: RequestContext) -> dict[TopicPartition, BatchHeader]:
@@ -95,14 +127,8 @@ class _Verification:
         self._append = append
         self._headers = headers
         self._producer = producer
-        version = ctx.api_version
-        self._support = ClientSupport.VERIFY
-        if version > 11:
-            self._support = ClientSupport.ADD_PARTITIONS
-        elif version > 10:
-            self._support = ClientSupport.ABORTABLE_ERRORS
+        self._support = _support_of(ctx.api_version)
         services = ctx.services
-        self._now_ms = services.env.wall_clock_ms()
         backoff_ms = min(
             services.transactions.settings.add_partitions_retry_backoff_max_ms, services.config.request_timeout_ms
         )
@@ -141,20 +167,16 @@ class _Verification:
         for key, header in self._headers.items():
             try:
                 partition = services.replica_manager.get_partition(*key)
-                guard = partition.log.producers.maybe_start_verification(
-                    header.producer_id,
-                    header.base_sequence,
-                    header.producer_epoch,
-                    self._support.adds_partitions,
-                    self._now_ms,
-                )
+                sequence = header.base_sequence
+                guard, is_asked = begin_verification(services, partition, self._producer, sequence, self._support)
             except ApiError as error:
                 verified[key] = Unverified(error.code)
                 continue
             if guard is not None:
                 verified[key] = guard
+            if is_asked:
                 unknown.append(key)
-        if not unknown or not (self._support.adds_partitions or services.transactions.settings.verifies_partitions):
+        if not unknown:
             self._finish(verified)
             return
 

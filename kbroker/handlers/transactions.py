@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext
-from kbroker.transactions.coordinator import TransactionCoordinator
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.log.producer_state import VerificationGuard
+from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,18 @@ def verification_errors(
             error = ErrorCode.INVALID_TXN_STATE
         found[partition] = error
     return found
+
+
+def begin_verification(
+    services: Services, partition: Any, producer: ProducerIdAndEpoch, sequence: int, support: ClientSupport
+) -> tuple[VerificationGuard | None, bool]:
+    """Before a producer writes to a partition in a transaction: the guard to append with, and whether the transaction's
+    coordinator is asked first. No guard if the transaction is open there already. `ApiError` for a fenced producer."""
+    guard = partition.log.producers.maybe_start_verification(
+        producer.producer_id, sequence, producer.producer_epoch, support.adds_partitions, services.env.wall_clock_ms()
+    )
+    is_asked = guard is not None and (support.adds_partitions or services.transactions.settings.verifies_partitions)
+    return guard, is_asked
 
 
 def fenced_for(error: ErrorCode, understands_fenced: bool) -> ErrorCode:

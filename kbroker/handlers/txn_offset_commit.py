@@ -15,7 +15,8 @@ from kbroker.coordinator.result import TransactionalWriter
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactions import ClientSupport, verification_errors
+from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
+from kbroker.handlers.turns import Turns
 from kbroker.log.producer_state import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
@@ -35,11 +36,13 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
     answers: dict[str, TxnOffsetCommitResponseTopic] = {}
     valid = []
     topics = ctx.services.metadata.image.topics
+    turns = Turns()
     for topic in request.topics:
         known = []
         if topic.name not in topics.by_name:
             answers.setdefault(topic.name, TxnOffsetCommitResponseTopic(name=topic.name))
         for each in topic.partitions:
+            await turns.next()
             if topics.partition(topic.name, each.partition_index) is None:
                 _add(answers, topic.name, each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
@@ -92,15 +95,9 @@ async def _verify(
         support = ClientSupport.ADD_PARTITIONS
     elif ctx.api_version > 3:
         support = ClientSupport.ABORTABLE_ERRORS
-    producers = services.replica_manager.get_partition(*key).log.producers
-    guard: VerificationGuard | None = producers.maybe_start_verification(
-        producer.producer_id,
-        NO_SEQUENCE,
-        producer.producer_epoch,
-        support.adds_partitions,
-        services.env.wall_clock_ms(),
-    )
-    if guard is None or not (support.adds_partitions or services.transactions.settings.verifies_partitions):
+    partition = services.replica_manager.get_partition(*key)
+    guard, is_asked = begin_verification(services, partition, producer, NO_SEQUENCE, support)
+    if not is_asked:
         return guard
     answers: dict[TopicPartition, ErrorCode] = {}
     answered = trio.Event()

@@ -70,6 +70,10 @@ async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
 def _write(
     marker: WritableTxnMarker, ctx: RequestContext, on_done: Callable[[dict[TopicPartition, ErrorCode]], None]
 ) -> None:
+    partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+    if marker.transaction_version < 0:  # no log could judge its epoch
+        on_done(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
+        return
     ctx.services.markers.write(
         TransactionMarker(
             producer_id=marker.producer_id,
@@ -78,6 +82,6 @@ def _write(
             coordinator_epoch=marker.coordinator_epoch,
             transaction_version=marker.transaction_version,
         ),
-        [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes],
+        partitions,
         on_done,
     )

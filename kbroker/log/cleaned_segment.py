@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from kbroker.log.disk import Disk
-from kbroker.log.offset_index import OffsetIndex
-from kbroker.log.segment import (
+from kbroker.log.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    CorruptSegment,
     file_name,
 )
+from kbroker.log.offset_index import OffsetIndex
+from kbroker.log.segment import CorruptSegment
 from kbroker.log.time_index import TimeIndex
 from kbroker.log.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.wire.batch_header import NO_TIMESTAMP, BatchHeader
@@ -26,6 +27,15 @@ _SYNC_SIZE = 16 * 1024 * 1024
 """Bytes that wait for the disk at most: one sync of a whole segment would hold up everyone else's."""
 
 _MAX_POSITION = 2**31 - 1
+
+
+class CleanedSegment(NamedTuple):
+    """What compaction wrote: the files of a new segment, durable, with the suffix ``.cleaned``."""
+
+    base_offset: int
+    size: int
+    replaces: list[int]
+    """Base offsets of the segments that it stands for."""
 
 
 def discard_cleaned(disk: Disk, directory: str, base_offsets: Iterable[int]) -> None:

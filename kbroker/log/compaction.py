@@ -30,9 +30,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kbroker.log.cleaned_segment import CleanedSegmentWriter, discard_cleaned
+from kbroker.log.cleaned_segment import CleanedSegment, CleanedSegmentWriter, discard_cleaned
 from kbroker.log.cleaned_transactions import CleanedTransactions
 from kbroker.log.disk import Disk, DiskFile
+from kbroker.log.file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from kbroker.log.record_walk import (
     Runs,
     index_keys,
@@ -41,14 +42,7 @@ from kbroker.log.record_walk import (
     select_by_key,
     shift_timestamps,
 )
-from kbroker.log.segment import (
-    LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    TXN_INDEX_SUFFIX,
-    CleanedSegment,
-    CorruptSegment,
-    file_name,
-)
+from kbroker.log.segment import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CompressionType, CorruptRecord, compress

@@ -338,6 +338,9 @@ class OsDisk:
                     break
                 data += more
             return data
+        except OSError as error:
+            error.filename = path  # as an error in opening has it
+            raise
         finally:
             os.close(fd)
 

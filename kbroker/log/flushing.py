@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.log.checkpoints import PARTITION_METADATA
 from kbroker.log.disk import DiskFile
+from kbroker.log.file_names import SNAPSHOT_SUFFIX, file_name
 from kbroker.log.leader_epochs import LeaderEpochs
-from kbroker.log.segment import SNAPSHOT_SUFFIX, file_name
 
 if TYPE_CHECKING:
     from kbroker.log.log_config import LogConfig

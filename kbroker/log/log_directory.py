@@ -6,9 +6,7 @@ import logging
 import os
 
 from kbroker.log.disk import Disk
-from kbroker.log.log_config import LogConfig
-from kbroker.log.open_files import OpenFiles
-from kbroker.log.segment import (
+from kbroker.log.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -16,8 +14,10 @@ from kbroker.log.segment import (
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
-    Segment,
 )
+from kbroker.log.log_config import LogConfig
+from kbroker.log.open_files import OpenFiles
+from kbroker.log.segment import Segment
 from kbroker.wire.batch_header import HEADER_SIZE, parse_header
 from kbroker.wire.compression import CorruptRecord
 

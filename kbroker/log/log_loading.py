@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kbroker.log import opening
 from kbroker.log.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -154,7 +155,7 @@ def _load(
     loaded: LoadedLogs,
 ) -> PartitionLog | None:
     try:
-        return PartitionLog.open(
+        return opening.open_log(
             item.path,
             item.topic_partition,
             None,

@@ -1,4 +1,4 @@
-"""Reading a log: by offset, by timestamp, and which transactions a reader has to skip.
+"""Reading a log from an offset on, and which transactions a reader has to skip.
 
 Nothing here changes a log. :class:`~kbroker.log.segment.CorruptSegment` where its bytes are not what they should be.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from kbroker.log.segment import Segment
 from kbroker.log.segment_list import SegmentList
 from kbroker.log.transaction_index import AbortedTxn, collect_aborted_txns
 from kbroker.types import FileRegion
@@ -24,14 +23,6 @@ class ReadInfo(NamedTuple):
     """Base offset of the first batch, which may lie before ``start_offset``; -1 if there is none."""
     segment_base_offset: int = -1
     position: int = -1
-
-
-class TimestampOffset(NamedTuple):
-    """A record found by its timestamp."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int | None
 
 
 def read(
@@ -96,29 +87,3 @@ def aborted_transactions(
         following = bisect_right(bases, segment.base_offset)
         upper = bases[following] if following < len(bases) else log_end_offset
     return collect_aborted_txns((s.txn_index for s in segments[segment_list.index_of(offset) :]), offset, upper)
-
-
-def offset_for_timestamp(segment_list: SegmentList, timestamp: int, start_offset: int) -> TimestampOffset | None:
-    """The first record from ``start_offset`` on whose timestamp is at least ``timestamp`` (milliseconds)."""
-    for segment in segment_list.segments:
-        if segment.size and segment.max_timestamp >= timestamp:
-            found = segment.find_timestamp(timestamp, start_offset)
-            if found is not None:  # else it lies below the log start, or compaction took it
-                return _timestamp_offset(found)
-    return None
-
-
-def offset_of_max_timestamp(segment_list: SegmentList) -> TimestampOffset | None:
-    """The first record that has the greatest timestamp of all, or ``None`` without timestamps."""
-    best: Segment | None = None
-    for segment in segment_list.segments:
-        if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
-            best = segment
-    return _timestamp_offset(best.find_max_timestamp()) if best is not None else None
-
-
-def _timestamp_offset(found: tuple[int, int, int] | None) -> TimestampOffset | None:
-    if found is None:
-        return None
-    timestamp, offset, epoch = found
-    return TimestampOffset(timestamp, offset, epoch if epoch >= 0 else None)

@@ -10,17 +10,18 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.log import opening
+from kbroker.log.checkpointing import CheckpointTasks
 from kbroker.log.checkpoints import (
     CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     write_clean_shutdown,
 )
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
+from kbroker.log.log_closing import close_logs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX, LogDir
 from kbroker.log.log_loading import LoadedLogs, load_logs
@@ -60,7 +61,7 @@ class LogManager:
         self._doomed: list[tuple[int | None, str, int]] = []
         """Directories to be removed: when (``None``: not decided yet), path, delay."""
         self._waiting_files: set[PartitionLog] = set()
-        self._write_number = 0
+        self._checkpoints = CheckpointTasks(self._with_moving)
         self._preferred: dict[TopicPartition, LogDir] = {}
         """Where logs that do not exist yet are to be made."""
         self.moves: dict[TopicPartition, LogMove] = {}
@@ -223,7 +224,7 @@ class LogManager:
         log_dir = self._preferred.pop(topic_partition, None)
         if log_dir is None or log_dir.offline is not None:
             log_dir = self._least_loaded()
-        log = PartitionLog.create(
+        log = opening.create_log(
             os.path.join(log_dir.path, str(topic_partition)),
             topic_partition,
             topic_id,
@@ -379,7 +380,7 @@ class LogManager:
             del self._logs[tp], self._dir_of[tp]
             self.create_log(tp, log.topic_id, log.config, now_ms=now_ms)
             return None
-        future = PartitionLog.create(
+        future = opening.create_log(
             target.marked_path(tp, FUTURE_SUFFIX, self._rng),
             tp,
             log.topic_id,
@@ -400,7 +401,7 @@ class LogManager:
         self, source: PartitionLog, target: LogDir, path: str, recovery_point: int, *, now_ms: int
     ) -> PartitionLog:
         """Open the copy of ``source`` that was closed, flushed, and renamed to ``path``."""
-        return PartitionLog.open(
+        return opening.open_log(
             path,
             source.topic_partition,
             source.topic_id,
@@ -457,19 +458,14 @@ class LogManager:
         """
         log_dir = self._dir_of[log.topic_partition]
         log_dir.cleaner_offsets.setdefault(log.topic_partition, first_dirty_offset)
-        return self._write_task(
-            [
-                (log_dir, RECOVERY_POINTS, self._recovery_points(log_dir)),
-                (log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets)),
-            ]
-        )
+        return self._checkpoints.collect(log_dir, RECOVERY_POINTS, CLEANER_OFFSETS)
 
     def cleaned(self, log: PartitionLog, offset: int) -> Callable[[], None]:
         """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``)."""
         log_dir = self._dir_of[log.topic_partition]
         log_dir.cleaner_offsets[log.topic_partition] = offset
         self._waiting_files.add(log)
-        return self._write_task([(log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets))])
+        return self._checkpoints.collect(log_dir, CLEANER_OFFSETS)
 
     # -- durability
 
@@ -534,18 +530,7 @@ class LogManager:
             clean = log_dir.cleaner_offsets.get(log.topic_partition)
             if clean is not None:
                 log_dir.cleaner_offsets[log.topic_partition] = min(clean, log.recovery_point)
-            self._write_task(
-                [
-                    (log_dir, RECOVERY_POINTS, self._recovery_points(log_dir)),
-                    (log_dir, LOG_START_OFFSETS, self._log_starts(log_dir)),
-                    (log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets)),
-                ]
-            )()
-
-    def _recovery_points(self, log_dir: LogDir) -> dict[TopicPartition, int]:
-        return {
-            log.topic_partition: log.durability.checkpoint for log in self._with_moving(log_dir) if log.is_on_disk
-        }
+            self._checkpoints.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)()
 
     def _with_moving(self, log_dir: LogDir) -> list[PartitionLog]:
         """The logs of a log dir, and those that may be there after a crash."""
@@ -553,26 +538,6 @@ class LogManager:
         if self.moves:
             logs += [move.future for move in self.moves.values() if move.target is log_dir]
         return logs
-
-    def _log_starts(self, log_dir: LogDir) -> dict[TopicPartition, int]:
-        # As in Kafka: what the first segment's name says need not be said again.
-        return {
-            log.topic_partition: log.log_start_offset
-            for log in self._with_moving(log_dir)
-            if log.is_on_disk and log.log_start_offset > log.segments[0].base_offset
-        }
-
-    def _write_task(self, work: list[tuple[LogDir, str, dict[TopicPartition, int]]]) -> Callable[[], None]:
-        """Writes these checkpoint files, unless a later task was quicker."""
-        self._write_number += 1
-        number = self._write_number
-
-        def run() -> None:
-            for log_dir, name, offsets in work:
-                if log_dir.offline is None:
-                    log_dir.write_offsets(name, offsets, number)
-
-        return run
 
     def checkpoint_task(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None
@@ -584,19 +549,17 @@ class LogManager:
         tasks: list[tuple[LogDir, Callable[[], None]]] = []
         for log_dir in self.log_dirs:
             if log_dir.offline is None:
-                work = [
-                    (log_dir, RECOVERY_POINTS, self._recovery_points(log_dir)),
-                    (log_dir, LOG_START_OFFSETS, self._log_starts(log_dir)),
-                    (log_dir, CLEANER_OFFSETS, dict(log_dir.cleaner_offsets)),
-                ]
+                marks: dict[TopicPartition, int] | None = None
                 if high_watermarks is not None:
                     marks = {
                         tp: offset
                         for tp, offset in high_watermarks.items()
                         if self._dir_of.get(tp) is log_dir and (log := self._logs.get(tp)) and log.is_on_disk
                     }
-                    work.append((log_dir, HIGH_WATERMARKS, marks))
-                tasks.append((log_dir, self._write_task(work)))
+                task = self._checkpoints.collect(
+                    log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, high_watermarks=marks
+                )
+                tasks.append((log_dir, task))
 
         def run() -> None:
             for log_dir, task in tasks:
@@ -615,22 +578,8 @@ class LogManager:
         self, *, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1
     ) -> None:
         """A clean stop: flush all, write the checkpoints and leave the marker in each dir where all went well."""
-        tasks: list[tuple[PartitionLog, FlushTask]] = []
-        for tp, log in self._logs.items():
-            log_dir = self._dir_of[tp]
-            if log_dir.offline is None:
-                try:
-                    task = log.begin_close()
-                except OSError as error:
-                    self.mark_offline(log_dir, error)
-                    continue
-                if task is not None:
-                    tasks.append((log, task))
-        for (log, task), failure in zip(tasks, self._run([task for _, task in tasks]), strict=True):
-            if failure is None:
-                task.end()
-            else:
-                self.mark_offline(self._dir_of[log.topic_partition], failure)
+        logs = [(log, self._dir_of[tp]) for tp, log in self._logs.items()]
+        close_logs(logs, self.disk, self.mark_offline)
         self.checkpoint(high_watermarks)
         for log_dir in self.log_dirs:
             if log_dir.offline is None and not self._failed_in(log_dir):
@@ -643,20 +592,6 @@ class LogManager:
 
     def _failed_in(self, log_dir: LogDir) -> bool:
         return any(self._dir_of.get(tp) is log_dir for tp in self.failed)
-
-    def _run(self, tasks: list[FlushTask]) -> list[OSError | None]:
-        def run(task: FlushTask) -> OSError | None:
-            try:
-                task.run()
-            except OSError as error:
-                return error
-            return None
-
-        if len(tasks) > 4 and isinstance(self.disk, OsDisk):
-            # Many small fsyncs wait for the same commits of the file system: side by side they share them.
-            with ThreadPoolExecutor(8, thread_name_prefix="kbroker-close") as pool:
-                return list(pool.map(run, tasks))
-        return [run(task) for task in tasks]
 
     def release(self) -> None:
         """Let go of files and locks without a word to the disk, as after a crash or a test."""

@@ -11,24 +11,25 @@ from __future__ import annotations
 
 import logging
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log import log_reader, recovery
-from kbroker.log.checkpoints import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
+from kbroker.log import log_reader, timestamp_lookup, truncation
+from kbroker.log.checkpoints import write_partition_metadata
+from kbroker.log.cleaned_segment import CleanedSegment
 from kbroker.log.disk import Disk, DiskFile
 from kbroker.log.flushing import NEVER, Durability, FlushTask
-from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
-from kbroker.log.log_reader import ReadInfo, TimestampOffset
+from kbroker.log.log_reader import ReadInfo
 from kbroker.log.open_files import OpenFiles
 from kbroker.log.producer_state import CompletedTxn, ProducerStateManager, VerificationGuard
-from kbroker.log.retention import SegmentFacts, deletable
+from kbroker.log.recovery import LoadedLog
+from kbroker.log.retention import deletable, segment_facts
 from kbroker.log.rolling import RollRules
-from kbroker.log.segment import MAX_RELATIVE_OFFSET, CleanedSegment, CorruptSegment, Segment
+from kbroker.log.segment import MAX_RELATIVE_OFFSET, CorruptSegment, Segment
 from kbroker.log.segment_list import SegmentList
+from kbroker.log.timestamp_lookup import TimestampOffset
 from kbroker.log.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
@@ -57,7 +58,7 @@ class AppendInfo(NamedTuple):
 
 
 class PartitionLog:
-    """The log of one partition. Make one with :meth:`open`, or :meth:`create` for one that has no files yet."""
+    """The log of one partition. Made by ``opening``."""
 
     __slots__ = (
         "_bases",
@@ -92,7 +93,7 @@ class PartitionLog:
         disk: Disk,
         files: OpenFiles,
         producers: ProducerStateManager,
-        loaded: recovery.LoadedLog,
+        loaded: LoadedLog,
         *,
         on_disk: bool,
     ) -> None:
@@ -128,107 +129,7 @@ class PartitionLog:
         self.config = config
         self.update_config(config)
 
-    # -- opening and closing
-
-    @classmethod
-    def open(
-        cls,
-        directory: str | os.PathLike[str],
-        topic_partition: TopicPartition,
-        topic_id: Uuid | None,
-        config: LogConfig,
-        disk: Disk,
-        *,
-        now_ms: int,
-        clean_shutdown: bool = False,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        files: OpenFiles | None = None,
-        producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
-        clean_offset: int | None = None,
-    ) -> PartitionLog:
-        """Open a partition's directory, or begin an empty log there if it does not exist.
-
-        ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
-        ``recovery_point`` is verified. ``clean_offset`` tells up to where the log was compacted, if ever: offsets
-        may be missing between segments there. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another
-        topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a clean stop; ``OSError``.
-        """
-        path = os.fspath(directory)
-        files = files if files is not None else OpenFiles(disk)
-        if not disk.is_dir(path):
-            log = cls.create(
-                path,
-                topic_partition,
-                topic_id,
-                config,
-                disk,
-                now_ms=now_ms,
-                files=files,
-                producer_id_expiration_ms=producer_id_expiration_ms,
-            )
-            if log_start_offset:
-                log.truncate_fully_and_start_at(log_start_offset, now_ms=now_ms)
-            return log
-        try:
-            found = read_partition_metadata(disk, path)
-        except CorruptCheckpoint as error:
-            if clean_shutdown:
-                raise
-            # It is durable from the first flush on, so probably nothing here ever was flushed.
-            logger.warning("%s; it is written anew once the topic is known", error)
-            found = None
-        if found is not None and topic_id is not None and found != topic_id:
-            raise ApiError(
-                ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} holds the data of another topic of the same name"
-            )
-        if found is None and topic_id is not None:
-            write_partition_metadata(disk, path, topic_id)
-        producers = ProducerStateManager(
-            topic_partition, path, disk, producer_id_expiration_ms=producer_id_expiration_ms
-        )
-        loaded = recovery.load(
-            disk,
-            files,
-            path,
-            config,
-            producers,
-            now_ms=now_ms,
-            clean_shutdown=clean_shutdown,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            clean_offset=clean_offset,
-        )
-        topic_id = topic_id if topic_id is not None else found
-        log = cls(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
-        log.durability.cut = not clean_shutdown or bool(loaded.cuts)
-        return log
-
-    @classmethod
-    def create(
-        cls,
-        directory: str,
-        topic_partition: TopicPartition,
-        topic_id: Uuid | None,
-        config: LogConfig,
-        disk: Disk,
-        *,
-        now_ms: int,
-        files: OpenFiles,
-        producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
-    ) -> PartitionLog:
-        """An empty log that touches the disk only when it is first written (:meth:`ensure_on_disk`): a topic
-        of a thousand partitions is there at once, and one lost in a crash before that was empty."""
-        producers = ProducerStateManager(
-            topic_partition, directory, disk, producer_id_expiration_ms=producer_id_expiration_ms
-        )
-        segment = Segment(
-            disk, files, directory, 0, index_interval=config.index_interval_bytes, created_ms=now_ms
-        )
-        loaded = recovery.LoadedLog([segment], 0, 0, 0, 0, LeaderEpochs())
-        return cls(
-            directory, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=False
-        )
+    # -- on and off the disk
 
     @property
     def is_on_disk(self) -> bool:
@@ -499,11 +400,12 @@ class PartitionLog:
                 self.flush()
         self.producers.update_map_end_offset(base_offset)
         self.producers.take_snapshot(sync=False)
-        self._add_segment(base_offset, now_ms)
+        self.add_segment(base_offset, now_ms)
         if self.on_rolled is not None:
             self.on_rolled(self)
 
-    def _add_segment(self, base_offset: int, now_ms: int) -> None:
+    def add_segment(self, base_offset: int, now_ms: int) -> None:
+        """A new, empty active segment."""
         self._list.add(base_offset, now_ms)
         self._rolling.segment_began(base_offset)
         self.durability.names_flushed = False
@@ -553,14 +455,14 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is at least ``timestamp`` (milliseconds), or ``None``."""
         try:
-            return log_reader.offset_for_timestamp(self._list, timestamp, self.log_start_offset)
+            return timestamp_lookup.offset_for_timestamp(self._list, timestamp, self.log_start_offset)
         except CorruptSegment as error:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The first record that has the greatest timestamp of all, or ``None`` without timestamps."""
         try:
-            return log_reader.offset_of_max_timestamp(self._list)
+            return timestamp_lookup.offset_of_max_timestamp(self._list)
         except CorruptSegment as error:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
@@ -571,71 +473,11 @@ class PartitionLog:
 
         A batch that holds ``offset`` goes whole, and the log then ends where that batch began.
         """
-        if offset < 0:
-            raise ValueError(f"cannot truncate {self.topic_partition} to {offset}")
-        if offset >= self.log_end_offset:
-            self.leader_epochs.truncate_from_end(offset)
-            return False
-        if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
-            return True
-        kept = self._segments[bisect_right(self._bases, offset) - 1]
-        try:
-            located = kept.locate(offset)
-        except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        end = offset if located is None else min(offset, located.base_offset)
-        if end < self.log_start_offset:
-            # The batch that goes is also the first one: nothing that may be read is left.
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
-            return True
-        self._begin_truncation(end)
-        if self._segments[-1] is not kept:
-            while self._segments[-1] is not kept:
-                segment = self._list.pop()
-                self.producers.remove_snapshot(segment.base_offset)
-                self._list.discard(segment)
-            # Or, after a crash, they might follow what is written in their place.
-            self.disk.sync_dir(self.directory)
-        if located is not None:
-            kept.truncate_at(located)
-        self.log_end_offset = end
-        self.leader_epochs.truncate_from_end(end)
-        self.producers.truncate_and_reload(self.log_start_offset, end, now_ms)
-        recovery.replay_producers(self.producers, self._segments, end)
-        if self.on_rolled is not None:
-            self.on_rolled(self)
-        return True
+        return truncation.truncate_to(self, self._list, offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Drop everything; the log is empty and goes on at ``offset``."""
-        self.ensure_on_disk()
-        self._begin_truncation(min(offset, self.log_start_offset))
-        self.leader_epochs.clear()
-        self.producers.truncate_fully_and_start_at(offset)
-        # The new file first: whenever the power fails, there is a file that names an offset.
-        old = self._list.clear()
-        same = next((segment for segment in old if segment.base_offset == offset), None)
-        if same is None:
-            self._add_segment(offset, now_ms)
-        else:
-            same.begin_rebuild()
-            same.txn_index.reset()
-            same.set_size(0)
-            self._list.restore(same)
-        for segment in reversed(old):
-            if segment is not same:
-                self._list.discard(segment)
-        self.log_start_offset = self.log_end_offset = offset
-
-    def _begin_truncation(self, offset: int) -> None:
-        self.generation += 1
-        lowered = self.durability.truncated(offset)
-        if self.log_start_offset > offset:
-            self.log_start_offset = offset
-            lowered = True
-        if lowered and self.before_truncation is not None:
-            self.before_truncation(self)
+        truncation.truncate_fully_and_start_at(self, self._list, offset, now_ms)
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Records below ``offset`` may not be read any more; answer whether that moved anything.
@@ -667,7 +509,7 @@ class PartitionLog:
             return 0
         bound = self.log_end_offset if high_watermark is None else min(high_watermark, self.log_end_offset)
         count = deletable(
-            self._facts(now_ms),
+            segment_facts(self._segments, self.log_end_offset, self.config, now_ms),
             self.config,
             high_watermark=bound,
             log_start_offset=self.log_start_offset,
@@ -708,20 +550,6 @@ class PartitionLog:
                 paths.append(snapshot)
         self._list.delete_later(paths, now_ms + self.config.file_delete_delay_ms)
         return True
-
-    def _facts(self, now_ms: int) -> list[SegmentFacts]:
-        ends = [*self._bases[1:], self.log_end_offset]
-        # Only a topic with a time limit needs timestamps, which may have to be read.
-        timed = self.config.delete and self.config.retention_ms >= 0
-        return [
-            SegmentFacts(
-                segment.base_offset,
-                end,
-                segment.size,
-                segment.largest_timestamp if timed and segment.size else now_ms,
-            )
-            for segment, end in zip(self._segments, ends, strict=True)
-        ]
 
     def delete_expired_files(self, now_ms: int) -> bool:
         """Remove files that were renamed long enough ago; answer whether some still wait."""

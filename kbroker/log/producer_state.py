@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import logging
 import os
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import Disk
+from kbroker.log.file_names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_name
 from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from kbroker.log.validation import AppendOrigin
@@ -45,9 +46,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
-SNAPSHOT_SUFFIX = ".snapshot"
-DELETED_SUFFIX = ".deleted"
 TV_UNKNOWN = -1
 """The transaction version of a batch that is no marker, or of a marker read from a log."""
 
@@ -104,12 +102,10 @@ class ProducerStateManager:
         disk: Disk,
         *,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
-        max_transaction_timeout_ms: int = 15 * 60 * 1000,
         transaction_verification: bool = True,
     ) -> None:
         self.topic_partition = topic_partition
         self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.max_transaction_timeout_ms = max_transaction_timeout_ms
         self.transaction_verification = transaction_verification
         self._directory = os.fspath(directory)
         self._disk = disk
@@ -159,15 +155,6 @@ class ProducerStateManager:
         return (
             entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
         )
-
-    def has_late_transaction(self, now_ms: int) -> bool:
-        """The oldest open transaction has been silent longer than any timeout allows: it hangs."""
-        if not self._ongoing:
-            return False
-        entry = self._producers.get(next(iter(self._ongoing.values())))
-        if entry is None or entry.last_timestamp <= 0:
-            return False
-        return now_ms - entry.last_timestamp > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
 
     # Appending
 
@@ -433,11 +420,6 @@ class ProducerStateManager:
         """Offset up to which (exclusive) the latest snapshot reflects the log."""
         return self._snapshots[-1] if self._snapshots else None
 
-    @property
-    def oldest_snapshot_offset(self) -> int | None:
-        """The same of the oldest snapshot."""
-        return self._snapshots[0] if self._snapshots else None
-
     def take_snapshot(self, *, sync: bool = True) -> str | None:
         """Write the state at ``map_end_offset`` unless the latest snapshot reaches as far; its path."""
         if self._map_end_offset <= self._last_snapshot_offset:
@@ -504,11 +486,6 @@ class ProducerStateManager:
         for offset in strays:
             self.remove_snapshot(offset)
 
-    def delete_snapshots_before(self, offset: int) -> None:
-        """Delete the snapshots at offsets below ``offset``."""
-        for snapshot in self._snapshots[: bisect_left(self._snapshots, offset)]:
-            self.remove_snapshot(snapshot)
-
     def remove_snapshot(self, offset: int) -> None:
         """Delete the snapshot at ``offset``; fine if there is none."""
         if offset in self._snapshots:
@@ -527,17 +504,13 @@ class ProducerStateManager:
             return None
         return path + DELETED_SUFFIX
 
-    def update_parent_dir(self, directory: str | os.PathLike[str]) -> None:
-        """The partition's directory has another name now."""
-        self._directory = os.fspath(directory)
-
     def _clear(self) -> None:
         self._producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
 
     def _path(self, offset: int) -> str:
-        return os.path.join(self._directory, f"{offset:020d}{SNAPSHOT_SUFFIX}")
+        return os.path.join(self._directory, file_name(offset) + SNAPSHOT_SUFFIX)
 
     def _list_snapshots(self) -> list[int]:
         if not self._disk.is_dir(self._directory):

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from kbroker.errors import FatalError
 from kbroker.log.checkpoints import LOG_START_OFFSETS, CorruptCheckpoint, read_offsets
 from kbroker.log.disk import Disk, ReadOnlyDisk
+from kbroker.log.file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from kbroker.log.log_dir import parse_log_dir_name
-from kbroker.log.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, CorruptSegment, file_name
+from kbroker.log.segment import CorruptSegment
 from kbroker.log.transaction_index import TransactionIndex
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header

@@ -9,7 +9,8 @@ Below the recovery point everything was flushed; an index there that turns out w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from kbroker.log.checkpoints import CorruptCheckpoint
@@ -111,22 +112,10 @@ def load(
     seen = _Seen(known if known is not None else LeaderEpochs())
     first_recovered: int | None = None
     log_end_offset = 0
-    if segments and clean_shutdown:
-        if known is None:
-            _replay_epochs(segments, seen.note)
-        log_end_offset, recovered = _check_tail(disk, segments, seen.note, cuts)
-        if recovered:
-            first_recovered = segments[-1].base_offset
-    elif segments:
-        first = _first_to_recover(segments, recovery_point)
-        first_recovered = segments[first].base_offset
-        if known is None:
-            _replay_epochs(segments[:first], seen.note)
-        else:
-            # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
-            known.truncate_from_end(first_recovered)
-        log_end_offset = _recover_from(disk, segments, first, seen.note, cuts, may_end_early)
-
+    if segments:
+        log_end_offset, first_recovered = _find_end(
+            disk, segments, seen, known is not None, clean_shutdown, recovery_point, cuts, may_end_early
+        )
     if segments and log_end_offset < log_start_offset:
         cuts.append(
             f"{directory}: it ends at offset {log_end_offset}, before its log start offset {log_start_offset};"
@@ -145,7 +134,8 @@ def load(
     start = max(log_start_offset, segments[0].base_offset)
     seen.epochs.truncate_from_end(log_end_offset)
     seen.epochs.truncate_from_start(start)
-    _load_producers(producers, segments, seen, start, log_end_offset, recovery_point, first_recovered, now_ms)
+    trusted = _sane_txn_indexes_end(segments, names, log_end_offset)
+    _load_producers(producers, segments, seen, start, trusted, log_end_offset, recovery_point, first_recovered, now_ms)
     for cut in cuts:
         logger.warning("%s", cut)
     is_whole = clean_shutdown and not cuts
@@ -160,6 +150,33 @@ def load(
     )
 
 
+def _find_end(
+    disk: Disk,
+    segments: list[Segment],
+    seen: _Seen,
+    epochs_known: bool,
+    clean_shutdown: bool,
+    recovery_point: int,
+    cuts: list[str],
+    may_end_early: Callable[[Segment, int], bool],
+) -> tuple[int, int | None]:
+    """Read what may not be whole, and cut where it is not; the log end, and where the first segment begins that had to
+    be recovered, if one had to be."""
+    if clean_shutdown:
+        if not epochs_known:
+            _replay_epochs(segments, seen.note)
+        log_end_offset, recovered = _check_tail(disk, segments, seen.note, cuts)
+        return log_end_offset, segments[-1].base_offset if recovered else None
+    first = _first_to_recover(segments, recovery_point)
+    first_recovered = segments[first].base_offset
+    if epochs_known:
+        # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
+        seen.epochs.truncate_from_end(first_recovered)
+    else:
+        _replay_epochs(segments[:first], seen.note)
+    return _recover_from(disk, segments, first, seen.note, cuts, may_end_early), first_recovered
+
+
 def _read_epochs(disk: Disk, directory: str) -> LeaderEpochs | None:
     """The leader epochs' checkpoint; ``None`` if there is none that can be read."""
     try:
@@ -169,22 +186,38 @@ def _read_epochs(disk: Disk, directory: str) -> LeaderEpochs | None:
         return None
 
 
+def _sane_txn_indexes_end(segments: list[Segment], names: Collection[str], log_end_offset: int) -> int:
+    """Where the first segment begins whose transaction index is damaged, if one is; the damaged ones are emptied."""
+    end = log_end_offset
+    for segment in segments:
+        index = segment.txn_index
+        if os.path.basename(index.path) in names:
+            try:
+                index.sanity_check()
+            except CorruptIndex as error:
+                logger.warning("%s; rebuilding it", error)
+                index.reset()
+                end = min(end, segment.base_offset)
+    return end
+
+
 def _load_producers(
     producers: ProducerStateManager,
     segments: list[Segment],
     seen: _Seen,
     log_start_offset: int,
+    trusted: int,
     log_end_offset: int,
     recovery_point: int,
     first_recovered: int | None,
     now_ms: int,
 ) -> None:
-    """Bring the producers to the log's end, from the latest snapshot that can be trusted on."""
-    trusted = log_end_offset
+    """Bring the producers to the log's end, from the latest snapshot up to ``trusted`` that can be trusted on."""
     if first_recovered is not None:
         # Snapshots up to the recovery point are durable, as is what they speak of. But where transactions
         # are, the transaction indexes of the segments just read are empty, and are made by replaying them.
-        trusted = first_recovered if seen.has_transactions else max(first_recovered, recovery_point)
+        recovered = first_recovered if seen.has_transactions else max(first_recovered, recovery_point)
+        trusted = min(trusted, recovered)
     producers.remove_stray_snapshots([segment.base_offset for segment in segments])
     producers.truncate_and_reload(log_start_offset, max(log_start_offset, min(trusted, log_end_offset)), now_ms)
     if first_recovered is not None and not seen.has_producers and producers.map_end_offset >= first_recovered:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kbroker.log.log_config import LogConfig
+from kbroker.log.segment import Segment
 
 
 class SegmentFacts(NamedTuple):
@@ -21,6 +22,24 @@ class SegmentFacts(NamedTuple):
     size: int
     largest_timestamp: int
     """Greatest record timestamp; of a segment without timestamps, when its file last changed."""
+
+
+def segment_facts(
+    segments: Sequence[Segment], log_end_offset: int, config: LogConfig, now_ms: int
+) -> list[SegmentFacts]:
+    """What the rules have to know of a log's segments, the active one included."""
+    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
+    # Only a topic with a time limit needs timestamps, which may have to be read.
+    timed = config.delete and config.retention_ms >= 0
+    return [
+        SegmentFacts(
+            segment.base_offset,
+            end,
+            segment.size,
+            segment.largest_timestamp if timed and segment.size else now_ms,
+        )
+        for segment, end in zip(segments, ends, strict=True)
+    ]
 
 
 def _from_start(

@@ -9,27 +9,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kbroker.log.disk import Buffer, Disk, DiskFile
+from kbroker.log.file_names import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+)
 from kbroker.log.offset_index import OffsetIndex
 from kbroker.log.open_files import OpenFiles
 from kbroker.log.sparse_index import CorruptIndex
 from kbroker.log.time_index import TimeIndex
 from kbroker.log.transaction_index import TransactionIndex
-from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
+from kbroker.wire.batch_header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord
-from kbroker.wire.record_batch import Record, iter_records
-
-LOG_SUFFIX = ".log"
-OFFSET_INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-TXN_INDEX_SUFFIX = ".txnindex"
-SNAPSHOT_SUFFIX = ".snapshot"
-DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"
-"""Of files that compaction is writing."""
-SWAP_SUFFIX = ".swap"
-"""Of files that compaction has written, from the moment on from which they count."""
-
-SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 _RECENT = 128
 """Batches at the end of the active segment whose positions are kept in memory, for readers at the tail."""
@@ -38,19 +33,7 @@ _FIRST_CHUNK = 4096
 _SMALL_BATCH = 512
 _LARGEST_CHUNK = 256 * 1024
 
-_MOST_LOOKED_AT = 1_000_000
-"""Records that a look-up by timestamp examines in vain within a batch, a second's worth. Clients make none larger."""
-
-_MOST_LOOKED_AT_BEFORE = 100_000
-"""And in the batches before it, whose headers do not tell the truth then."""
-
-NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
-
-
-def file_name(offset: int) -> str:
-    """The 20 digits by which Kafka names the files of a segment, or a snapshot, at ``offset``."""
-    return f"{offset:020d}"
 
 
 class CorruptSegment(Exception):
@@ -61,15 +44,6 @@ class CorruptSegment(Exception):
         self.path = path
         self.position = position
         self.reason = reason
-
-
-class CleanedSegment(NamedTuple):
-    """What compaction wrote: the files of a new segment, durable, with the suffix ``.cleaned``."""
-
-    base_offset: int
-    size: int
-    replaces: list[int]
-    """Base offsets of the segments that it stands for."""
 
 
 class Located(NamedTuple):
@@ -446,71 +420,6 @@ class Segment:
             return start
         self._hint = found
         return found
-
-    def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
-        """``(timestamp, offset, leader epoch)`` of the first record at or after ``start_offset`` whose
-        timestamp is at least the one asked for."""
-        try:
-            located = self._locate_by_time(timestamp)
-        except CorruptIndex:
-            self.rebuild_indexes()
-            located = self._locate_by_time(timestamp)
-        # Before that batch all timestamps are smaller: search from there on.
-        if located is None or located.last_offset < start_offset:
-            located = self.locate(max(start_offset, self.base_offset))
-        if located is None:
-            return None
-        looked_at = 0
-        for position, header in self.scan(located.position):
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
-                continue
-            if looked_at > _MOST_LOOKED_AT_BEFORE:
-                raise CorruptSegment(self.path, position, f"before it, no record bears out its header at {timestamp}")
-            for number, record in enumerate(self._records(position, header)):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return record.timestamp, record.offset, header.partition_leader_epoch
-                if number >= _MOST_LOOKED_AT:
-                    raise CorruptSegment(self.path, position, f"{number} records, and none of them at {timestamp}")
-            if header.base_offset >= start_offset:  # else the record may be one below the log start
-                looked_at += header.records_count
-        return None
-
-    def _locate_by_time(self, timestamp: int) -> Located | None:
-        """The batch of the time index's last entry up to ``timestamp``, if there is one. It is held against the entry
-        (:class:`CorruptIndex`): one that has too low a time, or points too far, would hide records."""
-        entry = self.time_index.floor(timestamp)
-        if entry is None:
-            return None
-        offset = self.base_offset + entry[1]
-        located = self.locate(offset)
-        if located is not None and located.base_offset <= offset:
-            for _, header in self.scan(located.position):
-                if header.max_timestamp == entry[0]:
-                    return located
-                break
-        raise CorruptIndex(f"{self.time_index.path}: no batch with {offset} has {entry[0]} as its greatest timestamp")
-
-    def find_max_timestamp(self) -> tuple[int, int, int] | None:
-        """``(timestamp, offset, leader epoch)`` of the first record with the greatest timestamp."""
-        timestamp = self.max_timestamp
-        if timestamp < 0:
-            return None
-        located = self.locate(self.max_timestamp_offset)
-        if located is None:
-            return None
-        for position, header in self.scan(located.position):
-            if header.max_timestamp == timestamp:
-                for record in self._records(position, header):
-                    if record.timestamp == timestamp:
-                        return timestamp, record.offset, header.partition_leader_epoch
-        return None
-
-    def _records(self, position: int, header: BatchHeader) -> Iterator[Record]:
-        """A batch's records (:class:`CorruptSegment`: a client may have stored garbage under a right checksum)."""
-        try:
-            yield from iter_records(self.batch_bytes(position, header))
-        except CorruptRecord as error:
-            raise CorruptSegment(self.path, position, str(error)) from None
 
     def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
         """A whole batch, its checksum verified (:class:`CorruptSegment`)."""

@@ -5,17 +5,11 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 
+from kbroker.log.cleaned_segment import CleanedSegment
 from kbroker.log.disk import Disk
+from kbroker.log.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, file_name
 from kbroker.log.open_files import OpenFiles
-from kbroker.log.segment import (
-    CLEANED_SUFFIX,
-    LOG_SUFFIX,
-    SEGMENT_SUFFIXES,
-    SWAP_SUFFIX,
-    CleanedSegment,
-    Segment,
-    file_name,
-)
+from kbroker.log.segment import Segment
 
 
 class SegmentList:

@@ -49,7 +49,7 @@ class AbortedTxn(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of the segment that begins at ``start_offset``."""
 
-    __slots__ = ("_disk", "_entries", "path", "start_offset")
+    __slots__ = ("_disk", "_entries", "_is_torn", "path", "start_offset")
 
     def __init__(self, start_offset: int, path: str | os.PathLike[str], disk: Disk) -> None:
         self.start_offset = start_offset
@@ -57,6 +57,7 @@ class TransactionIndex:
         """Where the file is or would be; to be set anew when it is renamed."""
         self._disk = disk
         self._entries: bytearray | None = None
+        self._is_torn = False
 
     def _load(self) -> bytearray:
         entries = self._entries
@@ -65,7 +66,9 @@ class TransactionIndex:
                 entries = bytearray(self._disk.read_bytes(self.path))
             except FileNotFoundError:
                 entries = bytearray()
-            del entries[len(entries) - len(entries) % _ENTRY.size :]  # a torn last entry was never acted upon
+            # After a crash, a torn last entry was never acted upon.
+            self._is_torn = len(entries) % _ENTRY.size != 0
+            del entries[len(entries) - len(entries) % _ENTRY.size :]
             self._entries = entries
         return entries
 
@@ -146,6 +149,7 @@ class TransactionIndex:
     def reset(self) -> None:
         """Drop all entries: the index is to be built again while the segment is read."""
         self._entries = bytearray()
+        self._is_torn = False
         if self._disk.exists(self.path):
             self._cut(0)
 
@@ -158,7 +162,10 @@ class TransactionIndex:
         del self._load()[size:]
 
     def sanity_check(self) -> None:
-        """``CorruptIndex`` unless every entry may stand in this segment, in this order."""
+        """``CorruptIndex`` unless every entry is whole and may stand in this segment, in this order."""
+        self._load()
+        if self._is_torn:
+            raise CorruptIndex(f"{self.path}: its last entry is torn")
         previous = self.start_offset - 1
         for aborted in self:
             if aborted.last_offset <= previous:
@@ -175,13 +182,6 @@ class TransactionIndex:
                 file.sync()
             finally:
                 file.close()
-
-    def rename_to(self, path: str | os.PathLike[str]) -> None:
-        """Give the file, if there is one, another name."""
-        new = os.fspath(path)
-        if self._disk.exists(self.path):
-            self._disk.rename(self.path, new)
-        self.path = new
 
     def delete(self) -> None:
         """Remove the file; fine if there is none."""

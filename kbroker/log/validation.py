@@ -23,7 +23,7 @@ from enum import Enum, auto
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
-from kbroker.log.record_validation import validate_records
+from kbroker.log.record_validation import ExaminedRecords, validate_records
 from kbroker.log.trusted_batches import assign_to_own, validate_replicated
 from kbroker.log.validated_batches import MOST_RECORDS, ValidatedBatches, too_large, too_large_for_segment
 from kbroker.types import TopicPartition
@@ -92,7 +92,8 @@ def validate_and_assign_offsets(
     ``records`` is changed in place where possible (a copy is taken of bytes that cannot be). For REPLICATION
     ``leader_epoch`` is the latest epoch that the follower accepts: a batch of a later one and all after it
     are left out. Raises ``ApiError`` with the code for the client: CORRUPT_MESSAGE, INVALID_RECORD,
-    INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
+    INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE; and `TakesLong` where
+    the records are to be examined first, in steps.
     """
     if origin is AppendOrigin.CLIENT:
         batch, fields = _only_batch(records, topic_partition)
@@ -101,7 +102,8 @@ def validate_and_assign_offsets(
         if config.header_suffices and _has_plausible_timestamps(fields, now_ms, config):
             return _place(batch, fields, next_offset, leader_epoch)
         header = BatchHeader._make(fields)
-        return validate_records(batch, header, next_offset, leader_epoch, now_ms, config, topic_partition)
+        examined = records if isinstance(records, ExaminedRecords) else None
+        return validate_records(examined, batch, header, next_offset, leader_epoch, now_ms, config, topic_partition)
     if origin is AppendOrigin.REPLICATION:
         return validate_replicated(records, next_offset, leader_epoch, topic_partition)
     is_raft = origin is AppendOrigin.RAFT_LEADER

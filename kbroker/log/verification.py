@@ -14,14 +14,9 @@ from dataclasses import dataclass, field
 
 from kbroker.log.checkpoints import PARTITION_METADATA, CorruptCheckpoint, read_partition_metadata
 from kbroker.log.disk import Disk, ReadOnlyDisk
-from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
-from kbroker.log.leader_epochs import LeaderEpochs
-from kbroker.log.offset_index import OffsetIndex
-from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from kbroker.log.segment import (
+from kbroker.log.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
     OFFSET_INDEX_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -29,6 +24,11 @@ from kbroker.log.segment import (
     TXN_INDEX_SUFFIX,
     file_name,
 )
+from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
+from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.log.offset_index import OffsetIndex
+from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from kbroker.log.segment import MAX_RELATIVE_OFFSET
 from kbroker.log.sparse_index import CorruptIndex, SparseIndex
 from kbroker.log.time_index import TimeIndex
 from kbroker.log.transaction_index import TransactionIndex

@@ -7,6 +7,7 @@ is long enough to be cut by a kill (flushing the logs) comes last and leaves the
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,14 @@ from kbroker.config import BrokerConfig, Listener, effective_topic_config
 from kbroker.errors import ApiError, FatalError
 from kbroker.handlers.context import Services
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
-from kbroker.log.checkpoints import MetaProperties, read_meta_properties
+from kbroker.log.checkpoints import META_PROPERTIES, MetaProperties, read_meta_properties
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.log_flusher import LogFlusher
+from kbroker.node.long_produces import LongProduces
 from kbroker.node.look_ups import LookUps
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.producer_ids import ProducerIdAllocator
@@ -108,7 +110,8 @@ class Broker:
             producer_id_expiration_ms=config.producer_id_expiration_ms,
         )
         directory_id = self.log_manager.log_dirs[0].directory_id or properties.directory_id
-        assert directory_id is not None
+        if directory_id is None:
+            raise FatalError(f"{os.path.join(self.config.log_dirs[0], META_PROPERTIES)}: directory.id is missing")
         self.driver = RaftDriver(
             config, env, cluster_id=properties.cluster_id, directory_id=self._metadata_directory_id() or directory_id
         )
@@ -131,6 +134,7 @@ class Broker:
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, env.rng),
             producer_ids=ProducerIdAllocator(self.driver, config.node_id, lambda: self.broker_epoch),
             look_ups=LookUps(env),
+            long_produces=LongProduces(env),
         )
 
     def _meta_properties(self) -> MetaProperties:
@@ -208,6 +212,7 @@ class Broker:
             await self.driver.wait_ready()
         nursery.start_soon(self.replica_manager.run)
         nursery.start_soon(self.services.look_ups.run)
+        nursery.start_soon(self.services.long_produces.run)
         if config.is_controller:
             nursery.start_soon(LeaderBalancer(self.driver, config).run)
         alone = self.driver.is_alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,7 @@ from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.directories import directory_records
 from kbroker.raft_metadata.controller.sessions import BrokerSessions, BrokerState, Heartbeat, current_state
 from kbroker.raft_metadata.image import BrokerImage
+from kbroker.timing import Alarm
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -63,7 +65,9 @@ class SessionKeeper:
         self._driver = driver
         self._env = env
         self._sessions = BrokerSessions(session_timeout_ms)
-        self._changed = trio.Event()
+        self._alarm = Alarm()
+        self._sleeps_until = math.inf
+        """Milliseconds; ``run`` looks at all sessions then. Heartbeats that come meanwhile do not wake it."""
         self._suspects: list[_Suspect] = []
 
     def _now_ms(self) -> int:
@@ -78,7 +82,7 @@ class SessionKeeper:
         self._sessions.start([broker.id for broker in unfenced], now_ms)
         # Who died with the controller before, or under it, has told nobody.
         self._suspects = [_Suspect(broker.id, broker.epoch, now_ms) for broker in unfenced]
-        self._changed.set()
+        self._alarm.ring()
 
     def check_registration(self, registration: BrokerRegistration) -> None:
         """``ApiError`` DUPLICATE_BROKER_REGISTRATION for a second node with the id of one that lives. The same node
@@ -120,7 +124,8 @@ class SessionKeeper:
         result = decide(driver.controller, 0)
         if not result.response[0].fenced:
             sessions.touch(broker_id, self._now_ms())
-            self._changed.set()
+            if sessions.next_deadline() < self._sleeps_until:
+                self._alarm.ring()
         state, offset = await driver.submit(decide) if result.records else result.response
         now = driver.controller.image.brokers.get(broker_id)
         if now is None or now.fenced:
@@ -132,20 +137,19 @@ class SessionKeeper:
     def _on_connection_closed(self, broker_id: int, broker_epoch: int) -> None:
         if self._driver.is_leader:
             self._suspects.append(_Suspect(broker_id, broker_epoch, self._now_ms()))
-            self._changed.set()
+            self._alarm.ring()
 
     async def run(self) -> None:
         """Fence whose session is over, or whose process is gone, as long as this node is the active controller."""
         async with trio.open_nursery() as nursery:
             while True:
-                self._changed = trio.Event()
-                deadline = self._sessions.next_deadline()
-                with trio.move_on_at((deadline + 0.5) / 1000):
-                    if not self._suspects:
-                        await self._changed.wait()
-                if self._now_ms() - deadline > STOOD_STILL_MS:
+                self._sleeps_until = until = self._sessions.next_deadline()
+                if not self._suspects:
+                    await self._alarm.sleep_until((until + 0.5) / 1000)
+                late = self._now_ms() - until
+                if late > STOOD_STILL_MS:
                     # It was this process that stood still; what the brokers said meanwhile is yet to be read.
-                    self._sessions.forgive(int(self._now_ms() - deadline) + FORGIVEN_MS)
+                    self._sessions.forgive(int(late) + FORGIVEN_MS)
                 suspects, self._suspects = self._suspects, []
                 for suspect in suspects:
                     nursery.start_soon(self._look_after, suspect)

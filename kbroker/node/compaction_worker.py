@@ -17,9 +17,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from kbroker.log.cleaned_segment import CleanedSegment
 from kbroker.log.compaction import CompactionJob, CompactionResult, SegmentToClean, compact
 from kbroker.log.disk import OsDisk
-from kbroker.log.segment import CleanedSegment, CorruptSegment
+from kbroker.log.segment import CorruptSegment
 
 NICENESS = 10
 """Requests go first."""

@@ -21,6 +21,7 @@ from kbroker.handlers.api_versions import unsupported_version
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
 from kbroker.handlers.forwarding import by_controller, error_codes
 from kbroker.handlers.registration import Registration
+from kbroker.node.request_wait import ConnectionLost, RequestWait
 from kbroker.types import FileRegion, Part
 from kbroker.wire.compiler import decode, encode_parts
 from kbroker.wire.errors import WireError
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FETCH_KEY = 1
 API_VERSIONS_KEY = 18
 
 MAX_DELAYED_REPLIES = 256
@@ -51,23 +51,23 @@ FAIR_REQUESTS = 64
 FAIR_BYTES = 2 << 20
 """A connection that never has to wait gives way to the others after this much."""
 
+LARGE_REPLY = 4096
+"""After a reply of this size others have a turn, too, and it goes out before the next request is served, of those that
+have been read together: there may be thousands, and a few bytes ask for megabytes."""
+
 FREE_BUFFER = 64 * 1024
 """What a connection may buffer whatever the others hold."""
 
 LARGE_READ = 64 * 1024
 """A read of this much shows that more is on its way: try again before giving way."""
 
-WATCH_BUFFER = 64 * 1024
-"""While a fetch waits, requests behind it are read up to this size, which also shows whether the client is gone."""
+LONG_REQUEST = 64 * 1024
+"""Of a request of this size, others have a turn between what decodes it, what serves it and what encodes the answer."""
 
 LEARN_EVERY = 32
 """Of so many requests that repeat nothing known, one is learned from, which costs as much as to serve it."""
 
 _PREFIX = Struct(">hhi")
-
-
-class ConnectionLost(Exception):
-    """The peer is gone, or must be: the text says why, empty if it is ordinary."""
 
 
 class _Slot:
@@ -141,6 +141,7 @@ class Connection:
         self._written: trio.Event | None = None
         self._slot_freed: trio.Event | None = None
         self._poller = poller
+        self._wait = RequestWait(stream, self._reader, poller, self._received)
         self._parked: trio.lowlevel.Task | None = None
         self._repeated: RepeatedRequest | None = None
         self._unrepeated = 0
@@ -206,6 +207,9 @@ class Connection:
                 requests += 1
                 await self._request(frame)
                 frame = reader.next_frame()
+                if frame is not None and (requests >= FAIR_REQUESTS or self._has_large_reply):
+                    await self._give_way()
+                    requests = 0
             if self._out and (self._writing or not self._try_write()):
                 await self._flush()
             if reader.buffered_bytes != self._reserved:
@@ -234,6 +238,19 @@ class Connection:
             self.bytes_received += n
             received += n
             reader.buffer_updated(n)
+
+    async def _give_way(self) -> None:
+        """Between requests that have been read together: their answers go out first, and others have a turn."""
+        is_large = self._has_large_reply
+        if self._out and (self._writing or not self._try_write()):
+            await self._flush()
+        await self._wait_for_slots(1 if is_large else MAX_DELAYED_REPLIES)
+        await trio.lowlevel.checkpoint()
+
+    @property
+    def _has_large_reply(self) -> bool:
+        last = self._slots[-1].parts if self._slots else self._out
+        return bool(last) and len(last[-1]) >= LARGE_REPLY
 
     async def _park(self, poller: Poller) -> None:
         """Sleep until the poller's task has something for this one; raises what it found to end the connection."""
@@ -318,10 +335,11 @@ class Connection:
                 raise
             self._hand_over(failure=error)
 
-    async def _wait_for_slots(self) -> None:
-        if self._out:
+    async def _wait_for_slots(self, limit: int = MAX_DELAYED_REPLIES) -> None:
+        """Wait until fewer replies than ``limit`` are delayed."""
+        if self._out and len(self._slots) >= limit:
             await self._flush()
-        while len(self._slots) >= MAX_DELAYED_REPLIES:
+        while len(self._slots) >= limit:
             self._slot_freed = trio.Event()
             await self._slot_freed.wait()
 
@@ -340,7 +358,7 @@ class Connection:
     @property
     def is_asked_more(self) -> bool:
         """Whether a request of another API waits behind the Fetch that is being served."""
-        return self._reader.waiting_api_key not in (None, FETCH_KEY)
+        return self._wait.is_asked_more
 
     async def wait_for(self, operation: Any, timeout: float, *, gives_way: bool = False) -> None:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.
@@ -349,25 +367,13 @@ class Connection:
         """
         if self._out:
             await self._flush()
-        reader = self._reader
-        with trio.CancelScope(deadline=trio.current_time() + timeout) as scope:
-            operation.wake = scope.cancel
-            while not operation.done and not (gives_way and self.is_asked_more):
-                if reader.buffered_bytes >= WATCH_BUFFER and reader.partial:
-                    await trio.sleep_forever()
-                await self.stream.wait_readable()
-                try:
-                    n = self.stream.recv_into(reader.get_buffer())
-                except (BlockingIOError, InterruptedError):
-                    continue
-                except OSError as error:
-                    raise ConnectionLost("") from error
-                if n == 0:
-                    raise ConnectionLost("")
-                self.active = True
-                self.bytes_received += n
-                reader.buffer_updated(n)
+        await self._wait.until_done(operation, timeout, gives_way=gives_way)
         self.active = True
+
+    def _received(self, count: int) -> None:
+        """So many bytes were read while a request waited."""
+        self.active = True
+        self.bytes_received += count
 
     # --- one request ------------------------------------------------------------------------------------------
 
@@ -428,6 +434,9 @@ class Connection:
         request, end = decode(registration.request_class, version, frame, offset)
         if end != len(frame):
             self._count_surplus(api_key, version, len(frame) - end)
+        is_long = len(frame) > LONG_REQUEST
+        if is_long:
+            await trio.lowlevel.checkpoint()
         try:
             context = RequestContext(header, self, self.services)
             if registration.forwarded and not self.is_controller:
@@ -444,6 +453,8 @@ class Connection:
             raise
         except Exception:
             response = self._failed(api_key, version)
+        if is_long:
+            await trio.lowlevel.checkpoint()
         self._answer(response, api_key, version, correlation_id)
 
     def _failed(self, api_key: int, version: int) -> Any:

@@ -324,7 +324,8 @@ class CoordinatorDriver(Generic[C]):
         """Append and replay a result; replies go out when it is committed.
 
         Returns None if there was nothing to append, else what is completed with the append's error or None.
-        ``on_committed`` hears of that as well, before the rest of the step is done.
+        ``on_committed`` hears of that as well, before the rest of the step is done and, of a core that knows only
+        what is committed, before it knows this: it may answer a client, and must not ask the core.
         """
         if not result.records:
             if on_committed is not None:
@@ -334,11 +335,12 @@ class CoordinatorDriver(Generic[C]):
         outcome = PendingReply(Token())
 
         def finished(error: ErrorCode | None) -> None:
-            if error is None and self.REPLAYS_COMMITTED:
-                self._replay(shard, result, end_offset, writer)
             if on_committed is not None:
                 on_committed(error)
-            self._finish(shard, result, error)
+            if error is None and self.REPLAYS_COMMITTED and not self._replay(shard, result, end_offset, writer):
+                self._deliver(result.completed)  # what is committed holds; the core that did not take it is no more
+            else:
+                self._finish(shard, result, error)
             outcome.complete(error)
 
         try:
@@ -346,13 +348,9 @@ class CoordinatorDriver(Generic[C]):
         except ApiError as error:
             finished(error.code)
             return outcome
-        if not self.REPLAYS_COMMITTED:
-            try:
-                self._replay(shard, result, end_offset, writer)
-            except Exception:
-                self._failed(shard)
-                finished(ErrorCode.UNKNOWN_SERVER_ERROR)
-                return outcome
+        if not self.REPLAYS_COMMITTED and not self._replay(shard, result, end_offset, writer):
+            finished(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return outcome
         if shard.partition.state.high_watermark >= end_offset:
             finished(None)
             return outcome
@@ -379,14 +377,20 @@ class CoordinatorDriver(Generic[C]):
 
     def _replay(
         self, shard: Shard[C], result: CoordinatorResult[Any], end_offset: int, writer: TransactionalWriter
-    ) -> None:
+    ) -> bool:
+        """Have the core take what it has appended; if it cannot, the shard has failed, and this is false."""
         if result.replay:
             now_ms = self.now_ms()
             replay = shard.core.replay
             offset = end_offset - len(result.records)
-            for record in result.records:
-                replay(record, now_ms, offset=offset, producer_id=writer.producer_id)
-                offset += 1
+            try:
+                for record in result.records:
+                    replay(record, now_ms, offset=offset, producer_id=writer.producer_id)
+                    offset += 1
+            except Exception:
+                self._failed(shard)
+                return False
+        return True
 
     def _finish(self, shard: Shard[C], result: CoordinatorResult[Any], error: ErrorCode | None) -> None:
         self._deliver(result.completed)
@@ -505,15 +509,20 @@ class CoordinatorDriver(Generic[C]):
                     count += replayed
                     await trio.lowlevel.checkpoint()
         except (ApiError, WireError) as error:
-            logger.error("cannot load the %s of %s: %s", self.CONTENT, key, error)
-            if self._shards.get(shard.index) is shard:
-                self._unload(shard.index)
+            self._cannot_load(shard, str(error))
+            return
+        except Exception:
+            self._cannot_load(shard)
             return
 
         def loaded(results: dict[Hashable, Any]) -> None:
             if self._shards.get(shard.index) is not shard or results[key] is not None:
                 return  # the image that took the leadership away unloads it
-            shard.core.on_loaded(self.now_ms())
+            try:
+                shard.core.on_loaded(self.now_ms())
+            except Exception:
+                self._cannot_load(shard)
+                return
             shard.loaded.set()
             self._wake()
             if count:
@@ -526,6 +535,13 @@ class CoordinatorDriver(Generic[C]):
         else:
             # What an earlier leader left is not told before it is sure that it stays.
             self._manager.purgatory.watch_produce(DelayedProduce({key: end}, loaded))
+
+    def _cannot_load(self, shard: Shard[C], reason: str = "") -> None:
+        """The partition is not served until its leadership is won again; without a reason it is the core's mistake."""
+        key = TopicPartition(self.TOPIC, shard.index)
+        logger.error("cannot load the %s of %s: %s", self.CONTENT, key, reason or "a mistake", exc_info=not reason)
+        if self._shards.get(shard.index) is shard:
+            self._unload(shard.index)
 
 
 async def _until_done(stored: PendingReply | None) -> None:

@@ -58,7 +58,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         super().on_image(delta, image)
         deleted = self._deleted_topics(delta)
         if deleted:
-            for shard in self._shards.values():
+            for shard in list(self._shards.values()):
                 if shard.loaded.is_set():
                     self._append_gathered(shard)
                     self._process(shard, shard.core.on_topics_deleted(deleted))
@@ -76,7 +76,10 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         info = shard.partition.append_as_coordinator(
             marker, self._env.wall_clock_ms(), transaction_version=transaction_version
         )
-        shard.core.replay_end_transaction(producer_id, commit)
+        try:
+            shard.core.replay_end_transaction(producer_id, commit)
+        except Exception:
+            self._failed(shard)
         return info.last_offset + 1
 
     def _follow_configs_and_topics(self, delta: Any, image: Any) -> None:

@@ -9,7 +9,7 @@ import trio
 from kbroker.env import Network
 from kbroker.errors import ErrorCode
 from kbroker.node.peer import GivenUp, Peer, PeerRefused, UnsupportedByPeer
-from kbroker.raft_metadata import raft_rpc
+from kbroker.raft_metadata import raft_requests, raft_responses
 from kbroker.raft_metadata.raft_messages import OutboundRequest, Reply
 from kbroker.raft_metadata.voters import VoterEndpoint
 from kbroker.wire.errors import WireError
@@ -56,14 +56,14 @@ class RaftPeers:
         failure: Exception
         try:
             message, _ = await peer.ask_versioned(
-                raft_rpc.MESSAGES[type(request)],
-                lambda version: raft_rpc.encode_request(request, self._cluster_id, version),
+                raft_requests.MESSAGES[type(request)],
+                lambda version: raft_requests.encode_request(request, self._cluster_id, version),
                 within=self._timeout,
             )
-            response = raft_rpc.decode_response(message, self._listener_name)
+            response = raft_responses.decode_response(message, self._listener_name)
             self._complaints.pop(address, None)
             return Reply(outbound.correlation_id, outbound.destination, response)
-        except raft_rpc.UnsupportedRpcVersion as error:
+        except raft_requests.UnsupportedRpcVersion as error:
             self._complain(address, error)
             return Reply(outbound.correlation_id, outbound.destination, None, unsupported_version=True)
         except PeerRefused as error:
@@ -71,7 +71,7 @@ class RaftPeers:
             return Reply(outbound.correlation_id, outbound.destination, None, refused=True)
         except GivenUp:
             return Reply(outbound.correlation_id, outbound.destination, None)
-        except (OSError, WireError, ValueError, UnsupportedByPeer, raft_rpc.RpcError, trio.TooSlowError) as error:
+        except (OSError, WireError, ValueError, UnsupportedByPeer, raft_responses.RpcError, trio.TooSlowError) as error:
             failure = error
         self._complain(address, failure)
         return Reply(outbound.correlation_id, outbound.destination, None)
@@ -79,7 +79,7 @@ class RaftPeers:
     def _complain(self, address: VoterEndpoint, error: Exception) -> None:
         """Say once what is wrong with an address, until it is right again or something else is wrong."""
         level = logging.INFO
-        if isinstance(error, raft_rpc.RpcError):
+        if isinstance(error, raft_responses.RpcError):
             text = f"answers {error.code.name}"
             if error.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
                 # It will not pass: the address is wrong, or this node has another cluster's disks.

@@ -29,6 +29,7 @@ from kbroker.raft_metadata.raft_messages import (
 from kbroker.raft_metadata.raft_types import Ready
 from kbroker.raft_metadata.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.snapshot import CorruptSnapshot
+from kbroker.timing import Alarm
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class RaftRunner:
         self._disk_lock = trio.Lock()
         """Held while the log is cut or flushed: what is flushed must not change under it."""
         self._appended = trio.Event()
-        self._timer = trio.Event()
+        self._timer = Alarm()
         self._timer_at = math.inf
         self._stepped = trio.Event()
         self._nursery: trio.Nursery | None = None
@@ -127,7 +128,7 @@ class RaftRunner:
         finally:
             self._lock.release()
         if self.core.next_deadline() < self._timer_at:
-            self._timer.set()
+            self._timer.ring()
         self._stepped.set()
 
     async def _act(self, ready: Ready) -> Ready | None:
@@ -242,11 +243,9 @@ class RaftRunner:
 
     async def _keep_time(self) -> None:
         while True:
-            self._timer = trio.Event()
             self._timer_at = deadline = self.core.next_deadline()
             # Half a millisecond more, or rounding would make it a moment too early.
-            with trio.move_on_at((deadline + 0.5) / 1000):
-                await self._timer.wait()
+            await self._timer.sleep_until((deadline + 0.5) / 1000)
             if self.now_ms() >= deadline:
                 await self.step(self.core.tick)
 

@@ -10,23 +10,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log.validated_batches import UnexpectedAppendOffset
+from kbroker.node.follower_writer import FollowerWriter, log_of
 from kbroker.node.peer import GivenUp, Peer, UnsupportedByPeer
 from kbroker.replication.fetch_session import next_epoch
 from kbroker.replication.follower_state import (
     Append,
     AskForBounds,
-    FollowerLog,
     Retry,
     StartAt,
     TruncateTo,
     begin,
-    follower_high_watermark,
     on_bounds,
     on_fetched,
 )
@@ -48,7 +47,6 @@ from kbroker.wire.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.node.partition import Partition
     from kbroker.node.replica_fetchers import ReplicaFetchers
 
@@ -65,7 +63,6 @@ PARTITION_BYTES = 16 << 10
 for its own answer anyway."""
 
 _LATEST, _EARLIEST = -1, -2
-_NEVER = float("inf")
 _PATIENCE = 10
 """Attempts after which even an error that mostly passes at once is told."""
 _SESSION_ERRORS = frozenset(
@@ -125,6 +122,7 @@ class LeaderFetcher:
         self._env = owner.env
         self._manager = owner.manager
         self._config = owner.config
+        self._writer = FollowerWriter(owner.env, owner.manager, leader)
         self._peer = Peer(owner.env.network, host, port, client_id=f"broker-{owner.manager.node_id}-fetcher-0")
         self._partitions: dict[Key, _Followed] = {}
         self._changed: dict[Key, None] = {}
@@ -141,6 +139,9 @@ class LeaderFetcher:
         """A request is under way that the leader may hold back."""
         self._failures = 0
         self._complaint = ""
+        self.answer_by = inf
+        """When the request that is under way takes too long (``Env.now``); infinity if there is none."""
+        self._limit = trio.CancelScope()
 
     # --- what is followed -------------------------------------------------------------------------------------
 
@@ -179,18 +180,31 @@ class LeaderFetcher:
         """Fetch until there is nothing left to follow."""
         try:
             while self._partitions:
-                self._wake = trio.Event()
-                if self._out_of_range:
-                    await self._look_up_bounds()
-                self._take_up()
-                self._hold_back()
-                if len(self._aside) < len(self._partitions):
-                    await self._fetch()
-                else:
-                    await self._sleep(min(followed.retry_at for followed in self._aside.values()))
+                # One scope for many requests: `ReplicaFetchers` sees to their time.
+                with trio.CancelScope() as self._limit:
+                    await self._follow()
+                if self._limit.cancelled_caught:
+                    self._reset_session()
+                    await self._failed("does not answer in time")
         finally:
             self._owner.ended(self)
             self._peer.close()
+
+    async def _follow(self) -> None:
+        while self._partitions:
+            self._wake = trio.Event()
+            if self._out_of_range:
+                await self._look_up_bounds()
+            self._take_up()
+            self._hold_back()
+            if len(self._aside) < len(self._partitions):
+                await self._fetch()
+            else:
+                await self._sleep(min(followed.retry_at for followed in self._aside.values()))
+
+    def give_up(self) -> None:
+        """The request that is under way has taken too long."""
+        self._limit.cancel()
 
     async def _sleep(self, until: float) -> None:
         with trio.move_on_after(max(until - self._env.now(), 0)):
@@ -199,25 +213,31 @@ class LeaderFetcher:
 
     async def _ask(self, request_class: type[Any], make: Callable[[int], Any]) -> Any:
         """The leader's answer, or None once the failure has been waited out."""
+        self.answer_by = self._env.now() + self._config.replica_socket_timeout_ms / 1000
         try:
-            with trio.fail_after(self._config.replica_socket_timeout_ms / 1000):
-                response, _ = await self._peer.ask_versioned(request_class, make)
+            response, _ = await self._peer.ask_versioned(request_class, make)
+            if self._limit.cancel_called:
+                # It came just now, but what follows may wait, and must not be cancelled half-way.
+                await trio.lowlevel.checkpoint_if_cancelled()
         except GivenUp:
             self._reset_session()
             return None
-        except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
+        except (OSError, WireError, UnsupportedByPeer) as error:
+            self.answer_by = inf
             self._reset_session()
             if isinstance(error, OSError) and not self._failures:
                 self._owner.suspect(self.leader)
-            await self._failed("does not answer in time" if isinstance(error, trio.TooSlowError) else str(error))
+            await self._failed(str(error))
             return None
         except Exception as error:
+            self.answer_by = inf
             logger.exception("following broker %d failed", self.leader)
             self._reset_session()
             await self._failed(str(error))
             return None
         finally:
             self._held = False
+            self.answer_by = inf
         return response
 
     async def _failed(self, complaint: str) -> None:
@@ -362,9 +382,9 @@ class LeaderFetcher:
         try:
             log = partition.log
             if not followed.begun:
-                action = begin(_log_of(partition, log))
+                action = begin(log_of(partition))
                 if action is not None:
-                    self._truncate(partition, log, action.offset)
+                    self._writer.truncate(partition, action.offset)
                 followed.begun = True
         except (ApiError, OSError) as error:
             self._refused(followed, error)
@@ -382,17 +402,16 @@ class LeaderFetcher:
         partition = followed.partition
         self._changed[key] = None
         try:
-            log = partition.log
-            if log.log_end_offset != position.fetch_offset:
+            if partition.log.log_end_offset != position.fetch_offset:
                 return
-            action = on_fetched(_log_of(partition, log), data)
+            action = on_fetched(log_of(partition), data)
             if isinstance(action, Append):
-                self._append(followed, log, action, data.records)
+                self._append(followed, action, data.records)
             elif isinstance(action, TruncateTo):
-                self._truncate(partition, log, action.offset)
+                self._writer.truncate(partition, action.offset)
             elif isinstance(action, AskForBounds):
                 self._out_of_range[key] = self._aside[key] = followed
-                followed.retry_at = _NEVER
+                followed.retry_at = inf
             else:
                 assert isinstance(action, Retry)
                 self._back_off(followed, action.error)
@@ -402,77 +421,15 @@ class LeaderFetcher:
             logger.exception("replicating %s-%d from broker %d failed", *key, self.leader)
             self._set_aside(followed)
 
-    def _append(self, followed: _Followed, log: PartitionLog, action: Append, records: Any) -> None:
+    def _append(self, followed: _Followed, action: Append, records: Any) -> None:
         partition = followed.partition
-        manager = self._manager
-        if records is not None and len(records):
-            try:
-                info = self._write(followed, log, records)
-            except UnexpectedAppendOffset as error:
-                end = log.log_end_offset
-                if log.log_start_offset != end or not error.first_offset < end <= error.last_offset:
-                    raise
-                # Records were deleted up to the middle of a batch, and an empty log begins there. Batches are written
-                # whole, so it has to begin with this one (``Partition.appendRecordsToFollowerOrFutureReplica``).
-                log.truncate_fully_and_start_at(error.first_offset, now_ms=self._env.wall_clock_ms())
-                info = self._write(followed, log, records)
-                log.maybe_increment_log_start_offset(end)
-                log.on_high_watermark_updated(partition.state.high_watermark)
-            if info is None:
-                # A part of a batch; or a batch of a later epoch than is known here (KAFKA-18723).
-                self._set_aside(followed)
-                return
-            manager.mark_dirty()
-            throttles = manager.throttles
-            if throttles.follower.is_throttled(*followed.key):
-                throttles.follower.record(len(records), throttles.now_ms())
-            if partition.must_flush:
-                self._unflushed[followed.key] = partition
+        if not self._writer.append(partition, followed.leader_epoch, action, records):
+            self._set_aside(followed)
+            return
+        if records is not None and len(records) and partition.must_flush:
+            self._unflushed[followed.key] = partition
         followed.attempts = 0
-        followed.in_sync = action.high_watermark <= log.log_end_offset
-        state = partition.state
-        before = state.high_watermark
-        high_watermark = follower_high_watermark(before, action.high_watermark, log.log_end_offset)
-        if high_watermark != before:
-            state.high_watermark = high_watermark
-            manager.high_watermark_moved(partition, log, before)
-            manager.mark_dirty()
-        start = min(action.log_start_offset, high_watermark)
-        if start > log.log_start_offset:
-            log.maybe_increment_log_start_offset(start)
-
-    def _write(self, followed: _Followed, log: PartitionLog, records: Any) -> AppendInfo | None:
-        now_ms = self._env.wall_clock_ms()
-        return log.append_as_follower(records, now_ms=now_ms, leader_epoch=followed.leader_epoch)
-
-    def _truncate(self, partition: Partition, log: PartitionLog, offset: int) -> None:
-        state = partition.state
-        end = log.log_end_offset
-        if log.truncate_to(offset, now_ms=self._env.wall_clock_ms()):
-            logger.info(
-                "%s is cut back from %d to %d, where it parts from the log of broker %d",
-                partition.topic_partition,
-                end,
-                log.log_end_offset,
-                self.leader,
-            )
-        if log.log_end_offset < state.high_watermark:
-            logger.warning(
-                "%s is cut back below its high watermark %d", partition.topic_partition, state.high_watermark
-            )
-            state.high_watermark = log.log_end_offset
-        # What is known of producers was read from the log anew, and transactions that ended before would seem to go on.
-        log.on_high_watermark_updated(state.high_watermark)
-        self._manager.mark_dirty()
-
-    def _start_at(self, partition: Partition, log: PartitionLog, offset: int) -> None:
-        logger.info(
-            "%s begins anew at %d: broker %d has nothing older", partition.topic_partition, offset, self.leader
-        )
-        log.truncate_fully_and_start_at(offset, now_ms=self._env.wall_clock_ms())
-        partition.state.high_watermark = offset
-        log.on_high_watermark_updated(offset)
-        self._manager.mark_dirty()
+        followed.in_sync = action.high_watermark <= partition.log.log_end_offset
 
     def _refused(self, followed: _Followed, error: ApiError | OSError) -> None:
         """This node cannot write what the leader sent."""
@@ -527,12 +484,11 @@ class LeaderFetcher:
                 continue
             partition = followed.partition
             try:
-                log = partition.log
-                action = on_bounds(_log_of(partition, log), earliest[key], latest[key])
+                action = on_bounds(log_of(partition), earliest[key], latest[key])
                 if isinstance(action, TruncateTo):
-                    self._truncate(partition, log, action.offset)
+                    self._writer.truncate(partition, action.offset)
                 elif isinstance(action, StartAt):
-                    self._start_at(partition, log, action.offset)
+                    self._writer.start_at(partition, action.offset)
                 else:
                     self._set_aside(followed)  # it was the leader that changed; or it will not help to ask at once
             except (ApiError, OSError) as error:
@@ -548,9 +504,3 @@ class LeaderFetcher:
                 )
             )
         return ListOffsetsRequest(replica_id=self._manager.node_id, topics=list(topics.values()))
-
-
-def _log_of(partition: Partition, log: PartitionLog) -> FollowerLog:
-    return FollowerLog(
-        log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
@@ -46,6 +47,8 @@ class ReplicaFetchers:
         """Leaders that seem to have died a moment ago, and until when that is to be believed."""
         self._cleared = trio.Event()
         self._to_start: list[LeaderFetcher] = []
+        self._running: dict[LeaderFetcher, None] = {}
+        """Also those that have nothing left to follow, until they have noticed."""
         self._wake = trio.Event()
 
     def follow(self, partition: Partition) -> None:
@@ -99,6 +102,7 @@ class ReplicaFetchers:
 
     def ended(self, fetcher: LeaderFetcher) -> None:
         """The fetcher has nothing left to follow, or the node stops."""
+        self._running.pop(fetcher, None)
         if self._fetchers.get(fetcher.leader) is fetcher:
             del self._fetchers[fetcher.leader]
             self.clear(fetcher.leader)
@@ -136,8 +140,25 @@ class ReplicaFetchers:
     async def run(self) -> None:
         """Run the fetchers, for as long as the node runs."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_time)
             while True:
                 self._wake = trio.Event()
                 while self._to_start:
-                    nursery.start_soon(self._to_start.pop(0).run)
+                    fetcher = self._to_start.pop(0)
+                    self._running[fetcher] = None
+                    nursery.start_soon(fetcher.run)
                 await self._wake.wait()
+
+    async def _keep_time(self) -> None:
+        """End requests that take longer than ``replica.socket.timeout.ms``. That is the same for all, so none that is
+        sent while this sleeps is too slow before it wakes."""
+        timeout = self.config.replica_socket_timeout_ms / 1000
+        while True:
+            if not self._running:
+                await self._wake.wait()
+            now = self.env.now()
+            for fetcher in self._running:
+                if fetcher.answer_by <= now:
+                    fetcher.give_up()
+            left = (fetcher.answer_by for fetcher in self._running if fetcher.answer_by > now)
+            await trio.sleep_until(min(min(left, default=inf), now + timeout))

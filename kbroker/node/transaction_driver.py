@@ -154,8 +154,14 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         missing = len(by_leader)
 
         def report() -> None:
-            if self._shards.get(shard.index) is shard:
-                self._process(shard, shard.core.on_markers_written(markers, errors, self.now_ms()))
+            if self._shards.get(shard.index) is not shard:
+                return
+            try:
+                result = shard.core.on_markers_written(markers, errors, self.now_ms())
+            except Exception:
+                self._failed(shard)
+            else:
+                self._process(shard, result)
 
         def done(written: PartitionErrors) -> None:
             nonlocal missing
@@ -224,6 +230,14 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
             all_get(error.code)
             return
         on_done(errors)
+
+    def knows(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
+        """Whether this node coordinates the id, and the partition is in the open transaction of that producer."""
+        try:
+            core = self.shard_now(transactional_id).core
+            return core.verify_partitions(transactional_id, producer, (partition,))[partition] is ErrorCode.NONE
+        except ApiError:
+            return False
 
     def _coordinator_of(self, transactional_id: str) -> int:
         """The broker that coordinates a transactional id; -1 if none does now."""

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from kbroker.raft_metadata.batches import MetadataBatch
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
-from kbroker.raft_metadata.voters import VoterSet
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records import control
 from kbroker.wire.records.metadata import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
@@ -28,10 +27,6 @@ class ImageLoader:
 
     def __init__(self, image: MetadataImage | None = None) -> None:
         self.image = MetadataImage() if image is None else image
-        self.kraft_version = 0
-        self.voters: VoterSet | None = None
-        self.voters_offset = -1
-        """Where in the log the voters come from; -1 if from no record of it."""
         self.last_timestamp = -1
         self._delta = MetadataDelta(self.image)
         self._transaction: list[Any] | None = None
@@ -66,7 +61,7 @@ class ImageLoader:
         self.last_timestamp = batch.timestamp
         if batch.is_control:
             for record in batch.records:
-                self._take_control(record, batch.base_offset)
+                self._take_control(record)
             return
         for record in batch.records:
             self._take_record(record)
@@ -93,14 +88,10 @@ class ImageLoader:
         self._delta = MetadataDelta(self.image)
         return Published(delta, self.image)
 
-    def _take_control(self, record: Any, offset: int) -> None:
+    def _take_control(self, record: Any) -> None:
+        # The quorum's own records, its voters among them, are for the replicated log.
         if isinstance(record, control.LeaderChangeMessage):
             self._delta.controller_id = record.leader_id
-        elif isinstance(record, control.KRaftVersionRecord):
-            self.kraft_version = record.kraft_version
-        elif isinstance(record, control.VotersRecord):
-            self.voters = VoterSet.from_record(record)
-            self.voters_offset = offset
 
     def _take_record(self, record: Any) -> None:
         if isinstance(record, BeginTransactionRecord):

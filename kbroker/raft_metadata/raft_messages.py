@@ -1,7 +1,7 @@
 """What the replicas of the metadata log say to one another (KIP-595, KIP-630, KIP-853, KIP-996), as values.
 
-The Raft core deals in these alone; ``raft_rpc`` turns them into Kafka's requests and responses and back, and judges
-there what the core need not know of: cluster ids, topic names, versions. Named tuples, since the
+The Raft core deals in these alone; ``raft_requests`` and ``raft_responses`` turn them into Kafka's and back, and judge
+what the core need not know of: cluster ids, topic names, versions. Named tuples, since the
 classes are made quickly when a node starts.
 """
 

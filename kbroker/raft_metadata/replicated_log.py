@@ -7,7 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from kbroker.errors import FatalError
+from kbroker.errors import ApiError, FatalError
+from kbroker.log import opening
 from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
@@ -106,17 +107,20 @@ class PartitionStore:
             disk.make_dirs(directory)
             # ``quorum-state`` will be in it, and must not be lost with it.
             disk.sync_dir(os.path.dirname(directory))
-        log = PartitionLog.open(
-            directory,
-            TopicPartition(METADATA_TOPIC, 0),
-            METADATA_TOPIC_ID,
-            config,
-            disk,
-            now_ms=now_ms,
-            clean_shutdown=False,
-            recovery_point=snapshot_offset,
-            log_start_offset=snapshot_offset,
-        )
+        try:
+            log = opening.open_log(
+                directory,
+                TopicPartition(METADATA_TOPIC, 0),
+                METADATA_TOPIC_ID,
+                config,
+                disk,
+                now_ms=now_ms,
+                clean_shutdown=False,
+                recovery_point=snapshot_offset,
+                log_start_offset=snapshot_offset,
+            )
+        except ApiError as error:  # INCONSISTENT_TOPIC_ID
+            raise FatalError(f"{directory}/partition.metadata is not that of the metadata log") from error
         return cls(log)
 
     @property

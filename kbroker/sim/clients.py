@@ -108,10 +108,11 @@ class ClusterClient:
         if peer is None:
             peer = self._peers[address] = Peer(self._network, *address, client_id=self.name)
         try:
-            with trio.fail_after(timeout):
+            with trio.move_on_after(timeout):
                 return await peer.ask(request, version)
         except _FAILURES:
-            return None
+            pass
+        return None
 
     async def leader(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Node and leader epoch, as far as some node knows; None if there is no leader, or nobody to ask."""
@@ -315,5 +316,7 @@ class Consumer:
             if record.offset != self.position and not self.may_lose:
                 raise Violation(f"{self.tp}: after {self.position} comes {record.offset}")
             assert record.value is not None
-            self._history.read(self.tp, record.offset, record.value, header.partition_leader_epoch)
+            self._history.read(
+                self.tp, record.offset, record.value, header.partition_leader_epoch, header.producer_epoch
+            )
             self.position = record.offset + 1

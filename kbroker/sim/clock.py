@@ -1,23 +1,26 @@
 """Time and scheduling of a simulation that runs on Trio: one clock, one order of tasks for one seed, nodes that stand.
 
-All that reaches into Trio's private parts is here: its scheduler shuffles what is ready, and only two switches that
-its own tests of determinism use make that repeatable; its clock jumps when everybody waits, and must not jump over
-what the network is about to deliver; and a node is paused by keeping its tasks out of the run queue.
+All that reaches into Trio's private parts is here: the tasks, cancel scopes and deadlines are Trio's own, but what
+takes them from its queue is not its loop. That shuffles what is ready in an order of its own, asks the operating system
+and its instruments at each turn, and knows of nothing that happens in a network.
 """
 
 from __future__ import annotations
 
 import gc
 import heapq
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from hashlib import blake2b
 from math import inf
+from operator import attrgetter
 from typing import Any, TextIO, TypeVar
 
 import trio
+from outcome import Error, Outcome, Value
 from trio._core import _run as trio_run
-from trio.testing import MockClock
+from trio._core._traps import CancelShieldedCheckpoint, WaitTaskRescheduled
 
 T = TypeVar("T")
 
@@ -25,50 +28,151 @@ current_node: ContextVar[int] = ContextVar("current_node", default=0)
 """Whose task is running: a node's id, 0 for the simulation itself and its clients."""
 
 
-class SimClock:
-    """Time that passes only when every task waits; then straight to the next deadline or event.
+class SimClock(trio.abc.Clock):
+    """Time that passes only when every task waits; then straight to the next deadline or event."""
 
-    It is Trio's ``MockClock`` (its run loop asks for that very class), told to jump as is done here.
-    """
+    ASK_EVERY = 1000
+    """After so many turns the operating system is asked, which has nothing to tell a simulation but Ctrl-C."""
 
-    def __init__(self) -> None:
-        self.mock = MockClock(autojump_threshold=0)
-        self.mock._autojump = self._autojump  # type: ignore[method-assign]
-        mock = self.mock
-        mock.current_time = lambda: mock._virtual_base  # type: ignore[method-assign]  # no real time is mixed in
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+    def __init__(self, seed: int = 0) -> None:
+        self.time = 0.0
+        """Seconds since the simulation began."""
+        self.held: dict[int, list[Any]] = {}
+        """Nodes that stand still, and which of their tasks could run."""
+        self._rng = random.Random(seed)
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._made = 0
-        self.events_run = 0
 
-    def call_at(self, when: float, event: Callable[[], None]) -> None:
-        """Have ``event()`` called at a time, in the order of times, then of calls to this. It must not wait."""
+    def start_clock(self) -> None:
+        pass
+
+    def current_time(self) -> float:
+        return self.time
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        return 0.0 if deadline <= self.time else inf
+
+    def call_at(self, when: float, event: Callable[..., None], *args: Any) -> None:
+        """Have ``event(*args)`` called at a time, in the order of times, then of calls to this. It must not wait."""
         self._made += 1
-        heapq.heappush(self._events, (when, self._made, event))
+        heapq.heappush(self._events, (when, self._made, event, args))
 
     async def wait(self, seconds: float) -> None:
         """Sleep, and do not let it be cut short by a cancellation: as one waits for a thread."""
-        task = trio.lowlevel.current_task()
-        self.call_at(self.mock._virtual_base + seconds, lambda: trio.lowlevel.reschedule(task))
+        self.call_at(self.time + seconds, trio.lowlevel.reschedule, trio.lowlevel.current_task())
         await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
 
-    def _autojump(self) -> None:
-        # Called by Trio when nothing can run. What ``event`` or a deadline wakes runs next.
+    async def sleep(self, seconds: float) -> None:
+        """``trio.sleep`` for those who sleep all the time: without a scope, and nothing is raised to end it."""
+        task = trio.lowlevel.current_task()
+        asleep = True
+
+        def wake() -> None:
+            if asleep:
+                trio.lowlevel.reschedule(task)
+
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            nonlocal asleep
+            asleep = False
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self.call_at(self.time + seconds, wake)
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _jump(self, deadlines: Any) -> None:
+        # Nothing can run, and all that was due is done. What an event or a deadline wakes runs next.
         events = self._events
-        deadlines = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines
         deadline = deadlines.next_deadline()
-        mock = self.mock
-        now = mock._virtual_base
         if events and events[0][0] <= deadline:
-            when = events[0][0]
-            if when > now:
-                mock._virtual_base = now = when
+            now = self.time = max(self.time, events[0][0])
             while events and events[0][0] <= now:
-                _, _, event = heapq.heappop(events)
-                self.events_run += 1
-                event()
-        elif now < deadline < inf:
-            mock._virtual_base = deadline
+                _, _, event, args = heapq.heappop(events)
+                event(*args)
+        elif deadline < inf:
+            self.time = deadline
             deadlines.expire(deadline)
+
+    def _hold(self, queue: Any) -> None:
+        # Tasks of nodes that stand still wait elsewhere.
+        for task in list(queue):
+            held = self.held.get(task.context.get(current_node, 0))
+            if held is not None:
+                queue.remove(task)
+                held.append(task)
+
+    @trio.lowlevel.enable_ki_protection
+    def run_tasks(
+        self, runner: Any, main: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> Generator[float, Any, None]:
+        """What ``trio.run`` does until the last task has ended, in place of Trio's ``unrolled_run``."""
+        context = trio_run.GLOBAL_RUN_CONTEXT
+        runner.instruments = {}
+        queue, deadlines = runner.runq, runner.deadlines
+        counter = attrgetter("_counter")
+        turns = 0
+        try:
+            runner.entry_queue.wakeup.wakeup_on_signals()
+            runner.init_task = runner.spawn_impl(runner.init, (main, args), None, "<init>", system_task=True)
+            while runner.tasks:
+                turns += 1
+                if turns % self.ASK_EVERY == 0:
+                    runner.io_manager.process_events((yield 0))
+                if not deadlines.expire(self.time) and not queue:
+                    self._jump(deadlines)
+                if self.held:
+                    self._hold(queue)
+                if len(queue) == 1:  # most often
+                    context.task = task = queue.popleft()
+                    _step(runner, task)
+                    del context.task
+                    continue
+                batch = list(queue)
+                queue.clear()
+                if batch:
+                    batch.sort(key=counter)
+                    self._rng.shuffle(batch)
+                    for task in reversed(batch):
+                        context.task = task
+                        _step(runner, task)
+                    del context.task
+        except Exception as error:
+            raise trio.TrioInternalError("an error in the loop of the simulation") from error
+        finally:
+            runner.close()
+            context.__dict__.clear()
+            if runner.ki_pending:
+                interrupt = KeyboardInterrupt()
+                if isinstance(runner.main_task_outcome, Error):
+                    interrupt.__context__ = runner.main_task_outcome.error
+                runner.main_task_outcome = Error(interrupt)
+
+
+def _step(runner: Any, task: Any) -> None:
+    """Have a task run until it waits or ends."""
+    proceed, value = task._next_send_fn, task._next_send
+    task._next_send_fn = task._next_send = None
+    final: Outcome[object]
+    try:
+        message = task.context.run(proceed, value)
+    except StopIteration as ended:
+        final = Value(ended.value)
+    except BaseException as error:
+        assert error.__traceback__ is not None
+        final = Error(error.with_traceback(error.__traceback__.tb_next))
+    else:
+        task._schedule_points += 1
+        if message is CancelShieldedCheckpoint:
+            runner.reschedule(task)
+        else:
+            assert type(message) is WaitTaskRescheduled, f"a task has yielded {message!r}"
+            task._cancel_points += 1
+            task._abort_func = message.abort_func
+            if runner.ki_pending and task is runner.main_task:
+                task._attempt_delivery_of_pending_ki()
+            if task._cancel_status.effectively_cancelled:
+                task._attempt_delivery_of_any_pending_cancel()
+        return
+    runner.task_exited(task, final)
 
 
 _clock: ContextVar[SimClock] = ContextVar("_clock")
@@ -82,21 +186,32 @@ def sim_clock() -> SimClock:
 class Trace:
     """What happened, as a hash: two runs of a seed must agree in it. With ``out`` it is written down as well."""
 
+    AT_ONCE = 500
+    """Lines that are hashed together."""
+
     def __init__(self, out: TextIO | None = None) -> None:
         self._hash = blake2b(digest_size=16)
+        self._lines: list[str] = []
         self._out = out
+        self._clock = sim_clock()
 
     def note(self, text: str) -> None:
         """Add a line, with the time."""
-        line = f"{trio.current_time():10.4f} {text}\n"
-        self._hash.update(line.encode())
+        line = f"{self._clock.time:10.4f} {text}\n"
+        self._lines.append(line)
+        if len(self._lines) == self.AT_ONCE:
+            self._take_lines()
         if self._out is not None:
             self._out.write(line)
+
+    def _take_lines(self) -> None:
+        self._hash.update("".join(self._lines).encode())
+        self._lines.clear()
 
     def show(self, text: str) -> None:
         """Only write it down: it is not part of what must be the same."""
         if self._out is not None:
-            self._out.write(f"{trio.current_time():10.4f} {text}\n")
+            self._out.write(f"{self._clock.time:10.4f} {text}\n")
 
     @property
     def is_shown(self) -> bool:
@@ -106,80 +221,27 @@ class Trace:
     @property
     def digest(self) -> str:
         """The hash so far."""
+        self._take_lines()
         return self._hash.hexdigest()
-
-
-class _NoIO:
-    """Trio's view of the operating system, which has nothing to tell a simulation but Ctrl-C: it is asked seldom."""
-
-    ASK_EVERY = 1000
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-        self._turns = 0
-
-    def get_events(self, timeout: float) -> Any:
-        """What has happened: nothing, but for Ctrl-C."""
-        self._turns += 1
-        if timeout == 0 and self._turns % self.ASK_EVERY:
-            return ()
-        return self._real.get_events(timeout)
-
-    def process_events(self, events: Any) -> None:
-        """Pass on what there is."""
-        if events:
-            self._real.process_events(events)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-
-class _Pauses(trio.abc.Instrument):
-    """Keeps the tasks of paused nodes out of the run queue."""
-
-    def __init__(self) -> None:
-        self.held: dict[int, list[Any]] = {}
-
-    def task_scheduled(self, task: Any) -> None:
-        held = self.held.get(task.context.get(current_node, 0))
-        if held is not None:
-            queue = trio_run.GLOBAL_RUN_CONTEXT.runner.runq
-            last = queue.pop()
-            assert last is task
-            held.append(task)
 
 
 class Pauser:
     """Stops all tasks of a node as SIGSTOP does: time passes, sockets fill, deadlines are found past on waking."""
 
     def __init__(self) -> None:
-        self._pauses = _Pauses()
+        self._held = sim_clock().held
 
     def pause(self, node_id: int) -> None:
         """The node's tasks stand still until ``resume``."""
-        if node_id in self._pauses.held:
-            return
-        if not self._pauses.held:
-            trio.lowlevel.add_instrument(self._pauses)
-        queue = trio_run.GLOBAL_RUN_CONTEXT.runner.runq
-        held = self._pauses.held[node_id] = []
-        for task in list(queue):
-            if task.context.get(current_node, 0) == node_id:
-                queue.remove(task)
-                held.append(task)
+        self._held.setdefault(node_id, [])
 
     def resume(self, node_id: int) -> None:
         """The node goes on with all that became due."""
-        held = self._pauses.held.pop(node_id, None)
-        if held is None:
-            return
-        trio_run.GLOBAL_RUN_CONTEXT.runner.runq.extend(held)
-        if not self._pauses.held:
-            trio.lowlevel.remove_instrument(self._pauses)
+        trio_run.GLOBAL_RUN_CONTEXT.runner.runq.extend(self._held.pop(node_id, ()))
 
     def is_paused(self, node_id: int) -> bool:
         """Whether it stands."""
-        return node_id in self._pauses.held
+        return node_id in self._held
 
 
 def run_deterministically(seed: int, main: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -187,24 +249,16 @@ def run_deterministically(seed: int, main: Callable[..., Awaitable[T]], *args: A
 
     The garbage collector, which comes when it likes, waits until the end.
     """
-    saved, state = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate()
-    trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
-    trio_run._r.seed(seed)
-    clock = SimClock()
+    clock = SimClock(seed)
     token = _clock.set(clock)
     collects = gc.isenabled()
     gc.disable()
-
-    async def without_io() -> T:
-        runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
-        runner.io_manager = _NoIO(runner.io_manager)
-        return await main(*args)
-
+    trios = trio_run.unrolled_run
+    trio_run.unrolled_run = clock.run_tasks  # type: ignore[assignment]
     try:
-        return trio.run(without_io, clock=clock.mock)
+        return trio.run(main, *args, clock=clock)
     finally:
+        trio_run.unrolled_run = trios
         _clock.reset(token)
         if collects:
             gc.enable()
-        trio_run._ALLOW_DETERMINISTIC_SCHEDULING = saved  # type: ignore[misc]
-        trio_run._r.setstate(state)

@@ -230,10 +230,15 @@ class SimCluster:
             self.producers.append(producer)
             self.nursery.start_soon(self._guard, producer.run)
 
-    def pipeline(self, tp: TopicPartition, interval: float = 0.02, *, lost: float = 0.1) -> None:
-        """Have a producer at work that has five requests under way, and loses a share of the answers once."""
+    def pipeline(
+        self, tp: TopicPartition, interval: float = 0.02, *, lost: float = 0.1, overtakes: bool = False
+    ) -> None:
+        """Have a producer at work that has five requests under way, and loses a share of the answers once.
+
+        One that ``overtakes`` sends a batch before one that has failed, and gives itself a new epoch when told of it.
+        """
         number = len(self.producers) + 1
-        producer = PipelinedProducer(number, self.client(), self.history, tp, interval, lost)
+        producer = PipelinedProducer(number, self.client(), self.history, tp, interval, lost, overtakes=overtakes)
         self.producers.append(producer)
         self.nursery.start_soon(self._guard, producer.run)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import trio
-
 from kbroker.raft_metadata.image import PartitionImage
+from kbroker.sim.clock import sim_clock
 from kbroker.sim.history import Violation
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
@@ -119,8 +118,9 @@ class ClusterInvariants:
 
     async def run(self) -> None:
         """Look at what the nodes hold, again and again."""
+        clock = sim_clock()
         while True:
-            await trio.sleep(SAMPLE_SECONDS)
+            await clock.sleep(SAMPLE_SECONDS)
             self.check_now()
 
     def check_now(self) -> None:

@@ -58,8 +58,12 @@ class PartitionHistory:
     """Node that said so when it was asked the first time, by offset. (Who is asked again may answer for another.)"""
     leaders: dict[int, int] = field(default_factory=dict)
     """Node that acknowledged in a leader epoch."""
-    order: dict[int, int] = field(default_factory=dict)
-    """The highest number of each producer that was read, to see that its order is kept."""
+    producer_epochs: dict[int, int] = field(default_factory=dict)
+    """Of the producer that wrote what is at an offset."""
+    sent_again: dict[bytes, set[int]] = field(default_factory=dict)
+    """Under which later epochs a producer has sent a value again, as if it had not been sent before."""
+    order: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The producer epoch and number of each producer that was read last, to see that its order is kept."""
     read_to: int = 0
     """All below was read."""
 
@@ -71,6 +75,8 @@ class History:
         self.partitions: dict[TopicPartition, PartitionHistory] = {}
         self.acknowledgements = 0
         self.reads = 0
+        self.twice = 0
+        """How many values were stored twice, which their producers brought about (`sent_again`)."""
         self.refusals: dict[str, int] = {}
         """How often producers were told of an error, by its name."""
         self.transactions: list[Transaction] = []
@@ -101,8 +107,21 @@ class History:
             if there is not None:
                 if there != value:
                     raise Violation(f"{tp}: {value!r} acknowledged at {offset}, where {there!r} was read")
+                if known.offsets[value] > offset:
+                    raise Violation(f"{tp}: {value!r} acknowledged at {offset}, and is at {known.offsets[value]}, too")
                 if not retried:
                     self._check_leader(tp, known, offset)
+
+    def sent_again(self, tp: TopicPartition, values: list[bytes], producer_epoch: int) -> None:
+        """A producer has given itself an epoch, and sends again under it what was not acknowledged before.
+
+        Nobody can know it again. What is stored already may be stored once more, and not more than that.
+        """
+        known = self.of(tp)
+        for value in values:
+            if value in known.acknowledged:
+                raise Violation(f"{tp}: {value!r} was acknowledged, and is sent again")
+            known.sent_again.setdefault(value, set()).add(producer_epoch)
 
     def begin(self, name: str) -> Transaction:
         """A transactional producer begins a transaction."""
@@ -128,7 +147,9 @@ class History:
             if any(seen) and not all(seen):
                 raise Violation(f"{transaction.name}: {sum(seen)} of {len(seen)} values of {transaction} were seen")
 
-    def read(self, tp: TopicPartition, offset: int, value: bytes, leader_epoch: int) -> None:
+    def read(
+        self, tp: TopicPartition, offset: int, value: bytes, leader_epoch: int, producer_epoch: int = -1
+    ) -> None:
         """A consumer was given a record."""
         known = self.of(tp)
         self.reads += 1
@@ -139,14 +160,22 @@ class History:
             if known.epochs[offset] != leader_epoch:
                 raise Violation(f"{tp}: the epoch of {offset} was {known.epochs[offset]} and is now {leader_epoch}")
             return
+        producer, number = parse_value(value)
+        acknowledged_at = known.acknowledged.get(value, -1)
+        again = known.sent_again.get(value, ())
         before = known.offsets.get(value)
         if before is not None:
-            raise Violation(f"{tp}: {value!r} is at {before} and at {offset}")
+            is_later = known.producer_epochs[before] < producer_epoch
+            if not is_later or producer_epoch not in again or acknowledged_at == before:
+                raise Violation(f"{tp}: {value!r} is at {before} and at {offset}")
+            self.twice += 1
         known.values[offset] = value
         known.offsets[value] = offset
         known.epochs[offset] = leader_epoch
-        acknowledged_at = known.acknowledged.get(value, -1)
-        if acknowledged_at not in (-1, offset):
+        known.producer_epochs[offset] = producer_epoch
+        if acknowledged_at not in (-1, offset) and not (
+            acknowledged_at > offset and any(later > producer_epoch for later in again)
+        ):
             raise Violation(f"{tp}: {value!r} was acknowledged at {acknowledged_at} and is at {offset}")
         if offset in known.acknowledged_by:
             self._check_leader(tp, known, offset)
@@ -155,10 +184,11 @@ class History:
         transaction = self._transaction_of.get(value)
         if transaction is not None and transaction.state in (TransactionState.OPEN, TransactionState.ABORTED):
             raise Violation(f"{tp}: {value!r} at {offset} was shown, of a transaction that is {transaction.state.name}")
-        producer, number = parse_value(value)
-        if known.order.get(producer, -1) >= number:
-            raise Violation(f"{tp}: {value!r} at {offset} comes after number {known.order[producer]} of its producer")
-        known.order[producer] = number
+        last_epoch, last = known.order.get(producer, (-1, -1))
+        begins_again = before is not None and producer_epoch > last_epoch
+        if last >= number and not begins_again:
+            raise Violation(f"{tp}: {value!r} at {offset} comes after number {last} of its producer")
+        known.order[producer] = producer_epoch, number
 
     def _check_leader(self, tp: TopicPartition, known: PartitionHistory, offset: int) -> None:
         epoch, node = known.epochs[offset], known.acknowledged_by[offset]
@@ -174,7 +204,8 @@ class History:
         """How much there was, in a line."""
         ends = Counter(transaction.state.name for transaction in self.transactions)
         return (
-            f"{self.acknowledgements} acknowledged, {self.reads} read, refused {dict(sorted(self.refusals.items()))},"
+            f"{self.acknowledgements} acknowledged, {self.reads} read, {self.twice} stored twice by their producers,"
+            f" refused {dict(sorted(self.refusals.items()))},"
             f" transactions {dict(sorted(ends.items()))}"
         )
 
@@ -184,7 +215,7 @@ class History:
             (tp, value, offset)
             for tp, known in self.partitions.items()
             for value, offset in known.acknowledged.items()
-            if value not in known.offsets
+            if value not in known.offsets or (offset >= 0 and known.offsets[value] != offset)
         ]
 
 

@@ -1,4 +1,10 @@
-"""An idempotent producer with five requests under way in a simulated cluster, which loses each answer up to once."""
+"""An idempotent producer with five requests under way in a simulated cluster, which loses each answer up to once.
+
+It may be one like librdkafka (2.16). That at times sends a later batch to a leader before one that has failed, and goes
+on after an error with the answers to what else is under way. When it is told of a gap, in whichever partition, it gives
+itself a new epoch: what is not acknowledged is sent again as if it had never been sent, and what is stored of it is
+there twice.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from dataclasses import dataclass
 import trio
 
 from kbroker.env import Stream
+from kbroker.errors import ErrorCode
 from kbroker.sim.clients import BROKER_PORT, ClusterClient
 from kbroker.sim.history import History, Violation, make_value
 from kbroker.sim.producers import PRODUCE_VERSION, is_stored, make_batch, new_producer_id, produce_request
@@ -25,6 +32,9 @@ IN_FLIGHT = 5
 """``max.in.flight.requests.per.connection`` of an idempotent producer: as many batches as a broker remembers."""
 _KEY = 0
 _PATIENCE_SECONDS = 6.0
+_OVERTAKES = 0.3
+_GAP_ELSEWHERE = 0.05
+"""How often, of the times at which it has to begin with what was sent before."""
 
 
 @dataclass(slots=True)
@@ -41,7 +51,15 @@ class PipelinedProducer:
     """Sends batch after batch to one partition, whether or not those before are acknowledged."""
 
     def __init__(
-        self, number: int, client: ClusterClient, history: History, tp: TopicPartition, interval: float, lost: float
+        self,
+        number: int,
+        client: ClusterClient,
+        history: History,
+        tp: TopicPartition,
+        interval: float,
+        lost: float,
+        *,
+        overtakes: bool = False,
     ) -> None:
         """``lost`` is the share of the first answers that do not arrive."""
         self.number = number
@@ -51,6 +69,10 @@ class PipelinedProducer:
         self._tp = tp
         self._interval = interval
         self._lost = lost
+        self._overtakes = overtakes
+        self._is_known = False
+        """Something was acknowledged in this epoch. Of an unknown producer any sequence number is taken for the first,
+        by Apache Kafka, too, and what librdkafka then takes for acknowledged is not there."""
         self._unacknowledged: deque[_Batch] = deque()
         self._producer_id = -1
         self._producer_epoch = -1
@@ -86,8 +108,13 @@ class PipelinedProducer:
         """Send what is not acknowledged, in order, and then more; returns when that cannot go on like this."""
         rng = self._client.rng
         reader = FrameReader(api_keys=None)
+        if self._overtakes and self._unacknowledged and rng.random() < _GAP_ELSEWHERE:
+            self._begin_epoch()
         to_send = deque(self._unacknowledged)
         under_way: deque[_Batch] = deque()
+        if self._overtakes and self._is_known and len(to_send) > 1 and rng.random() < _OVERTAKES:
+            for _ in range(rng.randrange(1, len(to_send))):
+                to_send.popleft()
         while True:
             if not to_send and len(self._unacknowledged) < IN_FLIGHT and not self.stopped:
                 to_send.append(self._make())
@@ -105,14 +132,55 @@ class PipelinedProducer:
                 batch.answer_lost = True
                 return
             if not self._take(batch, answer, node_id, authority):
+                if self._overtakes and self._is_known:
+                    await self._drain(stream, reader, batch, answer, under_way, node_id, authority)
                 return
+
+    async def _drain(
+        self,
+        stream: Stream,
+        reader: FrameReader,
+        batch: _Batch,
+        answer: PartitionProduceResponse,
+        under_way: deque[_Batch],
+        node_id: int,
+        authority: tuple[int, int] | None,
+    ) -> None:
+        """After a batch was refused: wait for all answers. A gap behind what comes first makes a new epoch of it."""
+        gap = False
+        while True:
+            behind = batch is not self._unacknowledged[0]
+            gap |= behind and answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if not under_way:
+                break
+            batch = under_way.popleft()
+            received = await self._receive(stream, reader)
+            if received is None:
+                break
+            answer = received
+            if self._take(batch, answer, node_id, authority) and not self._unacknowledged:
+                return
+        if gap:
+            self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self._producer_epoch += 1
+        self._sequence = 0
+        self._is_known = False
+        again, self._unacknowledged = self._unacknowledged, deque()
+        for batch in again:
+            self._history.sent_again(self._tp, batch.values, self._producer_epoch)
+            self._append(batch.values)
 
     def _make(self) -> _Batch:
         count = self._client.rng.choice((1, 1, 3))
         values = [make_value(self.number, self._count + n) for n in range(count)]
-        data = make_batch(values, self._producer_id, self._producer_epoch, self._sequence)
         self._count += count
-        self._sequence += count
+        return self._append(values)
+
+    def _append(self, values: list[bytes]) -> _Batch:
+        data = make_batch(values, self._producer_id, self._producer_epoch, self._sequence)
+        self._sequence += len(values)
         batch = _Batch(values, data)
         self._unacknowledged.append(batch)
         return batch
@@ -148,7 +216,10 @@ class PipelinedProducer:
     def _take(
         self, batch: _Batch, answer: PartitionProduceResponse, node_id: int, authority: tuple[int, int] | None
     ) -> bool:
-        """Whether the batch is stored; if not, it and all after it are sent anew, in order."""
+        """Whether the batch is stored; if not, it and all after it are sent anew, in order.
+
+        What is stored comes after all before it: who overtakes takes those for acknowledged, as librdkafka does.
+        """
         first = self._unacknowledged[0]
         stored = is_stored(
             self._client,
@@ -162,7 +233,10 @@ class PipelinedProducer:
             is_next=first is batch,  # what comes after a batch that was refused is out of order
         )
         if stored:
-            if first is not batch:
+            self._is_known = True
+            while self._overtakes and self._unacknowledged[0] is not batch:
+                self._history.acknowledged(self._tp, self._unacknowledged.popleft().values, -1, node_id, retried=True)
+            if self._unacknowledged[0] is not batch:
                 raise Violation(f"{self._tp}: {batch.values} are acknowledged, and {first.values} before are not")
             self._unacknowledged.popleft()
         return stored

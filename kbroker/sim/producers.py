@@ -8,6 +8,7 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import BROKEN_SEQUENCE, RETRIABLE, ClusterClient
+from kbroker.sim.clock import sim_clock
 from kbroker.sim.history import History, Violation, make_value
 from kbroker.sim.sim_env import EPOCH_MS
 from kbroker.types import TopicPartition
@@ -129,7 +130,7 @@ class Producer:
             values = [make_value(self.number, self._count + n) for n in range(rng.choice((1, 1, 1, 3, 10)))]
             self._count += len(values)
             await self._produce(tp, values)
-            await trio.sleep(rng.expovariate(1 / self.interval))
+            await sim_clock().sleep(rng.expovariate(1 / self.interval))
 
     async def _begin(self) -> None:
         found = await new_producer_id(self._client)

@@ -83,6 +83,7 @@ class SimEnv:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self._clock = sim_clock()
         self.rng = random.Random(machine.rng.getrandbits(64))
         self.disk: Disk = machine.disk
         network = NodeNetwork(machine.net, machine.host, use_poller=machine.rng.random() < 0.7)
@@ -98,10 +99,10 @@ class SimEnv:
         self._network.dead = True
 
     def now(self) -> float:
-        return trio.current_time()
+        return self._clock.time
 
     def wall_clock_ms(self) -> int:
-        now_ms = EPOCH_MS + int(trio.current_time() * 1000) + self.machine.skew_ms
+        now_ms = EPOCH_MS + int(self._clock.time * 1000) + self.machine.skew_ms
         self.machine.disk.now_ms = now_ms
         return now_ms
 
@@ -112,12 +113,11 @@ class SimEnv:
             return fn(*args)
         latency = self.rng.expovariate(1 / self.machine.disk_latency)
         before = self.rng.random() * latency
-        clock = sim_clock()
-        await clock.wait(before)
+        await self._clock.wait(before)
         try:
             result = fn(*args)
         finally:
-            await clock.wait(latency - before)
+            await self._clock.wait(latency - before)
         return result
 
     def in_memory(self, fd: int, position: int, length: int) -> bool:

@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 from zlib import crc32
 
@@ -22,7 +23,8 @@ import trio
 
 from kbroker.env import Buffer
 from kbroker.errors import FatalError
-from kbroker.sim.clock import SimClock, Trace
+from kbroker.sim.clock import SimClock, Trace, sim_clock
+from kbroker.timing import Deadline, Deadlines
 
 WINDOW = 256 * 1024
 """Bytes that may be on their way, or unread, in one direction of a connection."""
@@ -98,8 +100,14 @@ class SimStream:
         limit = len(view)
         if faults.short_reads and rng.random() < faults.short_reads:
             limit = min(limit, rng.randint(1, self._unread_bytes))
-        position = 0
         unread = self._unread
+        if len(unread) == 1 and self._unread_bytes <= limit:  # most often
+            position, self._unread_bytes = self._unread_bytes, 0
+            view[:position] = unread.pop()
+            if self.other._writer is not None:
+                self.other._wake_writer()
+            return position
+        position = 0
         while unread and position < limit:
             chunk = unread[0]
             size = min(len(chunk), limit - position)
@@ -234,6 +242,9 @@ class SimPoller:
         self._ready: dict[SimStream, None] = {}
         self._deferred: list[Callable[[], None]] = []
         self._task: trio.lowlevel.Task | None = None
+        self._clock = sim_clock()
+        self._deadlines = Deadlines()
+        self._rings_at = inf
 
     def register(self, stream: SimStream, callback: Callable[[], None]) -> None:
         if stream.closed:
@@ -257,6 +268,25 @@ class SimPoller:
         task, self._task = self._task, None
         if task is not None:
             trio.lowlevel.reschedule(task)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
+        deadline = self._deadlines.add(when, callback)
+        self._set_alarm(when)
+        return deadline
+
+    def call_off(self, deadline: Deadline) -> None:
+        self._deadlines.discard(deadline)
+
+    def _set_alarm(self, when: float) -> None:
+        if when < self._rings_at:
+            self._rings_at = when
+            self._clock.call_at(when, self._ring, when)
+
+    def _ring(self, when: float) -> None:
+        if when == self._rings_at:
+            self._rings_at = inf
+            self._deadlines.expire(self._clock.time)
+            self._set_alarm(self._deadlines.next())
 
     async def run(self) -> None:
         while True:
@@ -409,8 +439,8 @@ class SimNet:
         latency = self._latency(source, destination) + len(what) / faults.bandwidth
         if faults.loss and self.rng.random() < faults.loss:
             latency += self.rng.uniform(0.2, 0.5)
-        stream.last_arrival = max(stream.last_arrival, trio.current_time() + latency)
-        self._clock.call_at(stream.last_arrival, lambda: self._deliver(stream, what))
+        stream.last_arrival = max(stream.last_arrival, self._clock.time + latency)
+        self._clock.call_at(stream.last_arrival, self._deliver, stream, what)
 
     def _deliver(self, stream: SimStream, what: bytes | Literal["fin"]) -> None:
         other = stream.other
@@ -436,7 +466,7 @@ class SimNet:
         waiting, self._waiting = self._waiting, {}
         for stream in waiting:
             lost, stream.waiting = stream.waiting, deque()
-            stream.last_arrival = max(stream.last_arrival, trio.current_time() + self.rng.uniform(0.05, 1.0))
+            stream.last_arrival = max(stream.last_arrival, self._clock.time + self.rng.uniform(0.05, 1.0))
             for what in lost:
                 self.transmit(stream, what)
 
@@ -449,7 +479,7 @@ class SimNet:
             if self.reaches(source, destination):
                 other.break_with(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
-        self._clock.call_at(trio.current_time() + self._latency(source, destination), arrive)
+        self._clock.call_at(self._clock.time + self._latency(source, destination), arrive)
 
     async def connect(self, source: Host, name: str, port: int) -> SimStream:
         """Make a connection; refused if nobody listens, after long tries given up if the machine does not answer."""
@@ -507,5 +537,6 @@ class NodeNetwork:
 
     async def connect(self, host: str, port: int) -> SimStream:
         if self.dead:
+            await trio.sleep(1)  # or it would try all the more often, until it has noticed that it is to end
             raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))
         return await self._net.connect(self._host, host, port)

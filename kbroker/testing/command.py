@@ -13,7 +13,7 @@ from typing import Any
 
 from kbroker.cli.common import not_negative, positive
 from kbroker.cli.parser import UsageError
-from kbroker.cli.start import parse_overrides, set_up_logging
+from kbroker.cli.start import add_overrides, parse_overrides, set_up_logging
 from kbroker.errors import ApiError, FatalError
 from kbroker.testing.broker import RunningBroker
 from kbroker.testing.cluster import RunningCluster
@@ -41,14 +41,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=not_negative, default=9092, metavar="PORT", help="(9092); 0 takes a free one")
     parser.add_argument("-n", "--nodes", type=positive, default=1, metavar="COUNT", help="how many nodes (default 1)")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="keep data here (default: a temporary directory)")
-    parser.add_argument(
-        "-o",
-        "--override",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set a property of every node; may be repeated",
-    )
+    add_overrides(parser, "set a property of every node")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ Kafka's ``TransactionLog``: the key opens with the record's type as int16, the v
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.transactions.transaction import Transaction, TransactionState
@@ -54,6 +55,7 @@ def transaction_tombstone(transactional_id: str) -> CoordinatorRecord:
     return CoordinatorRecord(_key(transactional_id), None)
 
 
+@lru_cache(maxsize=4096)
 def _key(transactional_id: str) -> bytes:
     return encode_coordinator_key(TransactionLogKey(transactional_id=transactional_id))
 

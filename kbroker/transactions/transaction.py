@@ -53,11 +53,6 @@ class TransactionState(IntEnum):
         """Kafka's spelling, as DescribeTransactions and ListTransactions give it."""
         return _NAMES[self]
 
-    @property
-    def may_expire(self) -> bool:
-        """Whether an id in this state can be forgotten."""
-        return self in _IDLE
-
 
 _S = TransactionState
 _IDLE = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})

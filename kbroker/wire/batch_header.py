@@ -241,8 +241,3 @@ def set_timestamp(
     crc = crc32c(memoryview(buf)[pos + ATTRIBUTES_AT : pos + header.batch_length + LOG_OVERHEAD])
     CRC.pack_into(buf, pos + CRC_AT, crc)
     return header._replace(attributes=attributes, max_timestamp=max_timestamp, crc=crc)
-
-
-def set_log_append_time(buf: bytearray | memoryview, pos: int, header: BatchHeader, now_ms: int) -> BatchHeader:
-    """Stamp the batch with its append time, which readers then see on every record of it."""
-    return set_timestamp(buf, pos, header, TimestampType.LOG_APPEND_TIME, now_ms)

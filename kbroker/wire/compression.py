@@ -38,6 +38,10 @@ class CorruptRecord(WireError):
     """A record batch is damaged, or is not what its header says (Kafka: CORRUPT_MESSAGE)."""
 
 
+class DecompressesTooLarge(CorruptRecord):
+    """A batch's records are more than the caller wants to have at once."""
+
+
 class CompressionType(IntEnum):
     """Bits 0-2 of a batch's attributes; the names are those of ``compression.type``."""
 
@@ -102,8 +106,8 @@ def decompress(
     return _decompress_zstd(data, limit)
 
 
-def _too_large(codec: CompressionType, limit: int) -> CorruptRecord:
-    return CorruptRecord(f"{codec.name.lower()} data decompresses to more than {limit} bytes")
+def _too_large(codec: CompressionType, limit: int) -> DecompressesTooLarge:
+    return DecompressesTooLarge(f"{codec.name.lower()} data decompresses to more than {limit} bytes")
 
 
 def _decompress_gzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:

@@ -1,7 +1,7 @@
 """The protocol's varints, and a cache of compiled fixed-width formats.
 
-Everything else (strings, arrays, compact forms, tagged fields) is written out by ``compiler.py`` in the
-code it generates, because a call per field is what makes Python codecs slow.
+Everything else (strings, arrays, compact forms, tagged fields) is written out by ``decoder_source.py`` and
+``encoder_source.py`` in the code they generate, because a call per field is what makes Python codecs slow.
 """
 
 from __future__ import annotations
@@ -75,42 +75,6 @@ def continue_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, in
     if byte >= 0x10:
         raise WireError("varint longer than 5 bytes, or more than 32 bits")
     return value | byte << 28, position + 4
-
-
-def encode_varint(value: int) -> bytes:
-    """A signed (zigzag) varint of 32 bits."""
-    return encode_uvarint((value << 1) ^ (value >> 31))
-
-
-def encode_varlong(value: int) -> bytes:
-    """A signed (zigzag) varint of 64 bits."""
-    return encode_uvarint((value << 1) ^ (value >> 63))
-
-
-def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """``(value, next position)`` of a signed varint of at most 10 bytes."""
-    value = shift = 0
-    try:
-        while True:
-            byte = buffer[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift > 63:
-                raise WireError("varint longer than 10 bytes")
-    except IndexError:
-        raise WireError("varint cut short") from None
-    if value >> 64:
-        raise WireError("varint of more than 64 bits")
-    return (value >> 1) ^ -(value & 1), position
-
-
-def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """``(value, next position)`` of a signed varint of 32 bits, at most 5 bytes."""
-    value, position = decode_uvarint(buffer, position)
-    return (value >> 1) ^ -(value & 1), position
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from kbroker.wire.batch_header import (
     ATTRIBUTES_AT,
-    COMPRESSION_MASK,
     CONTROL_FLAG,
     CRC,
     CRC_AT,
@@ -304,18 +303,3 @@ def assemble(header: BatchHeader, payload: Buffer) -> bytes:
     batch[HEADER_SIZE:] = payload
     CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
     return bytes(batch)
-
-
-def recompress(
-    buf: Buffer,
-    pos: int,
-    header: BatchHeader,
-    compression: CompressionType,
-    level: int | None = None,
-    *,
-    max_decompressed: int = DEFAULT_MAX_DECOMPRESSED,
-) -> bytes:
-    """The same batch with its records in another codec; no record is looked at, everything else stays."""
-    payload = compress(compression, records_payload(buf, pos, header, max_decompressed), level)
-    attributes = header.attributes & ~COMPRESSION_MASK | compression
-    return assemble(header._replace(attributes=attributes), payload)

@@ -72,7 +72,6 @@ class VersionRange(tuple[int, int]):
         return str(self[0]) if self[0] == self[1] else f"{self[0]}-{self[1]}"
 
 
-ALL_VERSIONS: Final = VersionRange((0, MAX_VERSION))
 NO_VERSIONS: Final = VersionRange((0, -1))
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import main
+from kbroker.log import opening
 from kbroker.log.disk import OsDisk
 from kbroker.log.log_config import LogConfig
-from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
 from tests.log.log_helpers import NOW, append
 
@@ -19,7 +19,7 @@ from tests.log.log_helpers import NOW, append
 def log_dir(tmp_path: Path) -> Path:
     for partition in range(2):
         tp = TopicPartition("t", partition)
-        log = PartitionLog.open(tmp_path / str(tp), tp, None, LogConfig(segment_bytes=300), OsDisk(), now_ms=NOW)
+        log = opening.open_log(tmp_path / str(tp), tp, None, LogConfig(segment_bytes=300), OsDisk(), now_ms=NOW)
         for number in range(8):
             append(log, [b"%d" % number * 40])
         log.close()

@@ -236,7 +236,6 @@ def test_a_group_of_the_new_protocol() -> None:
     [member] = group.members
     assert member.assignment == (TopicPartition("t", 0), TopicPartition("t", 1))
     assert member.target == (TopicPartition("t", 0),)
-    assert not group.is_inactive
 
 
 def test_topics_of_a_broker_without_describe_topic_partitions() -> None:

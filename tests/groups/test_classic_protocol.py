@@ -7,6 +7,7 @@ import random
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.settings import GroupSettings
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -326,6 +327,27 @@ def test_a_restart_restores_members_and_offsets() -> None:
         assert member.heartbeat() is ErrorCode.NONE
         member.sync()
         assert member.synced is not None and member.synced.assignment == member.member_id.encode()
+    assert committed(fresh) == {("t", 0): 42}
+
+
+def test_a_group_that_is_too_large_when_it_is_loaded_rebalances_down_to_the_limit() -> None:
+    shard = Shard(group_max_size=3)
+    members = stable_group(shard, 3)
+    shard.settings = GroupSettings(group_max_size=2)
+    fresh = shard.reloaded()
+    for member in members:
+        member.shard = fresh
+        assert member.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert commit(fresh, 42, member=members[2]) == ErrorCode.NONE, "who is to go commits before"
+    for member in members:
+        member._send_join()
+    refused = members[2].joined
+    assert refused is not None and refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    fresh.advance(60_000)  # the rebalance waits for whoever it had, as Kafka's does
+    for member in members[:2]:
+        assert member.joined is not None and member.joined.error_code == ErrorCode.NONE
+        assert member.heartbeat() is ErrorCode.NONE
+    assert members[2].heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
     assert committed(fresh) == {("t", 0): 42}
 
 

@@ -87,6 +87,7 @@ ODD: list[tuple[Offsets, dict[str, Any]]] = [
     (SAME[0], {"member_id": "who"}),
     (SAME[0], {"group_instance_id": "where"}),
     (SAME[0], {"retention_time_ms": 60_000}),
+    (SAME[0], {"retention_time_ms": 2**63 - 1}),
 ]
 
 

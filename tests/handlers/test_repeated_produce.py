@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.handlers import short_way
+from tests.handlers.test_transactions import ID, Producer, contents, open_producer, read
 
 
 @pytest.fixture
@@ -98,6 +100,87 @@ def test_answers_as_the_long_way_does(
             ]
             assert repeats_log == fresh_log
             assert len(repeats_log) >= len(SIZES) + len(ODD)
+
+    run(test)
+
+
+async def _told(producer: Producer, topic: str, value: bytes, **changed: Any) -> str:
+    """What a producer of an open transaction is told of one more record, or of one that is ``changed``."""
+    is_transactional = changed.pop("is_transactional", True)
+    transactional_id = changed.pop("transactional_id", ID)
+    options = {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "base_sequence": producer.sequence,
+    }
+    now_ms = int(time.time() * 1000)
+    request = produce_request(
+        topic, batch(value, timestamp=now_ms, is_transactional=is_transactional, **{**options, **changed})
+    )
+    request.transactional_id = transactional_id
+    answer = (await producer.client.ask(request, 12 if producer.version == 2 else 11)).responses[0]
+    answer.name = answer.topic_id = None
+    (partition,) = answer.partition_responses
+    if partition.error_code == 0 and not changed:
+        producer.sequence += 1
+    return repr(answer).replace(f"{topic}-", "t-")
+
+
+ODD_IN_A_TRANSACTION: list[dict[str, Any]] = [
+    {"base_sequence": 99},
+    {"producer_epoch": 9},
+    {"producer_id": 77},
+    {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1},
+    {"is_transactional": False},
+    {"transactional_id": None},
+    {"transactional_id": "another"},
+]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_transactions_are_verified_as_on_the_long_way(tmp_path: Path, version: int, taken: list[bool]) -> None:
+    """Two nodes with the same producer; of one its requests repeat, to the other each comes on a new connection."""
+
+    async def test() -> None:
+        async with running_node(tmp_path / "short") as short, running_node(tmp_path / "long") as long:
+            nodes = (short, long)
+            producers = [await open_producer(node, version) for node in nodes]
+            for node in nodes:
+                await node.create_topic("t")
+
+            async def both(value: bytes, **changed: Any) -> str:
+                connected, producers[1].client = producers[1].client, await long.connect()
+                answers = [await _told(each, "t", value, **changed) for each in producers]
+                await producers[1].client.stream.aclose()
+                producers[1].client = connected
+                assert answers[0] == answers[1]
+                return answers[0]
+
+            for number in range(4):
+                if version == 1:
+                    assert "error_code=0" not in await both(b"not added")
+                    for each in producers:
+                        await each.add()
+                for index in range(3):
+                    del taken[:]
+                    assert "error_code=0" in await both(b"%d %d" % (number, index))
+                    # The coordinator is asked to add the partition of version 2, which is not for the short way.
+                    assert taken == [version == 1 or index > 0] or (number == 0 and index < 2)
+                for changed in ODD_IN_A_TRANSACTION:
+                    await both(b"odd", **changed)
+                last = {"base_sequence": producers[0].sequence - 1}
+                assert "error_code=0" in await both(b"once more", **last)
+                for each in producers:
+                    assert await each.end(number % 2 == 0) == 0
+                if version == 1:
+                    assert "error_code=0" not in await both(b"too late")
+            found = [await read(node, max_bytes=1 << 20) for node in nodes]
+            assert contents(found[0]) == contents(found[1])
+            values = [b"%d %d" % (number, index) for number in range(4) for index in range(3)]
+            assert [each for each in contents(found[0]) if each != b"odd"] == values
+            aborted = [[each.first_offset for each in of_one.aborted_transactions] for of_one in found]
+            assert aborted[0] == aborted[1]
+            assert len(aborted[0]) == 2
 
     run(test)
 

@@ -32,6 +32,11 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kbroker.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 
 READ_COMMITTED = 1
 ID = "transactional-id"
@@ -518,3 +523,23 @@ def test_kafkas_tool_reads_the_transaction_log(tmp_path: Path, kafka_home: Path)
         [*command, "--transaction-log-decoder", "--files", str(log)], capture_output=True, text=True, timeout=60
     )
     assert re.findall(r'"transactionStatus":(\d)', done.stdout) == ["0", "1", "2", "4"], done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("transaction_version", "told"), [(-1, E.INVALID_REQUEST), (0, E.NONE), (2, E.NONE), (9, E.NONE)]
+)
+def test_a_marker_of_no_transaction_version_is_refused(tmp_path: Path, transaction_version: int, told: E) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            marker = WritableTxnMarker(
+                producer_id=7,
+                producer_epoch=0,
+                topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
+                transaction_version=transaction_version,
+            )
+            (of_producer,) = (await client.ask(WriteTxnMarkersRequest(markers=[marker]), 2)).markers
+            assert of_producer.topics[0].partitions[0].error_code == told
+
+    run(test)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbroker.log import opening
 from kbroker.log.disk import Disk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
@@ -37,7 +38,7 @@ def open_log(
 ) -> PartitionLog:
     disk = disk if disk is not None else FakeDisk()
     disk.make_dirs("/data")
-    return PartitionLog.open(
+    return opening.open_log(
         DIRECTORY,
         TP,
         None,

@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log import opening
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.transaction_index import AbortedTxn
+from kbroker.log.validation import AppendOrigin
 from kbroker.types import FileRegion, random_uuid
 from kbroker.wire.batch_header import BatchHeader, parse_header, walk_headers
 from kbroker.wire.compression import CompressionType, compress
@@ -105,7 +108,7 @@ def test_segments_without_timestamps_roll_by_the_clock() -> None:
 def test_jitter_rolls_earlier_and_differs_between_partitions() -> None:
     jitters = set()
     for partition in range(20):
-        log = PartitionLog.open(
+        log = opening.open_log(
             f"/data/t-{partition}",
             TP._replace(partition=partition),
             None,
@@ -210,7 +213,7 @@ def test_timestamps_of_a_batch_that_holds_garbage() -> None:
 
 def test_timestamps_that_headers_claim_and_no_record_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look-up would read all of them: it gives up after so many records."""
-    monkeypatch.setattr("kbroker.log.segment._MOST_LOOKED_AT_BEFORE", 6_000)
+    monkeypatch.setattr("kbroker.log.timestamp_lookup._MOST_LOOKED_AT_BEFORE", 6_000)
     log = open_log()
     count = 4000
     header = parse_header(batch([b"x"]))._replace(
@@ -229,7 +232,7 @@ def test_timestamps_that_headers_claim_and_no_record_has(monkeypatch: pytest.Mon
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     log.maybe_increment_log_start_offset(2 * count + 2)  # within a batch: it need not have the record any more
     assert log.offset_for_timestamp(NOW) is None
-    monkeypatch.setattr("kbroker.log.segment._MOST_LOOKED_AT", count // 2)
+    monkeypatch.setattr("kbroker.log.timestamp_lookup._MOST_LOOKED_AT", count // 2)
     with pytest.raises(ApiError, match="none of them") as caught:
         log.offset_for_timestamp(NOW)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -351,10 +354,37 @@ def test_producers_survive_a_restart(clean: bool) -> None:
     assert append(log, [b"next"], producer_id=7, sequence=40) == 40
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: b"\x30" + data[1:], lambda data: b"\xff" * 500]
+)
+@pytest.mark.parametrize("number", range(3))
+def test_a_damaged_transaction_index_is_built_anew(number: int, damage: Callable[[bytes], bytes]) -> None:
+    disk = FakeDisk()
+    log = open_log(disk, SMALL)
+    log.producers.transaction_verification = False
+    options = {"producer_id": 5, "producer_epoch": 1}
+    for sequence in range(12):
+        data = build_batch([Record(0, NOW, None, b"t" * 50)], base_sequence=sequence, is_transactional=True, **options)
+        log.append_as_leader(bytearray(data), 0, now_ms=NOW)
+        marker = build_end_txn_marker(commit=sequence % 4 == 0, coordinator_epoch=0, timestamp_ms=NOW, **options)
+        log.append_as_leader(
+            bytearray(marker), 0, now_ms=NOW, origin=AppendOrigin.COORDINATOR, transaction_version=1
+        )
+
+    def known() -> list[list[AbortedTxn]]:
+        return [list(segment.txn_index) for segment in log.segments]
+
+    expected = known()
+    assert sum(map(len, expected)) == 9
+    log.close()
+    path = [segment.txn_index.path for segment in log.segments if len(segment.txn_index)][number]
+    disk.write_bytes(path, damage(disk.read_bytes(path)))
+    log = open_log(disk, SMALL, clean=True)
+    assert known() == expected
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_aborted_transactions_are_told_also_after_a_restart(clean: bool) -> None:
-    from kbroker.log.validation import AppendOrigin
-
     disk = FakeDisk()
     log = open_log(disk)
     log.producers.transaction_verification = False
@@ -386,11 +416,11 @@ def test_another_topic_of_the_same_name_is_refused(tmp_path: object) -> None:
 
     rng = random.Random(1)
     disk = FakeDisk()
-    log = PartitionLog.open(DIRECTORY, TP, random_uuid(rng), LogConfig(), disk, now_ms=NOW)
+    log = opening.open_log(DIRECTORY, TP, random_uuid(rng), LogConfig(), disk, now_ms=NOW)
     append(log, [b"a"])
     log.close()
     with pytest.raises(ApiError) as caught:
-        PartitionLog.open(DIRECTORY, TP, random_uuid(rng), LogConfig(), disk, now_ms=NOW)
+        opening.open_log(DIRECTORY, TP, random_uuid(rng), LogConfig(), disk, now_ms=NOW)
     assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
@@ -411,7 +441,7 @@ def test_a_full_disk_leaves_the_log_as_it_was() -> None:
 def test_regions_of_a_real_file_outlive_the_segment(tmp_path: object) -> None:
     disk = OsDisk()
     config = LogConfig(segment_bytes=300, retention_ms=0, file_delete_delay_ms=0)
-    log = PartitionLog.open(f"{tmp_path}/t-0", TP, None, config, disk, now_ms=NOW)
+    log = opening.open_log(f"{tmp_path}/t-0", TP, None, config, disk, now_ms=NOW)
     for index in range(10):
         append(log, [b"%d" % index * 100])
     info = log.read(0, 1000)
@@ -483,7 +513,7 @@ def test_many_open_logs_share_few_descriptors(tmp_path: object) -> None:
     logs = []
     for partition in range(50):
         tp = TP._replace(partition=partition)
-        log = PartitionLog.open(f"{tmp_path}/{tp}", tp, None, LogConfig(), disk, now_ms=NOW, files=files)
+        log = opening.open_log(f"{tmp_path}/{tp}", tp, None, LogConfig(), disk, now_ms=NOW, files=files)
         append(log, [b"%d" % partition])
         logs.append(log)
     assert len(files) == 8

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import FatalError
+from kbroker.log import opening
 from kbroker.log.disk import OsDisk, ReadOnlyDisk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
@@ -100,7 +101,7 @@ def test_segments_that_are_replaced_meanwhile_are_found_again() -> None:
 
 
 def test_nothing_is_changed_on_a_real_disk(tmp_path: Path) -> None:
-    log = PartitionLog.open(tmp_path / "topic-0", TP, None, LogConfig(segment_bytes=300), OsDisk(), now_ms=NOW)
+    log = opening.open_log(tmp_path / "topic-0", TP, None, LogConfig(segment_bytes=300), OsDisk(), now_ms=NOW)
     for number in range(10):
         append(log, [b"%d" % number * 30])
     log.close()

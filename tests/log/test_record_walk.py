@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbroker.log import record_walk
 from kbroker.log.record_walk import (
-    are_keyed,
     index_keys,
     max_timestamp_delta,
+    renumbered,
     select_by_index,
     select_by_key,
     shift_timestamps,
@@ -25,6 +29,18 @@ values = st.none() | st.binary(max_size=5) | st.binary(min_size=100, max_size=20
 records = st.builds(Record, st.just(0), st.integers(-(2**40), 2**60), keys, values, headers)
 batches = st.lists(records, min_size=1, max_size=80)
 PADDING = b"\x91" * 7
+
+
+def finished(steps: Generator[None, None, Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def are_keyed(data: bytes, position: int, count: int) -> Any:
+    return finished(record_walk.are_keyed(data, position, count))
 
 
 def built(content: list[Record], *, gaps: bool = False) -> tuple[bytes, list[Record]]:
@@ -51,6 +67,7 @@ def test_keys_are_indexed(content: list[Record], gaps: bool) -> None:
     assert are_keyed(plain[HEADER_SIZE:], 0, len(content)) == all(record.key is not None for record in numbered)
     if gaps and len(content) > 1:
         assert not are_keyed(data[HEADER_SIZE:], 0, len(content))
+    assert finished(renumbered(data[HEADER_SIZE:], len(content))) == plain[HEADER_SIZE:]
 
 
 @given(batches, st.sets(st.integers(0, 79)), st.booleans())

@@ -10,8 +10,8 @@ import pytest
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import recovery
 from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.file_names import file_name
 from kbroker.log.log_config import LogConfig
-from kbroker.log.segment import file_name
 from kbroker.log.time_index import TimeIndex
 from kbroker.wire.batch_header import walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, append, batch, open_log, read_all

@@ -50,7 +50,6 @@ def test_no_file_without_entries() -> None:
     index.reset()
     index.sanity_check()
     index.flush()
-    index.rename_to(PATH + ".deleted")
     index.delete()
     assert not disk.exists(PATH)
 
@@ -116,13 +115,6 @@ def test_reset_and_delete() -> None:
     index.append(ABORTED[0])
     index.delete()
     assert not disk.exists(PATH) and len(index) == 0
-
-
-def test_rename() -> None:
-    disk, index = make_index()
-    index.rename_to(PATH + ".deleted")
-    assert not disk.exists(PATH)
-    assert list(TransactionIndex(100, PATH + ".deleted", disk)) == list(index) == ABORTED
 
 
 def test_torn_entry_is_overwritten() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log import record_validation
 from kbroker.log.log_config import LogConfig
+from kbroker.log.record_validation import ExaminedRecords, TakesLong, examine
 from kbroker.log.validated_batches import InvalidRecordsError, UnexpectedAppendOffset, ValidatedBatches
 from kbroker.log.validation import AppendOrigin, check_produce_version, validate_and_assign_offsets
 from kbroker.types import TopicPartition
 from kbroker.wire import batch_header, control_batch
 from kbroker.wire import record_batch as rb
-from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.batch_header import Buffer, TimestampType
 from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.record_batch import Record
 
@@ -38,15 +41,33 @@ def validate(
     **config: Any,
 ) -> ValidatedBatches:
     records = memoryview(bytearray(batch)) if isinstance(batch, bytes) else batch
-    return validate_and_assign_offsets(
-        records,
+    log_config = LogConfig(**config)
+    judge = partial(
+        validate_and_assign_offsets,
         next_offset=next_offset,
         leader_epoch=leader_epoch,
         now_ms=NOW,
-        config=LogConfig(**config),
+        config=log_config,
         topic_partition=TP,
         origin=origin,
     )
+    try:
+        return judge(records)
+    except TakesLong:
+        return judge(examined(records, log_config)[0])
+
+
+def examined(records: Buffer, config: LogConfig) -> tuple[ExaminedRecords, int]:
+    """What others have to do between the steps, and how many steps there are."""
+    steps = examine(memoryview(records), NOW, config, TP)
+    result, count = None, 0
+    try:
+        while True:
+            work = steps.send(result)
+            result = None if work is None else work()
+            count += 1
+    except StopIteration as end:
+        return end.value, count
 
 
 def refused(code: ErrorCode, batch: bytes | bytearray, **options: Any) -> ApiError:
@@ -501,3 +522,74 @@ def test_records_are_looked_at_one_after_another() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000, peak  # as objects they would take four times as much
+
+
+LOOKED_AT: list[dict[str, Any]] = [
+    {"cleanup_policy": ("compact",)},
+    {"message_timestamp_before_max_ms": 5},
+    {"compression_type": "lz4"},
+    {"compression_type": "zstd", "message_timestamp_type": "LogAppendTime", "cleanup_policy": ("compact",)},
+]
+
+
+@pytest.mark.parametrize("config", LOOKED_AT, ids=str)
+@pytest.mark.parametrize("codec", CODECS)
+def test_in_steps_comes_to_the_same_as_at_once(
+    codec: CompressionType, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [rb.build_batch(content, compression=codec) for content in (RECORDS, KEYED)]
+    gaps = [record._replace(offset=index * 3) for index, record in enumerate(KEYED)]
+    batches.append(rebuilt(rb.build_batch(gaps, compression=codec, keep_offsets=True), put(23, 4, len(gaps) - 1)))
+    batches.append(rebuilt(batches[1], put(35, 8, 1)))  # the latest timestamp is before the first
+
+    def outcomes() -> list[Any]:
+        told: list[Any] = []
+        for batch in batches:
+            try:
+                told.append(validate(batch, **config))
+            except ApiError as error:
+                told.append((error.code, str(error), getattr(error, "record_errors", None)))
+        return told
+
+    at_once = outcomes()
+    monkeypatch.setattr(record_validation, "MOST_RECORDS_AT_ONCE", 0)
+    monkeypatch.setattr(record_validation, "MOST_BYTES_AT_ONCE", 0)
+    assert outcomes() == at_once
+
+
+def test_what_takes_long_is_looked_at_in_steps_only() -> None:
+    config = LogConfig(cleanup_policy=("compact",))
+    many = rb.build_batch([Record(0, NOW, b"k", None)] * 20_000, compression=CompressionType.ZSTD)
+    assert len(many) < 60_000
+    with pytest.raises(TakesLong):
+        validate_and_assign_offsets(
+            many, next_offset=0, leader_epoch=0, now_ms=NOW, config=config, topic_partition=TP
+        )
+    records, steps = examined(many, config)
+    assert steps == 1 + 20_000 // 1024
+    # Appended to a log that has been configured otherwise meanwhile, it has to be looked at again.
+    with pytest.raises(TakesLong):
+        validate_and_assign_offsets(
+            records,
+            next_offset=0,
+            leader_epoch=0,
+            now_ms=NOW,
+            config=LogConfig(cleanup_policy=("compact",), segment_ms=1),
+            topic_partition=TP,
+        )
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_bomb_is_not_decompressed_while_others_wait(codec: CompressionType) -> None:
+    bomb = rebuilt(
+        rb.assemble(
+            batch_header.parse_header(rb.build_batch(KEYED, compression=codec)), compress(codec, bytes(8 << 20))
+        ),
+        lambda _: None,
+    )
+    config = LogConfig(cleanup_policy=("compact",))
+    with pytest.raises(TakesLong):
+        validate_and_assign_offsets(
+            bomb, next_offset=0, leader_epoch=0, now_ms=NOW, config=config, topic_partition=TP
+        )
+    refused(ErrorCode.INVALID_RECORD, bomb, cleanup_policy=("compact",))

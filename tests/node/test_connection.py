@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import struct
@@ -157,11 +158,11 @@ def test_a_reader_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
             for _ in range(20):
                 await client.ask(produce_request("t", batch(os.urandom(900_000))), 9)
             stuck = await node.connect()
-            for _ in range(20):
+            for _ in range(5):
                 await stuck.send(fetch_request("t", partition_max_bytes=50 << 20), 12)
             for _ in range(10):
                 assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
-            got = [await stuck.receive() for _ in range(20)]
+            got = [await stuck.receive() for _ in range(5)]
             assert all(len(answer.responses[0].partitions[0].records) > 17_000_000 for _, answer in got)
 
     run(test)
@@ -179,6 +180,49 @@ def test_a_client_that_leaves_takes_its_waiting_fetch_with_it(tmp_path: Path) ->
             await client.stream.aclose()
             while purgatory.fetch_watch_count:
                 await trio.sleep(0.001)
+
+    run(test)
+
+
+@pytest.mark.parametrize("linux", [True, False])
+def test_a_waiting_fetch_reads_no_more_than_it_may_and_ends_with_its_time(tmp_path: Path, linux: bool) -> None:
+    """What is behind it is served once it is answered, in order; so long as there is room its client is watched."""
+
+    async def test() -> None:
+        env = RealEnv(use_epoll=linux)
+        async with running_node(tmp_path, env=env) as node:
+            await node.create_topic("t")
+            client, other = await node.connect(), await node.connect()
+            await client.send(fetch_request("t", max_wait_ms=100), 12)
+            while not node.broker.replica_manager.purgatory.fetch_watch_count:
+                await trio.sleep(0.001)
+            sent = [
+                await client.send(fetch_request("t", max_wait_ms=0), 12),
+                await client.send(produce_request("t", batch(bytes(1_000_000))), 9),
+                await client.send(fetch_request("t", max_wait_ms=3_600_000), 12),
+            ]
+            frames = [await client.receive() for _ in range(4)]
+            assert [correlation_id for correlation_id, _ in frames][1:] == sent
+            assert len(values(frames[3][1].responses[0].partitions[0].records)[0][1]) == 1_000_000
+            assert (await other.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("linux", [True, False])
+def test_nonsense_behind_a_waiting_fetch_ends_the_connection(tmp_path: Path, linux: bool) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path, env=RealEnv(use_epoll=linux)) as node:
+            await node.create_topic("t")
+            purgatory = node.broker.replica_manager.purgatory
+            client = await node.connect()
+            await client.send(fetch_request("t", max_wait_ms=3_600_000), 12)
+            while not purgatory.fetch_watch_count:
+                await trio.sleep(0.001)
+            with contextlib.suppress(trio.BrokenResourceError):  # it may be closed before all is sent
+                await client.stream.send_all(struct.pack(">i", -5) + bytes(100_000))
+            assert await client.closed()
+            assert not purgatory.fetch_watch_count
 
     run(test)
 

@@ -11,8 +11,9 @@ import trio
 from node_harness import Node, fetch_request, produce_request, run, running_node
 
 from kbroker.log.checkpoints import CLEANER_OFFSETS, read_offsets
+from kbroker.log.cleaned_segment import CleanedSegment
 from kbroker.log.compaction import CompactionJob, CompactionResult, SegmentToClean, compact
-from kbroker.log.segment import CleanedSegment, CorruptSegment
+from kbroker.log.segment import CorruptSegment
 from kbroker.node.compaction_pool import CompactionPool
 from kbroker.node.compaction_worker import (
     CompactionFailed,

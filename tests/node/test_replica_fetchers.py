@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
-from kbroker.log.fake_disk import FakeDisk
-from kbroker.log.log_config import LogConfig
-from kbroker.log.partition_log import PartitionLog
-from kbroker.node.replica_fetcher import LeaderFetcher
+from kbroker.node.replica_fetcher import FIRST_BACKOFF, LeaderFetcher
 from kbroker.node.replica_fetchers import SUSPICION_SECONDS, ReplicaFetchers
-from kbroker.replication.partition_state import PartitionState
 from kbroker.types import TopicPartition
-from kbroker.wire.control_batch import build_end_txn_marker
-from kbroker.wire.record_batch import Record, build_batch
 
 
 def run(test: Callable[[ReplicaFetchers, dict[int, SimpleNamespace]], Awaitable[None]]) -> None:
@@ -85,26 +81,50 @@ def test_a_suspicion_that_does_not_come_true_is_forgotten() -> None:
     run(test)
 
 
-def test_what_is_stable_stays_so_when_the_end_of_the_log_is_cut_off() -> None:
-    """The high watermark may never move again: readers of committed records would wait for good if this node led."""
-    disk = FakeDisk()
-    tp = TopicPartition("t", 0)
-    log = PartitionLog.open("/data/t-0", tp, None, LogConfig(), disk, now_ms=0)
-    marker = build_end_txn_marker(commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1)
-    records = [Record(0, 1, None, b"value")]
-    first = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    for offset, batch in enumerate((first, marker, build_batch(records))):
-        placed = bytearray(batch)
-        placed[:8] = offset.to_bytes(8, "big")
-        placed[12:16] = bytes(4)
-        log.append_as_follower(placed, now_ms=1, leader_epoch=0)
-    state = PartitionState(1, high_watermark=2)
-    log.on_high_watermark_updated(2)
-    assert log.first_unstable_offset is None
-    fetcher = SimpleNamespace(
-        _env=SimpleNamespace(wall_clock_ms=lambda: 2), _manager=SimpleNamespace(mark_dirty=lambda: None), leader=2
-    )
-    partition = SimpleNamespace(state=state, topic_partition=tp)
-    LeaderFetcher._truncate(fetcher, partition, log, 2)  # type: ignore[arg-type]
-    assert (log.log_end_offset, state.high_watermark) == (2, 2)
-    assert log.first_unstable_offset is None
+@pytest.mark.parametrize("known", [True, False])
+def test_a_leader_has_to_answer_in_time(known: bool) -> None:
+    """Also one that has moved to another address: whoever asks the old one has to come to an end."""
+
+    class SlowPeer:
+        def __init__(self) -> None:
+            self.asked: list[float] = []
+
+        async def ask_versioned(self, *_: Any) -> Any:
+            self.asked.append(trio.current_time() - began)
+            if len(self.asked) == 1:
+                await trio.sleep(10)
+                raise OSError("lost")
+            if len(self.asked) == 3:
+                del fetcher._partitions[("t", 0)]
+            await trio.sleep_forever()
+
+        def close(self) -> None: ...
+
+    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+        nonlocal fetcher, began
+        began = trio.current_time()
+        fetchers.config.replica_socket_timeout_ms = 30_000  # type: ignore[misc]
+        fetchers.config.replica_fetch_backoff_ms = 1000  # type: ignore[misc]
+        fetchers.manager.node_id = 1
+        fetchers.manager.throttles = SimpleNamespace(follower=SimpleNamespace(is_active=False))  # type: ignore[assignment]
+        fetchers.env.network = None  # type: ignore[assignment]
+        fetcher = LeaderFetcher(fetchers, 2, "host", 9)
+        fetcher._peer = peer = SlowPeer()  # type: ignore[assignment]
+        tp = TopicPartition("t", 0)
+        fetcher.add(SimpleNamespace(topic_partition=tp, state=SimpleNamespace(leader_epoch=1)))  # type: ignore[arg-type]
+        fetchers._to_start.append(fetcher)
+        if known:
+            fetchers._fetchers[2] = fetcher
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetchers.run)
+            await trio.testing.wait_all_tasks_blocked()
+            while fetchers._running:
+                await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        first, second = 10 + FIRST_BACKOFF, 10 + FIRST_BACKOFF + 30 + 2 * FIRST_BACKOFF
+        assert peer.asked == pytest.approx([0, first, second])
+        assert second + 30 < trio.current_time() - began < second + 32
+
+    fetcher: LeaderFetcher
+    began = 0.0
+    run(test)

@@ -22,6 +22,8 @@ from kbroker.wire.messages.alter_partition_reassignments import (
 )
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest
+from kbroker.wire.messages.elect_leaders import TopicPartitions as ElectLeadersTopicPartitions
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.offset_commit import (
@@ -532,6 +534,46 @@ def test_a_follower_without_what_the_leader_has_deleted_begins_anew(records: tup
             assert (await produce(cluster, leader, b"newer", topic_id=topic_id)).error_code == 0
             await cluster.until(lambda: replica(cluster, other).log.log_end_offset == 6)
             assert log_of(replica(cluster, other)) == log_of(replica(cluster, leader))
+
+    run(main)
+
+
+def test_a_produce_that_waited_is_told_who_leads_now(tmp_path: Path) -> None:
+    """KIP-951, also for what was appended before another became leader."""
+
+    async def main() -> None:
+        async with three_nodes(tmp_path) as cluster:
+            topic_id = await create(cluster)
+            old = leader_of(cluster)
+            new, other = (node_id for node_id in cluster.nodes if node_id != old)
+            client = await cluster.node(old).connect()
+            reordered = ReassignablePartition(partition_index=0, replicas=[new, other, old])
+            response = await client.ask(
+                AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=TOPIC, partitions=[reordered])])
+            )
+            assert response.responses[0].partitions[0].error_code == 0
+            for node_id in (new, other):
+                stop_following(cluster, node_id, replica(cluster, node_id))
+            writer = await cluster.node(old).connect()
+            told: list[Any] = []
+            async with trio.open_nursery() as nursery:
+
+                async def write() -> None:
+                    request = produce_request("", batch(b"x"), topic_id=topic_id, acks=-1, timeout_ms=30_000)
+                    told.append(await writer.ask(request))
+
+                nursery.start_soon(write)
+                await cluster.until(lambda: replica(cluster, old).log.log_end_offset == 1)
+                assert not told
+                wanted = ElectLeadersTopicPartitions(topic=TOPIC, partitions=[0])
+                response = await client.ask(ElectLeadersRequest(election_type=0, topic_partitions=[wanted]))
+                assert response.replica_election_results[0].partition_result[0].error_code == 0
+            answer = told[0].responses[0].partition_responses[0]
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            epoch = replica(cluster, new).state.leader_epoch
+            assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (new, epoch)
+            port = cluster.nodes[new].ports["PLAINTEXT"][1]
+            assert [(node.node_id, node.port) for node in told[0].node_endpoints] == [(new, port)]
 
     run(main)
 

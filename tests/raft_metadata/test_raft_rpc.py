@@ -8,7 +8,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata import raft_messages as msg
-from kbroker.raft_metadata import raft_rpc
+from kbroker.raft_metadata import raft_requests, raft_responses
 from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.compiler import decode, encode
@@ -66,29 +66,29 @@ def over_the_wire(message: Any, version: int) -> Any:
 
 @pytest.mark.parametrize(("request_", "highest"), REQUESTS)
 def test_requests_arrive_as_they_were_sent(request_: Any, highest: int) -> None:
-    message = over_the_wire(raft_rpc.encode_request(request_, CLUSTER, highest), highest)
-    assert isinstance(message, raft_rpc.MESSAGES[type(request_)])
-    assert raft_rpc.decode_request(message, CLUSTER, highest) == request_
+    message = over_the_wire(raft_requests.encode_request(request_, CLUSTER, highest), highest)
+    assert isinstance(message, raft_requests.MESSAGES[type(request_)])
+    assert raft_requests.decode_request(message, CLUSTER, highest) == request_
 
 
 @pytest.mark.parametrize(("response", "request_class", "highest"), RESPONSES)
 def test_responses_arrive_as_they_were_sent(response: Any, request_class: type[Any], highest: int) -> None:
-    message = over_the_wire(raft_rpc.encode_response(response, highest, "CONTROLLER"), highest)
-    expected = API_KEYS[raft_rpc.MESSAGES[request_class].api_key].response
+    message = over_the_wire(raft_responses.encode_response(response, highest, "CONTROLLER"), highest)
+    expected = API_KEYS[raft_requests.MESSAGES[request_class].api_key].response
     assert isinstance(message, expected)
-    assert raft_rpc.decode_response(message, "CONTROLLER") == response
+    assert raft_responses.decode_response(message, "CONTROLLER") == response
 
 
 @pytest.mark.parametrize(("request_", "highest"), REQUESTS)
 def test_older_versions_say_what_they_can(request_: Any, highest: int) -> None:
-    lowest = raft_rpc.FIRST_FETCH_VERSION if isinstance(request_, msg.FetchRequest) else 0
+    lowest = raft_requests.FIRST_FETCH_VERSION if isinstance(request_, msg.FetchRequest) else 0
     for version in range(lowest, highest):
         if isinstance(request_, msg.VoteRequest) and request_.pre_vote:
-            with pytest.raises(raft_rpc.UnsupportedRpcVersion):
-                raft_rpc.encode_request(request_, CLUSTER, version)
+            with pytest.raises(raft_requests.UnsupportedRpcVersion):
+                raft_requests.encode_request(request_, CLUSTER, version)
             continue
-        arrived = raft_rpc.decode_request(
-            over_the_wire(raft_rpc.encode_request(request_, CLUSTER, version), version), CLUSTER, version
+        arrived = raft_requests.decode_request(
+            over_the_wire(raft_requests.encode_request(request_, CLUSTER, version), version), CLUSTER, version
         )
         assert type(arrived) is type(request_)
         for name in ("epoch", "offset", "last", "leader_id", "position"):
@@ -98,24 +98,24 @@ def test_older_versions_say_what_they_can(request_: Any, highest: int) -> None:
 
 def test_other_clusters_and_partitions_are_refused() -> None:
     for request_, version in REQUESTS:
-        message = raft_rpc.encode_request(request_, "another", version)
-        with pytest.raises(raft_rpc.RpcError) as caught:
-            raft_rpc.decode_request(message, CLUSTER, version)
-        refusal = raft_rpc.encode_refusal(message, caught.value)
+        message = raft_requests.encode_request(request_, "another", version)
+        with pytest.raises(raft_responses.RpcError) as caught:
+            raft_requests.decode_request(message, CLUSTER, version)
+        refusal = raft_responses.encode_refusal(message, caught.value)
         assert refusal.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
         over_the_wire(refusal, version)
         message.cluster_id = None  # whoever does not say is not asked, as in Kafka
-        raft_rpc.decode_request(message, CLUSTER, version)
+        raft_requests.decode_request(message, CLUSTER, version)
         if hasattr(message, "topics"):
             message.topics = message.topics * 2
-            with pytest.raises(raft_rpc.RpcError, match="INVALID_REQUEST"):
-                raft_rpc.decode_request(message, CLUSTER, version)
+            with pytest.raises(raft_responses.RpcError, match="INVALID_REQUEST"):
+                raft_requests.decode_request(message, CLUSTER, version)
             message.topics = []
-            with pytest.raises(raft_rpc.RpcError, match="INVALID_REQUEST"):
-                raft_rpc.decode_request(message, CLUSTER, version)
+            with pytest.raises(raft_responses.RpcError, match="INVALID_REQUEST"):
+                raft_requests.decode_request(message, CLUSTER, version)
 
 
 def test_an_error_at_the_top_is_an_error() -> None:
     message = API_KEYS[52].response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    with pytest.raises(raft_rpc.RpcError, match="CLUSTER_AUTHORIZATION_FAILED"):
-        raft_rpc.decode_response(message, "CONTROLLER")
+    with pytest.raises(raft_responses.RpcError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        raft_responses.decode_response(message, "CONTROLLER")

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.node.follower_writer import FollowerWriter
 from kbroker.node.raft_driver import RaftDriver
-from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.raft_metadata.controller.leadership import LeadershipControl
 from kbroker.replication.partition_state import PartitionState
 from kbroker.sim import __main__ as command
@@ -97,7 +97,7 @@ def _commits_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _never_truncates(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower keeps what its leader never had."""
-    monkeypatch.setattr(LeaderFetcher, "_truncate", lambda self, partition, log, offset: None)
+    monkeypatch.setattr(FollowerWriter, "truncate", lambda self, partition, offset: None)
 
 
 def _forgets_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,6 +228,61 @@ def test_what_is_acknowledged_and_not_read_is_unseen() -> None:
     assert not history.unseen()
     history.acknowledged(TP, [make_value(1, 5)], 7, 1, retried=False)
     assert history.unseen() == [(TP, make_value(1, 5), 7)]
+
+
+def _sent_again(history: History) -> History:
+    """1 and 2 were stored in epoch 0 and not acknowledged; their producer sends them again in epoch 1."""
+    for number in range(3):
+        history.read(TP, number, make_value(1, number), 1, 0)
+    history.acknowledged(TP, [make_value(1, 0)], 0, 1, retried=False)
+    history.sent_again(TP, [make_value(1, 1), make_value(1, 2)], 1)
+    return history
+
+
+def test_what_a_producer_sends_again_in_a_new_epoch_may_be_there_twice() -> None:
+    history = _sent_again(History())
+    history.acknowledged(TP, [make_value(1, 1), make_value(1, 2)], 3, 1, retried=False)
+    assert len(history.unseen()) == 2, "those that were acknowledged have to be read"
+    for number in (1, 2, 3):
+        history.read(TP, 2 + number, make_value(1, number), 1, 1)
+    assert history.twice == 2 and not history.unseen()
+
+
+def test_a_reader_may_come_to_the_first_of_two_late() -> None:
+    history = History()
+    history.sent_again(TP, [make_value(1, 0)], 1)
+    history.acknowledged(TP, [make_value(1, 0)], 1, 1, retried=False)
+    history.read(TP, 0, make_value(1, 0), 1, 0)
+    assert history.unseen()
+    history.read(TP, 1, make_value(1, 0), 1, 1)
+    assert not history.unseen() and history.twice == 1
+    with pytest.raises(Violation, match="is at 1 and at 2"):
+        history.read(TP, 2, make_value(1, 0), 1, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda history: history.read(TP, 3, make_value(1, 1), 1, 0),  # in the first epoch again
+        lambda history: history.read(TP, 3, make_value(1, 1), 1, 2),  # in an epoch that was not given
+        lambda history: history.read(TP, 3, make_value(1, 0), 1, 1),  # not sent again: it was acknowledged
+        lambda history: history.sent_again(TP, [make_value(1, 0)], 1),
+        lambda history: [history.read(TP, offset, make_value(1, 1), 1, 1) for offset in (3, 4)],  # three times
+        lambda history: [history.read(TP, offset, make_value(1, number), 1, 1) for offset, number in ((3, 2), (4, 1))],
+        lambda history: [  # the first is acknowledged
+            history.read(TP, 3, make_value(1, 1), 1, 1),
+            history.acknowledged(TP, [make_value(1, 1)], 1, 1, retried=True),
+        ],
+        lambda history: [
+            history.acknowledged(TP, [make_value(1, 1)], 1, 1, retried=True),
+            history.read(TP, 3, make_value(1, 1), 1, 1),
+        ],
+    ],
+)
+def test_no_other_value_may_be_there_twice(wrong: Callable[[History], Any]) -> None:
+    history = _sent_again(History())
+    with pytest.raises(Violation):
+        wrong(history)
 
 
 def test_the_page_lists_every_scenario() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -138,6 +139,45 @@ def test_a_poller_calls_as_long_as_there_is_something_to_read() -> None:
     run(main)
 
 
+def test_a_sleep_without_a_scope_ends_in_time_and_can_be_cancelled() -> None:
+    async def main() -> None:
+        clock = sim_clock()
+        await clock.sleep(2)
+        assert trio.current_time() == 2
+        with trio.move_on_after(1) as limit:
+            await clock.sleep(3)
+        assert limit.cancelled_caught
+        assert trio.current_time() == 3
+        await clock.sleep(4)  # the other would have ended meanwhile
+        assert trio.current_time() == 7
+
+    run(main)
+
+
+def test_a_poller_calls_when_it_is_time_unless_it_is_called_off() -> None:
+    async def main() -> None:
+        poller = SimPoller()
+        called: list[tuple[str, float]] = []
+
+        def note(name: str) -> Callable[[], None]:
+            return lambda: called.append((name, trio.current_time()))
+
+        def first() -> None:
+            note("first")()
+            poller.call_at(2.5, note("second"))
+
+        poller.call_at(3, note("last"))
+        poller.call_off(poller.call_at(1, note("called off")))
+        poller.call_at(2, first)
+        with trio.move_on_after(2.2):
+            await poller.run()
+        with trio.move_on_after(1.8):
+            await poller.run()
+        assert called == [("first", 2), ("second", 2.5), ("last", 3)]
+
+    run(main)
+
+
 def test_a_paused_node_stands_and_goes_on_late() -> None:
     async def main() -> list[tuple[int, float]]:
         seen: list[tuple[int, float]] = []
@@ -199,3 +239,13 @@ def test_blocking_work_ends_though_its_caller_is_cancelled() -> None:
         assert done == [1] and trio.current_time() > 0.001
 
     run(main)
+
+
+def test_ctrl_c_ends_a_simulation_in_which_nothing_happens_any_more() -> None:
+    async def main() -> None:
+        sim_clock().call_at(1, signal.raise_signal, signal.SIGINT)
+        await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(main)
+    run(trio.sleep, 1)  # the next one is none the worse

@@ -18,6 +18,7 @@ import pytest
 
 from kbroker.errors import ApiError
 from kbroker.errors import ErrorCode as E
+from kbroker.log import opening
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
@@ -47,7 +48,7 @@ class Cluster(Shard):
         disk = FakeDisk()
         disk.make_dirs("/data")
         for each in (P0, P1):
-            self.logs[each] = PartitionLog.open(f"/data/{each}", each, None, LogConfig(), disk, now_ms=NOW_MS)
+            self.logs[each] = opening.open_log(f"/data/{each}", each, None, LogConfig(), disk, now_ms=NOW_MS)
         self._rng = rng
         self._late: list[Callable[[], Any]] = []
         self.calm = False

@@ -10,7 +10,8 @@ import pytest
 from wire_support import RandomMessages, class_versions, message_classes, plain, same
 
 from kbroker.types import ZERO_UUID, FileRegion, Uuid
-from kbroker.wire.compiler import compile_decoder, contains_records, decode, encode, encode_parts, source_of
+from kbroker.wire.codec_source import contains_records
+from kbroker.wire.compiler import compile_decoder, decode, encode, encode_parts, source_of
 from kbroker.wire.errors import EncodeError, WireError
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

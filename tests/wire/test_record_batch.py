@@ -179,13 +179,14 @@ def test_patch_keeps_the_checksum_right() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_log_append_time(codec: CompressionType) -> None:
     buffer = bytearray(rb.build_batch(SAMPLE, compression=codec))
-    returned = batch_header.set_log_append_time(buffer, 0, batch_header.parse_header(buffer), 42)
+    before = batch_header.parse_header(buffer)
+    returned = batch_header.set_timestamp(buffer, 0, before, TimestampType.LOG_APPEND_TIME, 42)
     header = batch_header.parse_header(buffer)
     assert returned == header
     batch_header.check_crc(buffer, 0, header)
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert {r.timestamp for r in rb.iter_records(buffer)} == {42}
-    assert batch_header.set_log_append_time(buffer, 0, header, 42) is header
+    assert batch_header.set_timestamp(buffer, 0, header, TimestampType.LOG_APPEND_TIME, 42) is header
 
 
 def test_header_keys_that_are_not_utf8_survive() -> None:
@@ -210,19 +211,6 @@ def test_a_batch_emptied_by_compaction(codec: CompressionType) -> None:
     batch_header.check_crc(batch, 0, header)
     assert header.last_offset == 19
     assert list(rb.iter_records(batch)) == []
-
-
-@pytest.mark.parametrize("source", CODECS)
-@pytest.mark.parametrize("target", CODECS)
-def test_recompress(source: CompressionType, target: CompressionType) -> None:
-    batch = rb.build_batch(SAMPLE, compression=source, producer_id=9, producer_epoch=1, base_sequence=4)
-    header = batch_header.parse_header(batch)
-    other = rb.recompress(batch, 0, header, target)
-    new = batch_header.parse_header(other)
-    batch_header.check_crc(other, 0, new)
-    assert new.compression_type is target
-    assert (new.producer_id, new.producer_epoch, new.base_sequence) == (9, 1, 4)
-    assert list(rb.iter_records(other)) == list(rb.iter_records(batch))
 
 
 @pytest.mark.parametrize("commit", [True, False])

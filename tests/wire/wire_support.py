@@ -149,21 +149,32 @@ class NoDefinitions(Exception):
 
 
 def kafka_jars() -> list[Path]:
-    """The published jars, from the folder in ``KBROKER_KAFKA_JARS``, or from ``.cache``, filled by Maven."""
+    """The published jars: from ``KBROKER_KAFKA_JARS``, from ``KAFKA_HOME``, or from ``.cache``, filled by Maven."""
     given = os.environ.get(JARS_VARIABLE)
-    folder = Path(given) if given else REPOSITORY / ".cache" / "kafka-jars"
-    wanted = [folder / f"{artifact}-{KAFKA_VERSION}.jar" for artifact in ARTIFACTS]
-    missing = [jar for jar in wanted if not jar.exists()]
-    if missing and given:
-        raise NoDefinitions(f"{JARS_VARIABLE} names a folder without {', '.join(jar.name for jar in missing)}")
-    if missing:
+    if given:
+        if missing := _missing(Path(given)):
+            raise NoDefinitions(f"{JARS_VARIABLE} names a folder without {', '.join(missing)}")
+        return _jars(Path(given))
+    distribution = Path(os.environ.get("KAFKA_HOME", "")) / "libs"
+    if not _missing(distribution):
+        return _jars(distribution)
+    folder = REPOSITORY / ".cache" / "kafka-jars"
+    for artifact in _missing(folder):
         maven = shutil.which("mvn")
         if maven is None:
             raise NoDefinitions(f"no mvn on this machine, and {JARS_VARIABLE} is not set")
         folder.mkdir(parents=True, exist_ok=True)
-        for jar in missing:
-            _resolve(maven, jar.name.removesuffix(f"-{KAFKA_VERSION}.jar"), folder)
-    return wanted
+        _resolve(maven, artifact, folder)
+    return _jars(folder)
+
+
+def _jars(folder: Path) -> list[Path]:
+    return [folder / f"{artifact}-{KAFKA_VERSION}.jar" for artifact in ARTIFACTS]
+
+
+def _missing(folder: Path) -> list[str]:
+    """The artifacts that are not in a folder."""
+    return [artifact for artifact, jar in zip(ARTIFACTS, _jars(folder), strict=True) if not jar.exists()]
 
 
 def _resolve(maven: str, artifact: str, folder: Path) -> None:

@@ -26,7 +26,6 @@ from kbroker.config import (
     validate_group_configs,
     validate_topic_configs,
 )
-from kbroker.config.broker_config import redact
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
 from kbroker.config.group import check_consumer_group_bounds
 from kbroker.config.reconfiguration import BROKER_SYNONYMS, overridden, validate_reconfiguration
@@ -345,7 +344,3 @@ class ConfigSchema:
         while found and found[0].name != name:
             found.pop(0)
         return found
-
-    def loggable(self, name: str, value: str | None) -> str | None:
-        """The value as a log line may show it."""
-        return None if value is None else redact(name, value)

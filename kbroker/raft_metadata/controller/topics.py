@@ -25,7 +25,6 @@ from kbroker.wire.records.metadata import RemoveTopicRecord, TopicRecord
 if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
 
-_MAX_SHORT = 2**15 - 1
 
 
 class NewTopic(NamedTuple):

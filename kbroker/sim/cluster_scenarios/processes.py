@@ -54,7 +54,7 @@ async def five_in_flight(cluster: SimCluster) -> None:
     """Idempotent producers have five requests under way and lose answers, while leaders are killed and moved."""
     partitions = await begin(cluster, producers=1)
     for tp in partitions:
-        cluster.pipeline(tp)
+        cluster.pipeline(tp, overtakes=tp.partition % 2 == 1)
     for _ in range(4):
         leader = await cluster.await_leader(cluster.rng.choice(partitions))
         if cluster.rng.random() < 0.5:

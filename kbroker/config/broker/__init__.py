@@ -1,0 +1,25 @@
+"""The properties of a node, as in ``server.properties``: a table for each subject, and all of them as one.
+
+Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's (a test compares them with a table of
+its facts); the descriptions are kbroker's.
+"""
+
+from __future__ import annotations
+
+from kbroker.config.broker import groups, logs, network, node, quorum, replication, topics, transactions
+from kbroker.config.definition import ConfigDef
+
+BROKER_CONFIGS = ConfigDef(
+    "broker",
+    [
+        *node.KEYS,
+        *network.KEYS,
+        *quorum.KEYS,
+        *topics.KEYS,
+        *logs.KEYS,
+        *replication.KEYS,
+        *groups.KEYS,
+        *transactions.KEYS,
+    ],
+)
+"""Every property of a node that kbroker knows."""

@@ -1,0 +1,52 @@
+"""What the checkpoint files of a log dir are to say, and the tasks that write it down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kbroker.log.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from kbroker.log.log_dir import LogDir
+from kbroker.log.partition_log import PartitionLog
+from kbroker.types import TopicPartition
+
+
+class CheckpointTasks:
+    """Collects on the owner's side, at once, what a task then writes in any thread.
+
+    Tasks may run in any order: of two that write the same file, what was collected later stays.
+    """
+
+    def __init__(self, logs_in: Callable[[LogDir], Iterable[PartitionLog]]) -> None:
+        self._logs_in = logs_in
+        self._number = 0
+
+    def collect(
+        self, log_dir: LogDir, *names: str, high_watermarks: dict[TopicPartition, int] | None = None
+    ) -> Callable[[], None]:
+        """A task that writes these checkpoint files, if they change and the dir is not offline by then; ``OSError``."""
+        work = [(name, self._offsets(log_dir, name)) for name in names]
+        if high_watermarks is not None:
+            work.append((HIGH_WATERMARKS, high_watermarks))
+        self._number += 1
+        number = self._number
+
+        def run() -> None:
+            for name, offsets in work:
+                if log_dir.offline is None:
+                    log_dir.write_offsets(name, offsets, number)
+
+        return run
+
+    def _offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
+        if name == CLEANER_OFFSETS:
+            return dict(log_dir.cleaner_offsets)
+        logs = [log for log in self._logs_in(log_dir) if log.is_on_disk]
+        if name == RECOVERY_POINTS:
+            return {log.topic_partition: log.durability.checkpoint for log in logs}
+        assert name == LOG_START_OFFSETS, name
+        # As in Kafka: what the first segment's name says need not be said again.
+        return {
+            log.topic_partition: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }

@@ -1,0 +1,21 @@
+"""What the files of a log are called, as in Apache Kafka."""
+
+from __future__ import annotations
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+"""Of files that compaction is writing."""
+SWAP_SUFFIX = ".swap"
+"""Of files that compaction has written, from the moment on from which they count."""
+
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+
+def file_name(offset: int) -> str:
+    """The 20 digits by which Kafka names the files of a segment, or a snapshot, at ``offset``."""
+    return f"{offset:020d}"

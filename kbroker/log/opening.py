@@ -1,0 +1,119 @@
+"""How a partition's log comes to be: opened from its directory, or new."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.log import recovery
+from kbroker.log.checkpoints import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
+from kbroker.log.disk import Disk
+from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.log.log_config import LogConfig
+from kbroker.log.open_files import OpenFiles
+from kbroker.log.partition_log import PartitionLog
+from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.segment import Segment
+from kbroker.types import TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+_PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
+
+
+def open_log(
+    directory: str | os.PathLike[str],
+    topic_partition: TopicPartition,
+    topic_id: Uuid | None,
+    config: LogConfig,
+    disk: Disk,
+    *,
+    now_ms: int,
+    clean_shutdown: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    files: OpenFiles | None = None,
+    producer_id_expiration_ms: int = _PRODUCER_ID_EXPIRATION_MS,
+    clean_offset: int | None = None,
+) -> PartitionLog:
+    """Open a partition's directory, or begin an empty log there if it does not exist.
+
+    ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
+    ``recovery_point`` is verified. ``clean_offset`` tells up to where the log was compacted, if ever: offsets
+    may be missing between segments there. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another
+    topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a clean stop; ``OSError``.
+    """
+    path = os.fspath(directory)
+    files = files if files is not None else OpenFiles(disk)
+    if not disk.is_dir(path):
+        log = create_log(
+            path,
+            topic_partition,
+            topic_id,
+            config,
+            disk,
+            now_ms=now_ms,
+            files=files,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+        if log_start_offset:
+            log.truncate_fully_and_start_at(log_start_offset, now_ms=now_ms)
+        return log
+    topic_id = _agree_on_topic_id(disk, path, topic_id, clean_shutdown)
+    producers = ProducerStateManager(topic_partition, path, disk, producer_id_expiration_ms=producer_id_expiration_ms)
+    loaded = recovery.load(
+        disk,
+        files,
+        path,
+        config,
+        producers,
+        now_ms=now_ms,
+        clean_shutdown=clean_shutdown,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        clean_offset=clean_offset,
+    )
+    log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
+    log.durability.cut = not clean_shutdown or bool(loaded.cuts)
+    return log
+
+
+def _agree_on_topic_id(disk: Disk, path: str, expected: Uuid | None, clean_shutdown: bool) -> Uuid | None:
+    """Whose data the directory holds: what it says, or else what is expected, which is then written down."""
+    try:
+        found = read_partition_metadata(disk, path)
+    except CorruptCheckpoint as error:
+        if clean_shutdown:
+            raise
+        # It is durable from the first flush on, so probably nothing here ever was flushed.
+        logger.warning("%s; it is written anew once the topic is known", error)
+        found = None
+    if found is None:
+        if expected is not None:
+            write_partition_metadata(disk, path, expected)
+        return expected
+    if expected is not None and found != expected:
+        raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} holds the data of another topic of the same name")
+    return found
+
+
+def create_log(
+    directory: str,
+    topic_partition: TopicPartition,
+    topic_id: Uuid | None,
+    config: LogConfig,
+    disk: Disk,
+    *,
+    now_ms: int,
+    files: OpenFiles,
+    producer_id_expiration_ms: int = _PRODUCER_ID_EXPIRATION_MS,
+) -> PartitionLog:
+    """An empty log that touches the disk only when it is first written (``ensure_on_disk``): a topic of a thousand
+    partitions is there at once, and one lost in a crash before that was empty."""
+    producers = ProducerStateManager(
+        topic_partition, directory, disk, producer_id_expiration_ms=producer_id_expiration_ms
+    )
+    segment = Segment(disk, files, directory, 0, index_interval=config.index_interval_bytes, created_ms=now_ms)
+    loaded = recovery.LoadedLog([segment], 0, 0, 0, 0, LeaderEpochs())
+    return PartitionLog(directory, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=False)

@@ -1,0 +1,119 @@
+"""What a follower does to its own log: it appends what the leader sent, and cuts back what the leader does not have.
+
+What to do is decided in ``replication.follower_state``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kbroker.log.validated_batches import UnexpectedAppendOffset
+from kbroker.replication.follower_state import Append, FollowerLog, follower_high_watermark
+
+if TYPE_CHECKING:
+    from kbroker.env import Env
+    from kbroker.log.partition_log import AppendInfo, PartitionLog
+    from kbroker.node.partition import Partition
+    from kbroker.node.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+
+class FollowerWriter:
+    """The logs of partitions that are followed from one broker. All of it raises ``OSError`` and ``ApiError``."""
+
+    __slots__ = ("_env", "_leader", "_manager")
+
+    def __init__(self, env: Env, manager: ReplicaManager, leader: int) -> None:
+        self._env = env
+        self._manager = manager
+        self._leader = leader
+
+    def append(self, partition: Partition, leader_epoch: int, action: Append, records: Any) -> bool:
+        """Take the records, and what is committed by the leader's word.
+
+        Whether something could be taken: not of a part of a batch, or of a batch of a later epoch than is known here
+        (KAFKA-18723).
+        """
+        manager = self._manager
+        log = partition.log
+        if records is not None and len(records):
+            if self._write_or_begin_there(partition, log, leader_epoch, records) is None:
+                return False
+            manager.mark_dirty()
+            throttles = manager.throttles
+            if throttles.follower.is_throttled(*partition.topic_partition):
+                throttles.follower.record(len(records), throttles.now_ms())
+        state = partition.state
+        before = state.high_watermark
+        high_watermark = follower_high_watermark(before, action.high_watermark, log.log_end_offset)
+        if high_watermark != before:
+            state.high_watermark = high_watermark
+            manager.high_watermark_moved(partition, log, before)
+            manager.mark_dirty()
+        start = min(action.log_start_offset, high_watermark)
+        if start > log.log_start_offset:
+            log.maybe_increment_log_start_offset(start)
+        return True
+
+    def _write_or_begin_there(
+        self, partition: Partition, log: PartitionLog, leader_epoch: int, records: Any
+    ) -> AppendInfo | None:
+        try:
+            return self._write(log, leader_epoch, records)
+        except UnexpectedAppendOffset as error:
+            end = log.log_end_offset
+            if log.log_start_offset != end or not error.first_offset < end <= error.last_offset:
+                raise
+            # Records were deleted up to the middle of a batch, and an empty log begins there. Batches are written
+            # whole, so it has to begin with this one (``Partition.appendRecordsToFollowerOrFutureReplica``).
+            log.truncate_fully_and_start_at(error.first_offset, now_ms=self._env.wall_clock_ms())
+            info = self._write(log, leader_epoch, records)
+            log.maybe_increment_log_start_offset(end)
+            log.on_high_watermark_updated(partition.state.high_watermark)
+            return info
+
+    def _write(self, log: PartitionLog, leader_epoch: int, records: Any) -> AppendInfo | None:
+        return log.append_as_follower(records, now_ms=self._env.wall_clock_ms(), leader_epoch=leader_epoch)
+
+    def truncate(self, partition: Partition, offset: int) -> None:
+        """Cut the log back to where it parts from the leader's."""
+        state = partition.state
+        log = partition.log
+        end = log.log_end_offset
+        if log.truncate_to(offset, now_ms=self._env.wall_clock_ms()):
+            logger.info(
+                "%s is cut back from %d to %d, where it parts from the log of broker %d",
+                partition.topic_partition,
+                end,
+                log.log_end_offset,
+                self._leader,
+            )
+        if log.log_end_offset < state.high_watermark:
+            logger.warning(
+                "%s is cut back below its high watermark %d", partition.topic_partition, state.high_watermark
+            )
+            state.high_watermark = log.log_end_offset
+        # What is known of producers was read from the log anew, and transactions that ended before would seem to go on.
+        log.on_high_watermark_updated(state.high_watermark)
+        self._manager.mark_dirty()
+
+    def start_at(self, partition: Partition, offset: int) -> None:
+        """Drop the log for one that begins where the leader's does."""
+        logger.info(
+            "%s begins anew at %d: broker %d has nothing older", partition.topic_partition, offset, self._leader
+        )
+        log = partition.log
+        log.truncate_fully_and_start_at(offset, now_ms=self._env.wall_clock_ms())
+        partition.state.high_watermark = offset
+        log.on_high_watermark_updated(offset)
+        self._manager.mark_dirty()
+
+
+def log_of(partition: Partition) -> FollowerLog:
+    """What has to be known of a follower's log to decide."""
+    log = partition.log
+    return FollowerLog(
+        log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs
+    )

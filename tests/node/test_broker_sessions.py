@@ -1,0 +1,127 @@
+"""Who is silent for too long is fenced when its session is over, and heartbeats cost the controller no wake-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kbroker.node import broker_sessions
+from kbroker.node.broker_sessions import FORGIVEN_MS, SessionKeeper
+from kbroker.raft_metadata.controller.sessions import Heartbeat
+
+SESSION = 9.0
+INTERVAL = 2.0
+
+
+class _World:
+    """A controller, node 1, and the brokers 2 and 3, whose addresses say nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: trio.testing.MockClock) -> None:
+        monkeypatch.setattr(broker_sessions, "directory_records", lambda *_: [])
+        self.clock = clock
+        self.fenced: list[tuple[int, float]] = []
+        self.brokers = {
+            broker_id: SimpleNamespace(
+                id=broker_id, epoch=5, fenced=False, in_controlled_shutdown=False, active=True, endpoints={}
+            )
+            for broker_id in (1, 2, 3)
+        }
+        controller: Any = SimpleNamespace(
+            image=SimpleNamespace(brokers=self.brokers),
+            brokers=SimpleNamespace(check_epoch=lambda broker_id, _: self.brokers[broker_id], fence=self._fence),
+            next_offset=0,
+        )
+
+        async def submit(operation: Callable[[Any, int], Any]) -> Any:
+            return operation(controller, 0)
+
+        driver: Any = SimpleNamespace(
+            controller=controller, node_id=1, is_leader=True, check_leading=lambda: None, submit=submit
+        )
+        self.keeper = SessionKeeper(driver, SimpleNamespace(now=trio.current_time), 9000)  # type: ignore[arg-type]
+
+    def _fence(self, broker_id: int, epoch: int) -> None:
+        self.brokers[broker_id].fenced = True
+        self.fenced.append((broker_id, trio.current_time()))
+
+    async def beat(self, broker_id: int, count: int) -> None:
+        connection: Any = SimpleNamespace()
+        for _ in range(count):
+            await self.keeper.heartbeat(Heartbeat(broker_id, 5, 1), connection)
+            await trio.sleep(INTERVAL)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, test: Callable[[_World, trio.Nursery], Awaitable[None]]) -> None:
+    clock = trio.testing.MockClock(autojump_threshold=0)
+
+    async def main() -> None:
+        world = _World(monkeypatch, clock)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.keeper.run)
+            await trio.testing.wait_all_tasks_blocked()
+            world.keeper.on_leading()
+            await test(world, nursery)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=clock)
+
+
+def test_heartbeats_wake_nobody_and_silence_is_noticed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+
+    async def test(world: _World, nursery: trio.Nursery) -> None:
+        expired = world.keeper._sessions.expired
+        monkeypatch.setattr(
+            world.keeper._sessions, "expired", lambda now_ms: looked.append(now_ms) or expired(now_ms)
+        )
+        begun = trio.current_time()
+        nursery.start_soon(world.beat, 2, 50)
+        nursery.start_soon(world.beat, 3, 31)  # the last at 60 s
+        await trio.sleep(90)
+        (fenced,) = world.fenced
+        assert fenced[0] == 3
+        assert abs(fenced[1] - begun - 60 - SESSION) < 0.01
+        # Once in the time between a heartbeat and the end of a session that would have begun with it.
+        assert len(looked) <= 2 + 90 / (SESSION - INTERVAL)
+
+    run(monkeypatch, test)
+
+
+def test_a_controller_that_has_stood_still_hears_the_brokers_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long after the last heartbeat it began to stand still."""
+
+    async def test(world: _World, nursery: trio.Nursery) -> None:
+        nursery.start_soon(world.beat, 2, 4)
+        nursery.start_soon(world.beat, 3, 4)
+        await trio.sleep(INTERVAL * 3.5)
+        world.clock.jump(20)
+        late = trio.current_time()
+        await trio.sleep(FORGIVEN_MS / 1000 - 0.1)
+        assert not world.fenced
+        nursery.start_soon(world.beat, 2, 20)
+        await trio.sleep(30)
+        (fenced,) = world.fenced
+        assert fenced[0] == 3
+        assert late + FORGIVEN_MS / 1000 <= fenced[1] <= late + SESSION + FORGIVEN_MS / 1000
+
+    run(monkeypatch, test)
+
+
+def test_the_first_session_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: _World, nursery: trio.Nursery) -> None:
+        world.keeper._sessions.end(2)
+        world.keeper._sessions.end(3)
+        await trio.sleep(60)
+        begun = trio.current_time()
+        await world.beat(2, 1)
+        await trio.sleep(20)
+        (fenced,) = world.fenced
+        assert fenced[0] == 2
+        assert abs(fenced[1] - begun - SESSION) < 0.01
+
+    run(monkeypatch, test)

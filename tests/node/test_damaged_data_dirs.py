@@ -1,0 +1,175 @@
+"""A data directory with damaged files opens, or the node says in one line which file it is and ends with code 1."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from process_harness import ROOT
+
+NOISE = bytes(range(256)) * 3
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What a node leaves behind that has stored some records."""
+    directory = tmp_path_factory.mktemp("whole")
+    with Started(directory) as node:
+        address = node.address()
+        for topic, lines in (("t", "one\ntwo\n"), ("u", "three\n")):
+            assert kbroker("topic", "create", topic, "-b", address, cwd=directory).returncode == 0
+            produced = kbroker("produce", topic, "-b", address, input=lines, cwd=directory)
+            assert produced.returncode == 0, produced.stderr
+    assert node.code == 0
+    yield directory
+
+
+class Started:
+    """`kbroker start` in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.code: int | None = None
+        self.errors = ""
+
+    def __enter__(self) -> Started:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kbroker", "start", "--port", "0"],
+            cwd=self._directory,
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def address(self) -> str:
+        """Where it serves; empty if it has ended instead."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().rpartition(" ")[2].strip()
+
+    def wait(self) -> None:
+        """Until it ends by itself."""
+        self._process.wait(60)
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        _, self.errors = self._process.communicate(timeout=60)
+        self.code = self._process.returncode
+
+
+def kbroker(*arguments: str, cwd: Path, input: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kbroker", *arguments],
+        cwd=cwd,
+        env={"PYTHONPATH": str(ROOT)},
+        input=input,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(NOISE)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def torn(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) - 7])
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def nameless(path: Path) -> None:
+    path.write_text("".join(line for line in path.open() if not line.startswith("directory.id")))
+
+
+def of_another(path: Path) -> None:
+    path.write_text("version: 0\ntopic_id: SaQDINVnWBiUFq1Qlu3HWQ\n")
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+def directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+Damage = Callable[[Path], None]
+
+
+def damaged(whole: Path, path: Path, name: str, damage: Damage) -> Path:
+    copy = path / "copy"
+    shutil.copytree(whole, copy)
+    (found,) = (copy / "kbroker-data").glob(name)
+    damage(found)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("meta.properties", garbage),
+        ("meta.properties", empty),
+        ("meta.properties", missing),
+        ("meta.properties", nameless),
+        ("bootstrap.checkpoint", flipped),
+        ("__cluster_metadata-0/quorum-state", empty),
+        ("__cluster_metadata-0/quorum-state", garbage),
+        ("__cluster_metadata-0/quorum-state", directory),
+        ("__cluster_metadata-0/partition.metadata", of_another),
+    ],
+)
+def test_a_node_that_cannot_know_who_it_is_names_the_file(
+    whole: Path, tmp_path: Path, name: str, damage: Damage
+) -> None:
+    with Started(damaged(whole, tmp_path, name, damage)) as node:
+        assert node.address() == ""  # ends by itself, before it is told to
+        node.wait()
+    assert node.code == 1
+    (line,) = [line for line in node.errors.splitlines() if not line[:4].isdigit()]
+    assert line.startswith("kbroker: ")
+    assert f"kbroker-data/{name}" in line
+    assert "Traceback" not in node.errors
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("replication-offset-checkpoint", garbage),
+        ("recovery-point-offset-checkpoint", torn),
+        ("t-0/*.index", garbage),
+        ("t-0/leader-epoch-checkpoint", garbage),
+        ("t-0/partition.metadata", garbage),
+        ("t-0/*.log", torn),
+    ],
+)
+def test_damage_in_one_partition_keeps_no_other_from_being_served(
+    whole: Path, tmp_path: Path, name: str, damage: Damage
+) -> None:
+    copy = damaged(whole, tmp_path, name, damage)
+    with Started(copy) as node:
+        address = node.address()
+        assert address
+        consumed = kbroker("consume", "u", "-b", address, "--value-only", cwd=copy)
+        assert consumed.stdout.split() == ["three"], consumed.stderr
+    assert node.code == 0
+    assert "Traceback" not in node.errors
+    if name.endswith("partition.metadata"):
+        assert f"kbroker-data/{name}" in node.errors

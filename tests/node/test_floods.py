@@ -1,0 +1,111 @@
+"""A client that sends very many small requests at once: what its answers hold is bounded, others are served meanwhile.
+
+A few kilobytes of such requests ask for many megabytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from node_harness import Client, batch, produce_request, run, running_node
+
+from kbroker.node import connection
+from kbroker.node.connection import Connection
+from kbroker.wire.framing import request_parts
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+REQUESTS = 1000
+
+
+class Watch(trio.abc.Instrument):
+    """How much was ever to be written on one connection, and how many requests were served in one step of a task."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most_bytes = self.largest_reply = self.served = self.most_in_a_step = self._in_this_step = 0
+        queue = Connection._queue
+
+        def watched(which: Connection, parts: list[Any]) -> None:
+            queue(which, parts)
+            self.largest_reply = max(self.largest_reply, sum(map(len, parts)))
+            waiting = sum(len(part) for part in which._out)
+            waiting += sum(len(part) for slot in which._slots for part in slot.parts)
+            self.most_bytes = max(self.most_bytes, waiting)
+            self.served += 1
+            self._in_this_step += 1
+            self.most_in_a_step = max(self.most_in_a_step, self._in_this_step)
+
+        monkeypatch.setattr(Connection, "_queue", watched)
+        trio.lowlevel.add_instrument(self)
+
+    def before_task_step(self, task: Any) -> None:
+        self._in_this_step = 0
+
+
+def frame(request: Any, version: int) -> bytes:
+    parts = request_parts(type(request).api_key, version, 1, "", request)
+    return b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]
+
+
+def ask_something(client: Client) -> Any:
+    return client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+
+
+@pytest.mark.parametrize("behind_one_that_waits", [False, True])
+def test_large_answers_to_small_requests_are_made_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind_one_that_waits: bool
+) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            waits = b""
+            if behind_one_that_waits:
+                node.broker.services.look_ups.add = lambda *_: True  # and never comes back to it
+                wanted = [ListOffsetsPartition(partition_index=0, timestamp=1)]
+                topics = [ListOffsetsTopic(name="t", partitions=wanted)]
+                waits = frame(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
+            flooding, other = await node.connect(), await node.connect()
+            watch = Watch(monkeypatch)
+            asked = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="1")])
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(flooding.stream.send_all, waits + frame(asked, 1) * REQUESTS)
+                while watch.served < 50:
+                    await ask_something(other)
+                nursery.cancel_scope.cancel()
+            assert watch.largest_reply > 4_000
+            assert watch.most_bytes < 2 * watch.largest_reply
+
+    run(test)
+
+
+@pytest.mark.parametrize("api", ["ApiVersions", "Heartbeat", "Produce"])
+def test_others_are_served_between_small_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: str) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            requests = {
+                "ApiVersions": frame(ApiVersionsRequest(), 0),
+                "Heartbeat": frame(HeartbeatRequest(group_id="g", member_id="m"), 0),
+                "Produce": frame(produce_request("t", batch(b"v"), acks=1), 7),
+            }
+            flooding, other = await node.connect(), await node.connect()
+            watch = Watch(monkeypatch)
+
+            async def swallow() -> None:
+                while True:
+                    await flooding.stream.receive_some(1 << 20)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(flooding.stream.send_all, requests[api] * REQUESTS)
+                nursery.start_soon(swallow)
+                while watch.served < REQUESTS:
+                    await ask_something(other)
+                nursery.cancel_scope.cancel()
+            assert watch.most_in_a_step <= 2 * connection.FAIR_REQUESTS
+
+    run(test)

@@ -1,0 +1,266 @@
+"""Produce requests that take long to judge take turns: with one another, and with all else that the node does."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+from node_harness import batch, fetch_request, produce_request, run, running_node, values
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers import produce
+from kbroker.handlers.context import CloseConnection
+from kbroker.log import record_validation
+from kbroker.node import long_produces
+from kbroker.node.long_produces import LongProduces
+from kbroker.wire.compression import CompressionType
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.record_batch import Record, build_batch
+
+
+class Env:
+    """Every look at the clock costs a second, so that each step is a slice."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+    async def run_blocking(self, function: Any, *args: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return function(*args)
+
+
+def connection(peer: str) -> Any:
+    return SimpleNamespace(closed=False, peer=peer, scope=trio.CancelScope())
+
+
+async def served(work: LongProduces) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+
+def test_connections_take_turns_and_each_ones_requests_keep_their_order() -> None:
+    work = LongProduces(Env())  # type: ignore[arg-type]
+    done: list[str] = []
+
+    def steps(name: str, count: int) -> Generator[None, None, str]:
+        for index in range(count):
+            done.append(f"{name}{index}")
+            yield
+        return name
+
+    one, other = connection("one"), connection("other")
+    for who, name, count in ((one, "a", 2), (one, "b", 1), (other, "c", 3)):
+        assert work.add(who, steps(name, count), None, 10, done.append, needs_answer=True)
+    assert list(work.waiting) == ["one", "other"]
+    trio.run(served, work)
+    assert done == ["a0", "c0", "a1", "c1", "a", "c2", "b0", "c", "b"]
+    assert not work.waiting
+
+
+def test_what_is_to_run_elsewhere_does_and_its_errors_come_back() -> None:
+    work = LongProduces(Env())  # type: ignore[arg-type]
+    done: list[Any] = []
+
+    def steps() -> Generator[Any, Any, list[Any]]:
+        found = [(yield lambda: 2), (yield)]
+        try:
+            yield lambda: 1 // 0
+        except ZeroDivisionError:
+            found.append("no")
+        return found
+
+    assert work.add(connection("a"), steps(), lambda: None, 10, done.append, needs_answer=True)
+    trio.run(served, work)
+    assert done == [[2, None, "no"]]
+
+
+def test_who_is_gone_is_served_only_if_no_answer_was_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    work = LongProduces(Env())  # type: ignore[arg-type]
+    done: list[str] = []
+
+    def steps(name: str, failure: Exception | None = None) -> Generator[None, None, str]:
+        yield
+        if failure is not None:
+            raise failure
+        return name
+
+    gone = connection("gone")
+    gone.closed = True
+    failing = [connection("closes"), connection("fails")]
+    assert work.add(gone, steps("answered"), None, 1, done.append, needs_answer=True)
+    assert work.add(gone, steps("unanswered"), None, 1, done.append, needs_answer=False)
+    assert work.add(failing[0], steps("", CloseConnection("so")), None, 1, done.append, needs_answer=False)
+    assert work.add(failing[1], steps("", ValueError("a bug")), None, 1, done.append, needs_answer=True)
+    trio.run(served, work)
+    assert done == ["unanswered"]
+    assert all(each.scope.cancel_called for each in failing)
+    assert "a bug" in caplog.text
+
+
+def test_no_more_waits_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_produces, "MOST_BYTES", 10_000)
+    work = LongProduces(Env())  # type: ignore[arg-type]
+
+    def steps() -> Generator[None, None, None]:
+        yield
+
+    def add(size: int) -> bool:
+        return work.add(connection("a"), steps(), None, size, lambda _: None, needs_answer=True)
+
+    assert add(20_000), "whatever is alone is served"
+    assert not add(1)
+    trio.run(served, work)
+    assert add(1000)
+    assert not add(1000)
+
+
+def records(count: int) -> bytes:
+    return build_batch([Record(0, 1000, b"k", b"v")] * count, compression=CompressionType.ZSTD)
+
+
+def to_one_partition(batches: list[bytes], topic_id: bytes, acks: int = -1) -> ProduceRequest:
+    data = [PartitionProduceData(index=0, records=memoryview(bytearray(each))) for each in batches]
+    return ProduceRequest(
+        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=data)]
+    )
+
+
+def test_others_are_served_while_a_long_batch_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_produces, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(record_validation, "MOST_RECORDS_AT_ONCE", 10)
+    slices = 0
+    real = LongProduces._run_slice
+
+    async def counted(work: LongProduces, request: Any) -> bool:
+        nonlocal slices
+        slices += 1
+        return await real(work, request)
+
+    monkeypatch.setattr(LongProduces, "_run_slice", counted)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", cleanup_policy="compact")
+            slow, other = await node.connect(), await node.connect()
+            for count in (60_000, 3, 30_000):
+                await slow.send(produce_request("", records(count), topic_id=topic_id))
+            while not slices:
+                await trio.lowlevel.checkpoint()
+            await other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
+            answer = await other.ask(produce_request("", records(5), topic_id=topic_id))
+            assert answer.responses[0].partition_responses[0].base_offset == 0
+            assert 0 < slices < 50, "nothing of the first batch is stored yet"
+            offsets = []
+            for _ in range(3):
+                told = (await slow.receive())[1].responses[0].partition_responses[0]
+                assert told.error_code == 0
+                offsets.append(told.base_offset)
+            assert offsets == [5, 60_005, 60_008]
+            assert slices > 90_000 // 1024
+
+    run(test)
+
+
+def test_a_request_of_many_batches_gives_way_and_keeps_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_produces, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(produce, "STEP_BATCHES", 2)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t")
+            slow, other = await node.connect(), await node.connect()
+            await slow.ask(produce_request("", batch(b"first"), topic_id=topic_id))
+            many = [batch(b"%d" % index) for index in range(21)]
+            many[7] = many[7][:-1] + b"?"
+            await slow.send(to_one_partition(many, topic_id))
+            await slow.send(produce_request("", batch(b"last"), topic_id=topic_id))  # the short way, but for the others
+            while not node.broker.services.long_produces.waiting:
+                await trio.lowlevel.checkpoint()
+            await other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
+            assert node.broker.services.long_produces.waiting
+            answers = (await slow.receive())[1].responses[0].partition_responses
+            codes = [answer.error_code for answer in answers]
+            assert codes == [0] * 7 + [ErrorCode.CORRUPT_MESSAGE] + [0] * 13
+            last = (await slow.receive())[1].responses[0].partition_responses[0]
+            assert (last.error_code, last.base_offset) == (0, 21)
+            await slow.send(to_one_partition(many[:5], topic_id, acks=0))
+            await slow.send(produce_request("", batch(b"after"), topic_id=topic_id))
+            assert (await slow.receive())[1].responses[0].partition_responses[0].base_offset == 27
+            await slow.send(to_one_partition(many, topic_id, acks=0))
+            assert await slow.closed(), "acks=0 has no other way to say that a batch was refused"
+            fetched = (await other.ask(fetch_request("t", topic_id=topic_id))).responses[0].partitions[0].records
+            stored = [value for _, value in values(fetched)]
+            assert stored[:3] == [b"first", b"0", b"1"]
+            assert stored[20:28] == [b"20", b"last", b"0", b"1", b"2", b"3", b"4", b"after"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("long", ["batch", "request"])
+def test_a_topic_that_takes_the_name_of_another_meanwhile_gets_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: str
+) -> None:
+    monkeypatch.setattr(produce, "STEP_BATCHES", 2)
+    gate = trio.Event()
+    run_slice = LongProduces._run_slice
+
+    async def held(self: LongProduces, request: Any) -> bool:
+        await gate.wait()
+        return await run_slice(self, request)
+
+    monkeypatch.setattr(LongProduces, "_run_slice", held)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", cleanup_policy="compact" if long == "batch" else "delete")
+            slow, other = await node.connect(), await node.connect()
+            asked = to_one_partition([batch(b"%d" % index) for index in range(5)], topic_id)
+            if long == "batch":
+                asked = produce_request("", records(60_000), topic_id=topic_id)
+            await slow.send(asked)
+            while not node.broker.services.long_produces.waiting:
+                await trio.lowlevel.checkpoint()
+            deleted = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
+            assert deleted.responses[0].error_code == 0
+            namesake = await node.create_topic("t")
+            gate.set()
+            told = (await slow.receive())[1].responses[0].partition_responses
+            assert told[-1].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+            fetched = (await other.ask(fetch_request("t", topic_id=namesake))).responses[0].partitions[0]
+            assert (fetched.error_code, fetched.high_watermark) == (0, 0)
+
+    run(test)
+
+
+def test_a_connection_whose_requests_would_hold_too_much_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_produces, "MOST_BYTES", 0)
+    monkeypatch.setattr(long_produces, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(record_validation, "MOST_RECORDS_AT_ONCE", 10)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", cleanup_policy="compact")
+            greedy, other = await node.connect(), await node.connect()
+            for _ in range(2):
+                await greedy.send(produce_request("", records(100_000), topic_id=topic_id))
+            assert await greedy.closed()
+            answer = await other.ask(produce_request("", records(5), topic_id=topic_id))
+            assert answer.responses[0].partition_responses[0].error_code == 0
+
+    run(test)
