@@ -91,7 +91,7 @@ compat: $(VENV)/.spark ## Stock clients and Kafka's own tools against kbroker (O
 	$(PY) -m pytest $(ONLY) $(ARGS)
 
 compat-kafka: $(VENV)/.spark ## The same cases against Apache Kafka, which shows that they are right
-	$(PY) -m pytest compat_tests --broker apache $(ARGS)
+	$(PY) -m pytest $(ONLY) --broker apache $(ARGS)
 
 compat-spark: $(VENV)/.spark ## All of Spark's tests, on kbroker and on Apache Kafka, three releases of Spark, in one run
 	$(PY) -m pytest compat_tests/spark --broker both --older-spark $(ARGS)
