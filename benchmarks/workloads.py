@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -80,15 +80,28 @@ def record_count(bench: Bench, size: int) -> int:
     return bench.amount(1_000_000, 400_000) if size >= 1000 else bench.amount(5_000_000, 2_500_000)
 
 
+LEADER_SECONDS = 60
+"""How long a topic's partitions may take to be led again after a broker has begun to serve."""
+
+
 def stored_records(server: Server, topic: str, partitions: int) -> int:
-    """What the broker says it has (ListOffsets): acknowledged records must all be there."""
-    consumer = Consumer(
-        {"bootstrap.servers": server.bootstrap, "group.id": "benchmark", "log_level": 3}
-    )
+    """What the broker says it has (ListOffsets): acknowledged records must all be there.
+
+    A broker that was killed serves some partitions sooner than others, so refusals are taken for a while.
+    """
+    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "benchmark", "log_level": 3})
     try:
         total = 0
+        until = time.monotonic() + LEADER_SECONDS
         for index in range(partitions):
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=20)
+            while True:
+                try:
+                    low, high = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=20)
+                    break
+                except KafkaException:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.1)
             total += high - low
         return total
     finally:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
@@ -34,11 +34,15 @@ from kbroker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+
+if TYPE_CHECKING:
+    from kbroker.log.partition_log import AppendInfo
 
 logger = logging.getLogger(__name__)
 
@@ -96,101 +100,128 @@ def _append_in_turns(request: ProduceRequest, ctx: RequestContext, steps: Steps[
 
 def _steps(request: ProduceRequest, ctx: RequestContext, verified: Verified | None) -> Steps[_Response]:
     """Append each partition's batch; a step has many small ones, or a part of what it takes to look at a long one."""
-    version = ctx.header.api_version
-    services = ctx.services
-    manager = services.replica_manager
-    partitions = manager.partitions
-    acks = request.acks
-    now_ms = services.env.wall_clock_ms()
-    failed = False
-    required: dict[Hashable, int] | None = None
-    unflushed: list[tuple[PartitionProduceResponse, Any]] | None = None
+    appends = _Appends(request, ctx, verified)
+    by_id = ctx.header.api_version >= 13
+    manager = ctx.services.replica_manager
+    now_ms = ctx.services.env.wall_clock_ms()
     topics = []
     count = 0
     until = 0.0
     for topic in request.topic_data:
-        topic_id = topic.topic_id
-        name = topic.name
-        if version >= 13:
-            name = manager.topic_name(topic_id)
+        name = manager.topic_name(topic.topic_id) if by_id else topic.name
         answers = []
         for data in topic.partition_data:
             if count:  # not before the first: most requests have one
-                seconds = services.env.now()
+                seconds = ctx.services.env.now()
                 if count == 1:
                     until = seconds + STEP_SECONDS
                 elif seconds >= until or count >= STEP_BATCHES:
                     count = 0
                     yield None
-                    if version >= 13:  # another topic may have the name by now
-                        name = manager.topic_name(topic_id)
+                    if by_id:  # another topic may have the name by now
+                        name = manager.topic_name(topic.topic_id)
             count += 1
             try:
-                if name is None:
-                    raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-                partition = partitions.get((name, data.index))
-                if partition is None:
-                    partition = manager.get_partition(name, data.index)
+                partition = appends.partition_for(name, data)
                 records: Any = data.records
-                _check_records(records, version, request.transactional_id)
-                if acks != -1 and acks != 1 and acks != 0:
-                    raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
-                if partition.is_internal and ctx.header.client_id != _ADMIN_CLIENT:
-                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-                guard = None
-                if verified is not None:
-                    guard = verified.get((name, data.index))
-                    if isinstance(guard, ApiError):
-                        raise guard
+                guard = None if verified is None else appends.guard(name, data.index)
                 while True:
                     try:
-                        info = partition.append(records, acks, now_ms, guard)
+                        info = partition.append(records, request.acks, now_ms, guard)
                         break
                     except TakesLong:
                         records = yield from examine(
                             memoryview(records), now_ms, partition.log.config, partition.topic_partition
                         )
-                        if version >= 13 and manager.topic_name(topic_id) is None:
+                        if by_id and manager.topic_name(topic.topic_id) is None:
                             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID) from None
                         partition = manager.get_partition(name, data.index)
-                answer = PartitionProduceResponse(
-                    index=data.index,
-                    base_offset=info.first_offset,
-                    log_append_time_ms=info.log_append_time_ms,
-                    log_start_offset=info.log_start_offset,
-                )
-                answers.append(answer)
-                if partition.must_flush:
-                    if unflushed is None:
-                        unflushed = []
-                    unflushed.append((answer, partition))
-                if acks == -1 and partition.state.high_watermark <= info.last_offset:
-                    if required is None:
-                        required = {}
-                    required[TopicPartition(name, data.index)] = info.last_offset + 1
+                answers.append(appends.appended(data.index, partition, info))
             except ApiError as error:
-                failed = True
-                answers.append(_error_answer(data.index, error, manager, name))
-            except Exception as error:
-                failed = True
+                answers.append(appends.refused(name, data.index, error))
+            except Exception:
                 logger.exception("Produce to %s-%d failed", name, data.index)
-                answers.append(_error_answer(data.index, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR), manager, name))
-                del error
+                answers.append(appends.refused(name, data.index, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)))
         if answers:  # as in Kafka, whose answers are by partition
-            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic_id, partition_responses=answers))
-    if acks == 0:
-        if failed:
-            # The client expects no answer, so closing is the only way to tell it (KafkaApis.handleProduceRequest).
-            raise CloseConnection(f"error in a produce request with acks=0: {_summary(topics)}")
-        return None
-    response = ProduceResponse(responses=topics)
-    if failed and version >= 10:
-        _add_leaders(response, ctx)
-    if unflushed is not None:
-        return _flush_first(response, unflushed, required, request.timeout_ms, ctx)
-    if required is not None:
-        return _delay(DelayedResponse(), response, required, request.timeout_ms, ctx)
-    return response
+            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+    return appends.response(topics)
+
+
+class _Appends:
+    """What one request may write to, and what has to be waited for once its batches are in their logs."""
+
+    __slots__ = ("_ctx", "_failed", "_manager", "_request", "_required", "_unflushed", "_verified")
+
+    def __init__(self, request: ProduceRequest, ctx: RequestContext, verified: Verified | None) -> None:
+        self._request = request
+        self._ctx = ctx
+        self._manager = ctx.services.replica_manager
+        self._verified = verified
+        self._failed = False
+        self._required: dict[Hashable, int] | None = None
+        self._unflushed: list[tuple[PartitionProduceResponse, Any]] | None = None
+
+    def partition_for(self, name: str | None, data: PartitionProduceData) -> Any:
+        """The partition that takes the records, for all that can be said before they are looked at; or ``ApiError``."""
+        if name is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._manager.partitions.get((name, data.index))
+        if partition is None:
+            partition = self._manager.get_partition(name, data.index)
+        request, header = self._request, self._ctx.header
+        _check_records(data.records, header.api_version, request.transactional_id)
+        if request.acks not in (-1, 1, 0):
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if partition.is_internal and header.client_id != _ADMIN_CLIENT:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+        return partition
+
+    def guard(self, name: str | None, index: int) -> Any:
+        """What the coordinator said of the partition's transaction; raises what it refused with."""
+        guard = self._verified.get((name, index)) if self._verified is not None and name is not None else None
+        if isinstance(guard, ApiError):
+            raise guard
+        return guard
+
+    def appended(self, index: int, partition: Any, info: AppendInfo) -> PartitionProduceResponse:
+        """The answer for what is in the log; what it has to wait for is kept for ``response``."""
+        answer = PartitionProduceResponse(
+            index=index,
+            base_offset=info.first_offset,
+            log_append_time_ms=info.log_append_time_ms,
+            log_start_offset=info.log_start_offset,
+        )
+        if partition.must_flush:
+            if self._unflushed is None:
+                self._unflushed = []
+            self._unflushed.append((answer, partition))
+        if self._request.acks == -1 and partition.state.high_watermark <= info.last_offset:
+            if self._required is None:
+                self._required = {}
+            self._required[partition.topic_partition] = info.last_offset + 1
+        return answer
+
+    def refused(self, name: str | None, index: int, error: ApiError) -> PartitionProduceResponse:
+        """The answer for what is not in the log."""
+        self._failed = True
+        return _error_answer(index, error, self._manager, name)
+
+    def response(self, topics: list[TopicProduceResponse]) -> _Response:
+        """The answer to the request: now, after what it waits for, or none for acks=0."""
+        request, ctx = self._request, self._ctx
+        if request.acks == 0:
+            if self._failed:
+                # The client expects no answer: closing is the only way to tell it (KafkaApis.handleProduceRequest).
+                raise CloseConnection(f"error in a produce request with acks=0: {_summary(topics)}")
+            return None
+        response = ProduceResponse(responses=topics)
+        if self._failed and ctx.header.api_version >= 10:
+            _add_leaders(response, ctx)
+        if self._unflushed is not None:
+            return _flush_first(response, self._unflushed, self._required, request.timeout_ms, ctx)
+        if self._required is not None:
+            return _delay(DelayedResponse(), response, self._required, request.timeout_ms, ctx)
+        return response
 
 
 def _flush_first(

@@ -9,7 +9,6 @@ reader holds at most what its last request asked for.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -18,15 +17,15 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.api_versions import unsupported_version
-from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
+from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.forwarding import by_controller, error_codes
 from kbroker.handlers.registration import Registration
+from kbroker.node.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.request_wait import ConnectionLost, RequestWait
-from kbroker.types import FileRegion, Part
-from kbroker.wire.compiler import decode, encode_parts
+from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
-from kbroker.wire.headers import decode_request_header, encode_response_header
+from kbroker.wire.headers import decode_request_header
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
@@ -38,22 +37,9 @@ logger = logging.getLogger(__name__)
 
 API_VERSIONS_KEY = 18
 
-MAX_DELAYED_REPLIES = 256
-"""Produce requests of one connection that may wait for replication before the connection stops reading."""
-
-WRITE_CHUNK = 1 << 20
-"""The most that one ``sendfile`` is asked to take."""
-
-MAX_IOV = 64
-"""Buffers per ``sendmsg`` (IOV_MAX is 1024 on Linux, 16 at least elsewhere)."""
-
 FAIR_REQUESTS = 64
 FAIR_BYTES = 2 << 20
 """A connection that never has to wait gives way to the others after this much."""
-
-LARGE_REPLY = 4096
-"""After a reply of this size others have a turn, too, and it goes out before the next request is served, of those that
-have been read together: there may be thousands, and a few bytes ask for megabytes."""
 
 FREE_BUFFER = 64 * 1024
 """What a connection may buffer whatever the others hold."""
@@ -68,26 +54,6 @@ LEARN_EVERY = 32
 """Of so many requests that repeat nothing known, one is learned from, which costs as much as to serve it."""
 
 _PREFIX = Struct(">hhi")
-
-
-class _Slot:
-    """The place of a reply that is not there yet."""
-
-    __slots__ = ("api_key", "correlation_id", "delayed", "parts", "version")
-
-    def __init__(
-        self,
-        delayed: DelayedResponse | None,
-        api_key: int = 0,
-        version: int = 0,
-        correlation_id: int = 0,
-        parts: list[Part] | None = None,
-    ) -> None:
-        self.delayed = delayed
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.parts: list[Part] = [] if parts is None else parts
 
 
 class Connection:
@@ -135,11 +101,7 @@ class Connection:
         self._budget = budget
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table)
-        self._out: deque[Part] = deque()
-        self._slots: deque[_Slot] = deque()
-        self._writing = False
-        self._written: trio.Event | None = None
-        self._slot_freed: trio.Event | None = None
+        self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
         self._poller = poller
         self._wait = RequestWait(stream, self._reader, poller, self._received)
         self._parked: trio.lowlevel.Task | None = None
@@ -178,8 +140,7 @@ class Connection:
             self._budget.take(-self._reserved)
             self._budget.leave(self)
             self._reserved = 0
-            self._out.clear()
-            self._slots.clear()
+            self._replies.close()
             self.stream.close()
             if self.when_closed is not None:
                 self.when_closed()
@@ -196,7 +157,7 @@ class Connection:
 
     async def _serve(self) -> None:
         recv_into = self.stream.recv_into
-        reader = self._reader
+        reader, replies = self._reader, self._replies
         requests = 0
         received = 0
         while True:
@@ -207,17 +168,17 @@ class Connection:
                 requests += 1
                 await self._request(frame)
                 frame = reader.next_frame()
-                if frame is not None and (requests >= FAIR_REQUESTS or self._has_large_reply):
+                if frame is not None and (requests >= FAIR_REQUESTS or replies.ends_large):
                     await self._give_way()
                     requests = 0
-            if self._out and (self._writing or not self._try_write()):
-                await self._flush()
+            if replies.parts and not replies.try_write():
+                await replies.flush()
             if reader.buffered_bytes != self._reserved:
                 self._take_account(reader.buffered_bytes)
             if self._reserved > FREE_BUFFER:
                 await self._budget.wait(self)
-            if len(self._slots) >= MAX_DELAYED_REPLIES:
-                await self._wait_for_slots()
+            if len(replies.slots) >= MAX_DELAYED_REPLIES:
+                await replies.wait_for_slots()
             if requests >= FAIR_REQUESTS or received >= FAIR_BYTES:
                 await trio.lowlevel.checkpoint()
                 requests = received = 0
@@ -241,16 +202,12 @@ class Connection:
 
     async def _give_way(self) -> None:
         """Between requests that have been read together: their answers go out first, and others have a turn."""
-        is_large = self._has_large_reply
-        if self._out and (self._writing or not self._try_write()):
-            await self._flush()
-        await self._wait_for_slots(1 if is_large else MAX_DELAYED_REPLIES)
+        replies = self._replies
+        is_large = replies.ends_large
+        if replies.parts and not replies.try_write():
+            await replies.flush()
+        await replies.wait_for_slots(1 if is_large else MAX_DELAYED_REPLIES)
         await trio.lowlevel.checkpoint()
-
-    @property
-    def _has_large_reply(self) -> bool:
-        last = self._slots[-1].parts if self._slots else self._out
-        return bool(last) and len(last[-1]) >= LARGE_REPLY
 
     async def _park(self, poller: Poller) -> None:
         """Sleep until the poller's task has something for this one; raises what it found to end the connection."""
@@ -277,10 +234,10 @@ class Connection:
 
     def _on_readable(self) -> None:
         """Called by the poller's task: read, and serve what needs no waiting. Never raises."""
-        if self._writing:
+        if self._replies.is_writing:
             self._hand_over()  # replies are stuck, so reading on is for who can wait for them
             return
-        reader, poller = self._reader, self._poller
+        reader, replies, poller = self._reader, self._replies, self._poller
         defer = poller.defer if poller is not None and poller.is_crowded else None
         try:
             received = requests = 0
@@ -306,13 +263,13 @@ class Connection:
             self.bytes_received += received
             self.active = True
             if (reader.buffered_bytes != self._reserved and self._take_account(reader.buffered_bytes)) or len(
-                self._slots
+                replies.slots
             ) >= MAX_DELAYED_REPLIES:
                 self._hand_over()
-            elif self._out:
+            elif replies.parts:
                 if received < LARGE_READ and poller is not None:
                     poller.defer(self._write_deferred)
-                elif not self._try_write():
+                elif not replies.try_write():
                     self._hand_over()
         except BaseException as error:  # the connection's task tells it, as its own
             if self._parked is None:
@@ -327,21 +284,14 @@ class Connection:
         """
         if self._parked is None:
             return  # its own task has them now
+        replies = self._replies
         try:
-            if self._out and not self._writing and not self._try_write():
+            if replies.parts and not replies.is_writing and not replies.try_write():
                 self._hand_over()
         except BaseException as error:
             if self._parked is None:
                 raise
             self._hand_over(failure=error)
-
-    async def _wait_for_slots(self, limit: int = MAX_DELAYED_REPLIES) -> None:
-        """Wait until fewer replies than ``limit`` are delayed."""
-        if self._out and len(self._slots) >= limit:
-            await self._flush()
-        while len(self._slots) >= limit:
-            self._slot_freed = trio.Event()
-            await self._slot_freed.wait()
 
     def _take_account(self, capacity: int) -> bool:
         """Tell the node's budget how much this connection buffers; whether it has to wait for its turn."""
@@ -352,8 +302,7 @@ class Connection:
 
     async def flush(self) -> None:
         """Write what has been answered so far, waiting for the peer as long as it takes."""
-        if self._out:
-            await self._flush()
+        await self._replies.flush()
 
     @property
     def is_asked_more(self) -> bool:
@@ -365,9 +314,12 @@ class Connection:
 
         One that ``gives_way`` is waited for no longer when the client asks for something else meanwhile.
         """
-        if self._out:
-            await self._flush()
+        await self._replies.flush()
         await self._wait.until_done(operation, timeout, gives_way=gives_way)
+        self.active = True
+
+    def _progressed(self) -> None:
+        """The peer takes what it is sent."""
         self.active = True
 
     def _received(self, count: int) -> None:
@@ -388,9 +340,9 @@ class Connection:
             if reply is not None:
                 self.frames += 1
                 if isinstance(reply, bytes):
-                    self._queue([reply])
+                    self._replies.add([reply])
                 else:
-                    self._delay(reply, api_key, version, correlation_id)
+                    self._replies.delay(reply, api_key, version, correlation_id)
                 return True
         if version not in registration.versions:
             return False
@@ -411,7 +363,7 @@ class Connection:
                 self._unrepeated += 1
                 if self._unrepeated % LEARN_EVERY == 2:
                     self._repeated = registration.learn(frame, request, response, context)
-        self._answer(response, api_key, version, correlation_id)
+        self._replies.answer(response, api_key, version, correlation_id)
         return True
 
     async def _request(self, frame: memoryview) -> None:
@@ -426,7 +378,7 @@ class Connection:
         if version not in registration.versions:
             if api_key == API_VERSIONS_KEY:
                 # KIP-511: whatever the version, the client can read v0.
-                self._reply(api_key, 0, correlation_id, unsupported_version())
+                self._replies.answer(unsupported_version(), api_key, 0, correlation_id)
                 return
             low, high = registration.versions
             raise WireError(f"version {version} of API key {api_key} is not served ({low} to {high} are)")
@@ -455,7 +407,7 @@ class Connection:
             response = self._failed(api_key, version)
         if is_long:
             await trio.lowlevel.checkpoint()
-        self._answer(response, api_key, version, correlation_id)
+        self._replies.answer(response, api_key, version, correlation_id)
 
     def _failed(self, api_key: int, version: int) -> Any:
         """Log the exception being handled; what to answer, or the end of the connection."""
@@ -476,178 +428,6 @@ class Connection:
                 self.peer,
             )
         self.surplus_bytes += size
-
-    def _answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
-        if response is None:
-            return
-        if type(response) is DelayedResponse:
-            self._delay(response, api_key, version, correlation_id)
-        else:
-            self._reply(api_key, version, correlation_id, response)
-
-    def _reply(self, api_key: int, version: int, correlation_id: int, response: Any) -> None:
-        self._queue(_encode(api_key, version, correlation_id, response))
-
-    def _queue(self, parts: list[Part]) -> None:
-        """A reply goes out after those to earlier requests."""
-        if self._slots:
-            self._slots.append(_Slot(None, parts=parts))
-        else:
-            self._out.extend(parts)
-
-    def _delay(self, delayed: DelayedResponse, api_key: int, version: int, correlation_id: int) -> None:
-        self._slots.append(_Slot(delayed, api_key, version, correlation_id))
-        delayed.on_complete(self._completed)
-
-    def _completed(self) -> None:
-        """A delayed reply has its value: send what is now in order. Called from whoever completed it."""
-        if self.closed:
-            return
-        slots = self._slots
-        while slots:
-            slot = slots[0]
-            if slot.delayed is not None:
-                if not slot.delayed.done:
-                    break
-                response = slot.delayed.response
-                if type(response) is bytes:  # from a RepeatedRequest
-                    slot.parts = [response]
-                else:
-                    slot.parts = _encode(slot.api_key, slot.version, slot.correlation_id, response)
-            self._out.extend(slot.parts)
-            slots.popleft()
-        if self._slot_freed is not None and len(slots) < MAX_DELAYED_REPLIES:
-            self._slot_freed.set()
-        if self._out and not self._writing:
-            try:
-                if not self._try_write():
-                    self._start_soon(self._drain)
-            except OSError:
-                self.scope.cancel()
-
-    # --- writing ----------------------------------------------------------------------------------------------
-
-    def _try_write(self) -> bool:
-        """Write what the socket takes now; whether all of it is out. A file region stops it (``_flush``)."""
-        out = self._out
-        stream = self.stream
-        while out:
-            first = out[0]
-            if isinstance(first, FileRegion):
-                return False
-            try:
-                if len(out) == 1:
-                    sent = stream.send(first)
-                    if sent == len(first):
-                        out.popleft()
-                        return True
-                else:
-                    buffers: list[bytes | bytearray | memoryview] = []
-                    for part in out:
-                        if isinstance(part, FileRegion) or len(buffers) == MAX_IOV:
-                            break
-                        buffers.append(part)
-                    # Before file bytes the header waits for them: one packet, one wake-up of the client less.
-                    more = len(out) > len(buffers) and isinstance(out[len(buffers)], FileRegion)
-                    sent = stream.send_more(buffers) if more else stream.sendmsg(buffers)
-            except BlockingIOError:
-                return False
-            self._take_sent(sent)
-        return True
-
-    def _take_sent(self, sent: int) -> None:
-        out = self._out
-        while out:
-            part = out[0]
-            size = len(part)
-            if sent < size:
-                if sent:
-                    out[0] = memoryview(part)[sent:]  # type: ignore[arg-type]
-                return
-            sent -= size
-            out.popleft()
-
-    async def _flush(self) -> None:
-        """Write everything queued, waiting for the peer as long as it takes."""
-        while self._out:
-            if self._writing:
-                if self._written is None:
-                    self._written = trio.Event()
-                await self._written.wait()
-                continue
-            self._writing = True
-            try:
-                await self._write_all()
-            finally:
-                self._writing = False
-                if self._written is not None:
-                    self._written.set()
-                    self._written = None
-
-    async def _write_all(self) -> None:
-        out = self._out
-        stream = self.stream
-        while out:
-            first = out[0]
-            if isinstance(first, FileRegion):
-                out.popleft()
-                await self._send_region(first)
-            elif not self._try_write() and out and not isinstance(out[0], FileRegion):
-                await stream.wait_writable()
-                self.active = True
-
-    async def _send_region(self, region: FileRegion) -> None:
-        stream = self.stream
-        position, left = region.position, region.length
-        unchecked = 0
-        while left:
-            if unchecked <= 0:
-                # A page that is not in memory would stall every client of the node.
-                unchecked = min(left, WRITE_CHUNK)
-                env = self.services.env
-                if not env.in_memory(region.fd, position, unchecked):
-                    await env.run_blocking(env.read_ahead, region.fd, position, unchecked)
-            try:
-                sent = stream.sendfile(region.fd, position, unchecked)
-            except BlockingIOError:
-                await stream.wait_writable()
-                self.active = True
-                continue
-            if sent == 0:
-                raise ConnectionLost("a log file ended before the records that were promised from it")
-            position += sent
-            left -= sent
-            unchecked -= sent
-
-    async def _drain(self) -> None:
-        """Finish what a completed reply could not write at once."""
-        try:
-            with trio.CancelScope() as scope:
-                if self.scope.cancel_called:
-                    scope.cancel()
-                await self._flush()
-        except (OSError, ConnectionLost, trio.ClosedResourceError, trio.BrokenResourceError):
-            self.scope.cancel()
-
-
-_header_formats: dict[tuple[int, int], tuple[Struct, int]] = {}
-"""By API and version: length and response header in one, and the header's size."""
-
-
-def _header_format(api_key: int, version: int) -> tuple[Struct, int]:
-    size = len(encode_response_header(api_key, version, 0))
-    found = _header_formats[api_key, version] = (Struct(f">ii{size - 4}x"), size)
-    return found
-
-
-def _encode(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
-    """A whole response frame: length, header, body; records are parts of their own, not copied."""
-    parts = encode_parts(response, version)
-    form, size = _header_formats.get((api_key, version)) or _header_format(api_key, version)
-    for part in parts:
-        size += len(part)
-    parts[0] = form.pack(size, correlation_id) + parts[0]  # type: ignore[operator]
-    return parts
 
 
 def internal_error(response_class: type[Any]) -> Any:

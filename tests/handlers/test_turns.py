@@ -12,7 +12,7 @@ import trio.testing
 from node_harness import run, running_node
 
 from kbroker.handlers import list_offsets, turns
-from kbroker.node import connection, look_ups
+from kbroker.node import connection, look_ups, reply_queue
 from kbroker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -151,7 +151,7 @@ def test_others_have_a_turn_before_and_after_a_large_request_is_served(
                 def before_task_step(self, task: Any) -> None:
                     turn_taken.append("step")
 
-            real_decode, real_encode = connection.decode, connection._encode
+            real_decode, real_encode = connection.decode, reply_queue.encode_parts
 
             def decode(*args: Any) -> Any:
                 turn_taken.append("decode")
@@ -166,7 +166,7 @@ def test_others_have_a_turn_before_and_after_a_large_request_is_served(
 
             monkeypatch.setattr(turns, "PARTS", PARTS)
             monkeypatch.setattr(connection, "decode", decode)
-            monkeypatch.setattr(connection, "_encode", encode)
+            monkeypatch.setattr(reply_queue, "encode_parts", encode)
             monkeypatch.setattr(node.broker.services.transactions, "partition_for", describe)
             instrument = Others()
             trio.lowlevel.add_instrument(instrument)

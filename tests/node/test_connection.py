@@ -337,59 +337,6 @@ def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
     assert sum(cold) > 0
 
 
-def test_connections_have_slots_of_delayed_replies_in_order() -> None:
-    """A delayed reply holds back the later ones, and completing it releases them together."""
-    from kbroker.handlers.context import DelayedResponse
-    from kbroker.node.memory_budget import MemoryBudget
-    from kbroker.wire.messages.heartbeat import HeartbeatResponse
-
-    sent = bytearray()
-
-    class FakeStream:
-        peer = local = ("test", 1)
-
-        def send(self, data: bytes) -> int:
-            sent.extend(data)
-            return len(data)
-
-        def sendmsg(self, buffers: list[bytes]) -> int:
-            return sum(self.send(buffer) for buffer in buffers)
-
-        recv_into = wait_readable = wait_writable = sendfile = None
-
-        def close(self) -> None: ...
-
-    async def test() -> None:
-        connection = Connection(
-            FakeStream(),  # type: ignore[arg-type]
-            services=None,  # type: ignore[arg-type]
-            table={},
-            listener_name="L",
-            is_controller=False,
-            max_frame_bytes=1000,
-            start_soon=lambda *_: None,
-            budget=MemoryBudget(1 << 20),
-        )
-        delayed = [DelayedResponse(), DelayedResponse()]
-        connection._delay(delayed[0], 12, 0, 1)
-        connection._reply(12, 0, 2, HeartbeatResponse())
-        connection._delay(delayed[1], 12, 0, 3)
-        connection._reply(12, 0, 4, HeartbeatResponse())
-        delayed[1].complete(HeartbeatResponse())
-        assert not sent
-        delayed[0].complete(HeartbeatResponse())
-        assert [sent[at + 7] for at in range(0, len(sent), 10)] == [1, 2, 3, 4]
-
-        def begin(response: DelayedResponse) -> None:
-            response.complete(HeartbeatResponse())
-            assert len(sent) == 50  # it is out before the handler goes on
-
-        connection._delay(DelayedResponse(begin), 12, 0, 5)
-        assert sent[47] == 5
-
-    run(test)
-
-
 def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_path: Path) -> None:
     async def test() -> None:
         limits = {

@@ -14,7 +14,7 @@ import trio.testing
 from node_harness import Client, batch, produce_request, run, running_node
 
 from kbroker.node import connection
-from kbroker.node.connection import Connection
+from kbroker.node.reply_queue import ReplyQueue
 from kbroker.wire.framing import request_parts
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -29,19 +29,19 @@ class Watch(trio.abc.Instrument):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most_bytes = self.largest_reply = self.served = self.most_in_a_step = self._in_this_step = 0
-        queue = Connection._queue
+        add = ReplyQueue.add
 
-        def watched(which: Connection, parts: list[Any]) -> None:
-            queue(which, parts)
+        def watched(which: ReplyQueue, parts: list[Any]) -> None:
+            add(which, parts)
             self.largest_reply = max(self.largest_reply, sum(map(len, parts)))
-            waiting = sum(len(part) for part in which._out)
-            waiting += sum(len(part) for slot in which._slots for part in slot.parts)
+            waiting = sum(len(part) for part in which.parts)
+            waiting += sum(len(part) for slot in which.slots for part in slot.parts)
             self.most_bytes = max(self.most_bytes, waiting)
             self.served += 1
             self._in_this_step += 1
             self.most_in_a_step = max(self.most_in_a_step, self._in_this_step)
 
-        monkeypatch.setattr(Connection, "_queue", watched)
+        monkeypatch.setattr(ReplyQueue, "add", watched)
         trio.lowlevel.add_instrument(self)
 
     def before_task_step(self, task: Any) -> None:

@@ -1,0 +1,298 @@
+"""What one connection is answered: put in the order of its requests, and written as fast as the peer takes it.
+
+The socket is tried first and waited for only when it takes no more. Records leave by ``sendfile`` from the log's files.
+Nothing here bounds what waits; the connection stops reading for that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.handlers.context import DelayedResponse
+from kbroker.node.request_wait import ConnectionLost
+from kbroker.types import FileRegion, Part
+from kbroker.wire.compiler import encode_parts
+from kbroker.wire.headers import encode_response_header
+
+if TYPE_CHECKING:
+    from kbroker.env import Env, Stream
+
+MAX_DELAYED_REPLIES = 256
+"""Produce requests of one connection that may wait for replication before the connection stops reading."""
+
+WRITE_CHUNK = 1 << 20
+"""The most that one ``sendfile`` is asked to take."""
+
+MAX_IOV = 64
+"""Buffers per ``sendmsg`` (IOV_MAX is 1024 on Linux, 16 at least elsewhere)."""
+
+LARGE_REPLY = 4096
+"""After a reply of this size others have a turn, too, and it goes out before the next request is served, of those that
+have been read together: there may be thousands, and a few bytes ask for megabytes."""
+
+
+class _Slot:
+    """The place of a reply that is not there yet, or of one behind it."""
+
+    __slots__ = ("api_key", "correlation_id", "delayed", "parts", "version")
+
+    def __init__(
+        self,
+        delayed: DelayedResponse | None,
+        api_key: int = 0,
+        version: int = 0,
+        correlation_id: int = 0,
+        parts: list[Part] | None = None,
+    ) -> None:
+        self.delayed = delayed
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.parts: list[Part] = [] if parts is None else parts
+
+
+class ReplyQueue:
+    """The replies of one connection, from the handler's answer to the last byte in the socket."""
+
+    __slots__ = (
+        "_closed",
+        "_env",
+        "_on_progress",
+        "_scope",
+        "_slot_freed",
+        "_start_soon",
+        "_stream",
+        "_written",
+        "is_writing",
+        "parts",
+        "slots",
+    )
+
+    def __init__(
+        self,
+        stream: Stream,
+        env: Env,
+        scope: trio.CancelScope,
+        start_soon: Callable[..., Any],
+        on_progress: Callable[[], None],
+    ) -> None:
+        """``scope`` is the connection's, cancelled when the peer is gone; ``start_soon`` starts a task that may outlive
+        a request; ``on_progress`` hears that a peer that took nothing takes more.
+        """
+        #: What is to be written, in order.
+        self.parts: deque[Part] = deque()
+        #: Delayed replies, and those behind them.
+        self.slots: deque[_Slot] = deque()
+        #: Whether a task waits for the peer to take what there is.
+        self.is_writing = False
+        self._stream = stream
+        self._env = env
+        self._scope = scope
+        self._start_soon = start_soon
+        self._on_progress = on_progress
+        self._written: trio.Event | None = None
+        self._slot_freed: trio.Event | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Forget what was not written; delayed replies that come later are, too."""
+        self._closed = True
+        self.parts.clear()
+        self.slots.clear()
+
+    # --- in the order of the requests -------------------------------------------------------------------------
+
+    @property
+    def ends_large(self) -> bool:
+        """Whether the last reply is so large that it should go out before more is served."""
+        last = self.slots[-1].parts if self.slots else self.parts
+        return bool(last) and len(last[-1]) >= LARGE_REPLY
+
+    def answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
+        """What a handler returned: a response, one that comes later, or ``None`` if the client expects none."""
+        if response is None:
+            return
+        if type(response) is DelayedResponse:
+            self.delay(response, api_key, version, correlation_id)
+        else:
+            self.add(_encode(api_key, version, correlation_id, response))
+
+    def add(self, parts: list[Part]) -> None:
+        """A whole frame. It goes out after the replies to earlier requests."""
+        if self.slots:
+            self.slots.append(_Slot(None, parts=parts))
+        else:
+            self.parts.extend(parts)
+
+    def delay(self, delayed: DelayedResponse, api_key: int, version: int, correlation_id: int) -> None:
+        """Keep the place of a reply that is sent when it is complete."""
+        self.slots.append(_Slot(delayed, api_key, version, correlation_id))
+        delayed.on_complete(self._completed)
+
+    def _completed(self) -> None:
+        """A delayed reply has its value: send what is now in order. Called from whoever completed it."""
+        if self._closed:
+            return
+        slots = self.slots
+        while slots:
+            slot = slots[0]
+            if slot.delayed is not None:
+                if not slot.delayed.done:
+                    break
+                response = slot.delayed.response
+                if type(response) is bytes:  # from a RepeatedRequest
+                    slot.parts = [response]
+                else:
+                    slot.parts = _encode(slot.api_key, slot.version, slot.correlation_id, response)
+            self.parts.extend(slot.parts)
+            slots.popleft()
+        if self._slot_freed is not None and len(slots) < MAX_DELAYED_REPLIES:
+            self._slot_freed.set()
+        if self.parts and not self.is_writing:
+            try:
+                if not self._write_now():
+                    self._start_soon(self._drain)
+            except OSError:
+                self._scope.cancel()
+
+    async def wait_for_slots(self, limit: int = MAX_DELAYED_REPLIES) -> None:
+        """Wait until fewer replies than ``limit`` are delayed."""
+        if len(self.slots) >= limit:
+            await self.flush()
+        while len(self.slots) >= limit:
+            self._slot_freed = trio.Event()
+            await self._slot_freed.wait()
+
+    # --- into the socket --------------------------------------------------------------------------------------
+
+    def try_write(self) -> bool:
+        """Write what the socket takes now; whether all of it is out. Never while a task waits to write."""
+        return not self.is_writing and self._write_now()
+
+    def _write_now(self) -> bool:
+        """Write what the socket takes now; whether all of it is out. A file region stops it (``flush``)."""
+        out = self.parts
+        stream = self._stream
+        while out:
+            first = out[0]
+            if isinstance(first, FileRegion):
+                return False
+            try:
+                if len(out) == 1:
+                    sent = stream.send(first)
+                    if sent == len(first):
+                        out.popleft()
+                        return True
+                else:
+                    buffers: list[bytes | bytearray | memoryview] = []
+                    for part in out:
+                        if isinstance(part, FileRegion) or len(buffers) == MAX_IOV:
+                            break
+                        buffers.append(part)
+                    # Before file bytes the header waits for them: one packet, one wake-up of the client less.
+                    more = len(out) > len(buffers) and isinstance(out[len(buffers)], FileRegion)
+                    sent = stream.send_more(buffers) if more else stream.sendmsg(buffers)
+            except BlockingIOError:
+                return False
+            self._take_sent(sent)
+        return True
+
+    def _take_sent(self, sent: int) -> None:
+        out = self.parts
+        while out:
+            part = out[0]
+            size = len(part)
+            if sent < size:
+                if sent:
+                    out[0] = memoryview(part)[sent:]  # type: ignore[arg-type]
+                return
+            sent -= size
+            out.popleft()
+
+    async def flush(self) -> None:
+        """Write everything that is in order, waiting for the peer as long as it takes."""
+        while self.parts:
+            if self.is_writing:
+                if self._written is None:
+                    self._written = trio.Event()
+                await self._written.wait()
+                continue
+            self.is_writing = True
+            try:
+                await self._write_all()
+            finally:
+                self.is_writing = False
+                if self._written is not None:
+                    self._written.set()
+                    self._written = None
+
+    async def _write_all(self) -> None:
+        out = self.parts
+        while out:
+            first = out[0]
+            if isinstance(first, FileRegion):
+                out.popleft()
+                await self._send_region(first)
+            elif not self._write_now() and out and not isinstance(out[0], FileRegion):
+                await self._wait_writable()
+
+    async def _send_region(self, region: FileRegion) -> None:
+        stream = self._stream
+        position, left = region.position, region.length
+        unchecked = 0
+        while left:
+            if unchecked <= 0:
+                # A page that is not in memory would stall every client of the node.
+                unchecked = min(left, WRITE_CHUNK)
+                env = self._env
+                if not env.in_memory(region.fd, position, unchecked):
+                    await env.run_blocking(env.read_ahead, region.fd, position, unchecked)
+            try:
+                sent = stream.sendfile(region.fd, position, unchecked)
+            except BlockingIOError:
+                await self._wait_writable()
+                continue
+            if sent == 0:
+                raise ConnectionLost("a log file ended before the records that were promised from it")
+            position += sent
+            left -= sent
+            unchecked -= sent
+
+    async def _wait_writable(self) -> None:
+        await self._stream.wait_writable()
+        self._on_progress()
+
+    async def _drain(self) -> None:
+        """Finish what a completed reply could not write at once."""
+        try:
+            with trio.CancelScope() as scope:
+                if self._scope.cancel_called:
+                    scope.cancel()
+                await self.flush()
+        except (OSError, ConnectionLost, trio.ClosedResourceError, trio.BrokenResourceError):
+            self._scope.cancel()
+
+
+_header_formats: dict[tuple[int, int], tuple[Struct, int]] = {}
+"""By API and version: length and response header in one, and the header's size."""
+
+
+def _header_format(api_key: int, version: int) -> tuple[Struct, int]:
+    size = len(encode_response_header(api_key, version, 0))
+    found = _header_formats[api_key, version] = (Struct(f">ii{size - 4}x"), size)
+    return found
+
+
+def _encode(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+    """A whole response frame: length, header, body; records are parts of their own, not copied."""
+    parts = encode_parts(response, version)
+    form, size = _header_formats.get((api_key, version)) or _header_format(api_key, version)
+    for part in parts:
+        size += len(part)
+    parts[0] = form.pack(size, correlation_id) + parts[0]  # type: ignore[operator]
+    return parts

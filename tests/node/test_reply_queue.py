@@ -1,0 +1,206 @@
+"""Replies leave in the order of the requests, whole, whatever the socket takes at a time."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from node_harness import run
+
+from kbroker.env import RealEnv
+from kbroker.handlers.context import DelayedResponse
+from kbroker.node.reply_queue import LARGE_REPLY, MAX_DELAYED_REPLIES, ReplyQueue
+from kbroker.node.request_wait import ConnectionLost
+from kbroker.types import FileRegion
+from kbroker.wire.messages.heartbeat import HeartbeatResponse
+
+HEARTBEAT = 12
+FRAME = 10
+"""Bytes of a HeartbeatResponse v0 with its length and header."""
+
+
+class Socket:
+    """Takes as many bytes at a time as it is told; after each zero a writer has to wait."""
+
+    def __init__(self, takes: list[int] | None = None) -> None:
+        self.sent = bytearray()
+        self.takes = takes
+        self.waits = 0
+
+    def send(self, data: Any) -> int:
+        size = len(data)
+        if self.takes is not None:
+            size = min(size, self.takes.pop(0)) if self.takes else size
+            if not size:
+                raise BlockingIOError
+        self.sent += bytes(data)[:size]
+        return size
+
+    def sendmsg(self, buffers: list[Any]) -> int:
+        return self.send(b"".join(bytes(buffer) for buffer in buffers))
+
+    send_more = sendmsg
+
+    def sendfile(self, fd: int, position: int, count: int) -> int:
+        return self.send(os.pread(fd, count, position))
+
+    async def wait_writable(self) -> None:
+        self.waits += 1
+        await trio.lowlevel.checkpoint()
+
+    def ids(self) -> list[int]:
+        """The correlation ids of the heartbeats' replies, in the order in which they came."""
+        assert not len(self.sent) % FRAME
+        return [self.sent[at + 7] for at in range(0, len(self.sent), FRAME)]
+
+
+def queue_on(socket: Socket, nursery: trio.Nursery | None = None, progress: list[None] | None = None) -> ReplyQueue:
+    def start_soon(task: Any) -> None:
+        assert nursery is not None, "nothing was to be waited for"
+        nursery.start_soon(task)
+
+    on_progress = (lambda: None) if progress is None else partial(progress.append, None)
+    return ReplyQueue(socket, RealEnv(), trio.CancelScope(), start_soon, on_progress)  # type: ignore[arg-type]
+
+
+def test_a_delayed_reply_holds_back_the_later_ones_and_completing_it_releases_them_together() -> None:
+    socket = Socket()
+    replies = queue_on(socket)
+    delayed = [DelayedResponse(), DelayedResponse()]
+    replies.delay(delayed[0], HEARTBEAT, 0, 1)
+    replies.answer(HeartbeatResponse(), HEARTBEAT, 0, 2)
+    replies.answer(delayed[1], HEARTBEAT, 0, 3)
+    replies.answer(HeartbeatResponse(), HEARTBEAT, 0, 4)
+    replies.answer(None, HEARTBEAT, 0, 5)  # the client expects none
+    delayed[1].complete(HeartbeatResponse())
+    assert not socket.sent
+    delayed[0].complete(HeartbeatResponse())
+    assert socket.ids() == [1, 2, 3, 4]
+    assert not replies.slots and not replies.parts
+
+
+def test_a_delayed_reply_is_out_before_whoever_completes_it_goes_on() -> None:
+    socket = Socket()
+
+    def begin(response: DelayedResponse) -> None:
+        response.complete(HeartbeatResponse())
+        assert socket.ids() == [7]
+
+    queue_on(socket).delay(DelayedResponse(begin), HEARTBEAT, 0, 7)
+    assert socket.ids() == [7]
+
+
+@settings(deadline=None)
+@given(
+    delayed=st.lists(st.booleans(), max_size=40),
+    order=st.randoms(use_true_random=False),
+    takes=st.lists(st.integers(0, 25), max_size=60),
+)
+def test_whatever_is_delayed_and_however_little_the_socket_takes_the_order_is_kept(
+    delayed: list[bool], order: Any, takes: list[int]
+) -> None:
+    async def test() -> None:
+        socket = Socket(takes)
+        async with trio.open_nursery() as nursery:
+            replies = queue_on(socket, nursery)
+            waiting = []
+            for number, is_delayed in enumerate(delayed):
+                if is_delayed:
+                    response = DelayedResponse()
+                    replies.delay(response, HEARTBEAT, 0, number)
+                    waiting.append(response)
+                else:
+                    replies.answer(HeartbeatResponse(), HEARTBEAT, 0, number)
+                    if replies.parts:
+                        replies.try_write()
+            order.shuffle(waiting)
+            for response in waiting:
+                response.complete(HeartbeatResponse())
+                if order.random() < 0.3:
+                    await trio.lowlevel.checkpoint()
+            await replies.flush()
+        assert socket.ids() == list(range(len(delayed)))
+
+    trio.run(test)
+
+
+def test_records_of_a_file_go_out_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"0123456789")
+            file.flush()
+            socket, progress = Socket([2, 0, 0, 5, 0, 3, 0]), []
+            replies = queue_on(socket, progress=progress)
+            replies.add([b"before ", FileRegion(file.fileno(), 2, 6), b" after"])
+            assert not replies.try_write()
+            await replies.flush()
+            assert bytes(socket.sent) == b"before 234567 after"
+            assert socket.waits == len(progress) == 3
+
+    run(test)
+
+
+def test_a_file_that_ends_early_ends_the_connection() -> None:
+    async def test() -> None:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"0123")
+            file.flush()
+            replies = queue_on(Socket())
+            replies.add([FileRegion(file.fileno(), 2, 6)])
+            with pytest.raises(ConnectionLost, match="ended before the records"):
+                await replies.flush()
+
+    run(test)
+
+
+def test_waiting_for_slots_ends_when_enough_delayed_replies_are_out() -> None:
+    async def test() -> None:
+        socket = Socket()
+        replies = queue_on(socket)
+        delayed = [DelayedResponse() for _ in range(MAX_DELAYED_REPLIES)]
+        for number, response in enumerate(delayed):
+            replies.delay(response, HEARTBEAT, 0, number)
+        done = False
+
+        async def wait() -> None:
+            nonlocal done
+            await replies.wait_for_slots()
+            done = True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not done
+            delayed[0].complete(HeartbeatResponse())
+        assert done
+        assert socket.ids() == [0]
+
+    run(test)
+
+
+def test_what_completes_after_the_connection_has_ended_is_forgotten() -> None:
+    socket = Socket()
+    replies = queue_on(socket)
+    response = DelayedResponse()
+    replies.delay(response, HEARTBEAT, 0, 1)
+    replies.close()
+    response.complete(HeartbeatResponse())
+    assert not socket.sent and not replies.parts
+
+
+def test_a_large_last_reply_is_told() -> None:
+    replies = queue_on(Socket())
+    assert not replies.ends_large
+    replies.add([b"x" * LARGE_REPLY])
+    assert replies.ends_large
+    replies.delay(DelayedResponse(), HEARTBEAT, 0, 1)
+    assert not replies.ends_large
+    replies.add([b"x" * LARGE_REPLY])
+    assert replies.ends_large
