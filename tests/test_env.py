@@ -57,18 +57,22 @@ def test_a_poller_calls_when_it_is_time_unless_it_is_called_off() -> None:
         def on_readable() -> None:
             stream.recv_into(bytearray(10))
             events.append("read")
-            poller.call_at(trio.current_time() + 0.001, lambda: events.append("soon"))  # before what it sleeps until
+            poller.call_at(trio.current_time() + 0.001, soon)  # before what it sleeps until
 
         def past() -> None:
             events.append("past")
             theirs.send(b"x")
+
+        def soon() -> None:
+            events.append("soon")
+            poller.call_at(trio.current_time() + 0.001, last)
 
         def last() -> None:
             events.append("last")
             nursery.cancel_scope.cancel()
 
         poller.register(stream, on_readable)
-        poller.call_at(now + 0.05, last)
+        poller.call_at(now + 60, lambda: events.append("late"))
         poller.call_off(poller.call_at(now + 0.002, lambda: events.append("called off")))
         poller.call_at(now - 1, past)
         with trio.fail_after(10):

@@ -136,11 +136,11 @@ class RepeatedProduce:
             delayed = self._gather(records, correlation_id, defer)
             if delayed is not None:
                 return delayed
-        base_offset = records[:8].tobytes()
+        header = records[:HEADER_SIZE].tobytes()
         try:
             info = partition.append(records, self._acks, self._wall_clock_ms(), guard)
         except ApiError:
-            records[:8] = base_offset  # which the log gives a batch before it knows all that it has to refuse
+            records[:HEADER_SIZE] = header  # the log writes offset and time there before it knows all that it refuses
             return None
         return self._reply(correlation_id, info.first_offset, info.log_append_time_ms, info.log_start_offset)
 

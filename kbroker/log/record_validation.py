@@ -176,6 +176,13 @@ def _look(
         except CorruptRecord as error:
             raise _no_records(error, topic_partition) from None
 
+    target = header.compression_type
+    if config.compression_type != "producer":
+        target = CompressionType.from_name(config.compression_type)
+    if target is not header.compression_type and payload is None:
+        payload = yield read  # before anything is changed: it may take long, and be begun anew
+        assert payload is not None
+
     log_append_time = -1
     if config.message_timestamp_type == CREATE_TIME:
         header = set_timestamp(view, 0, header, TimestampType.CREATE_TIME, max_timestamp)
@@ -183,15 +190,11 @@ def _look(
         log_append_time = max_timestamp = now_ms
         header = set_timestamp(view, 0, header, TimestampType.LOG_APPEND_TIME, now_ms)
 
-    if config.compression_type != "producer":
-        target = CompressionType.from_name(config.compression_type)
-        if target is not header.compression_type:
-            if payload is None:
-                payload = yield read
-                assert payload is not None
-            compressed = yield partial(compress, target, payload, _level(target, config))
-            attributes = header.attributes & ~COMPRESSION_MASK | target
-            view, header = _assembled(header._replace(attributes=attributes), compressed)
+    if target is not header.compression_type:
+        assert payload is not None
+        compressed = yield partial(compress, target, payload, _level(target, config))
+        attributes = header.attributes & ~COMPRESSION_MASK | target
+        view, header = _assembled(header._replace(attributes=attributes), compressed)
     if len(view) > config.max_message_bytes:
         raise too_large(len(view), config, topic_partition)
     if len(view) > config.segment_bytes:

@@ -28,7 +28,7 @@ from kbroker.log.open_files import OpenFiles
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segment import MAX_RELATIVE_OFFSET, CorruptSegment, Segment
 from kbroker.log.sparse_index import CorruptIndex
-from kbroker.log.transaction_index import AbortedTxn
+from kbroker.log.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import parse_end_txn_marker
@@ -134,8 +134,13 @@ def load(
     start = max(log_start_offset, segments[0].base_offset)
     seen.epochs.truncate_from_end(log_end_offset)
     seen.epochs.truncate_from_start(start)
-    trusted = _sane_txn_indexes_end(segments, names, log_end_offset)
+    damaged = _damaged_txn_indexes(segments, names)
+    trusted = min([log_end_offset, *(index.start_offset for index in damaged)])
+    for index in damaged:
+        index.begin_rebuild()
     _load_producers(producers, segments, seen, start, trusted, log_end_offset, recovery_point, first_recovered, now_ms)
+    for index in damaged:
+        index.end_rebuild()
     for cut in cuts:
         logger.warning("%s", cut)
     is_whole = clean_shutdown and not cuts
@@ -186,19 +191,19 @@ def _read_epochs(disk: Disk, directory: str) -> LeaderEpochs | None:
         return None
 
 
-def _sane_txn_indexes_end(segments: list[Segment], names: Collection[str], log_end_offset: int) -> int:
-    """Where the first segment begins whose transaction index is damaged, if one is; the damaged ones are emptied."""
-    end = log_end_offset
+def _damaged_txn_indexes(segments: list[Segment], names: Collection[str]) -> list[TransactionIndex]:
+    """The transaction indexes that have to be made anew, by replaying the log from the first one's segment on."""
+    there = set(names)
+    damaged = []
     for segment in segments:
         index = segment.txn_index
-        if os.path.basename(index.path) in names:
+        if os.path.basename(index.path) in there:
             try:
                 index.sanity_check()
             except CorruptIndex as error:
                 logger.warning("%s; rebuilding it", error)
-                index.reset()
-                end = min(end, segment.base_offset)
-    return end
+                damaged.append(index)
+    return damaged
 
 
 def _load_producers(

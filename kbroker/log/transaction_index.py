@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kbroker.log.disk import Disk
+from kbroker.log.disk import Disk, write_atomically
 from kbroker.log.producer_state import CompletedTxn
 from kbroker.log.sparse_index import CorruptIndex
 
@@ -49,7 +49,7 @@ class AbortedTxn(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of the segment that begins at ``start_offset``."""
 
-    __slots__ = ("_disk", "_entries", "_is_torn", "path", "start_offset")
+    __slots__ = ("_disk", "_entries", "_is_rebuilt", "_is_torn", "path", "start_offset")
 
     def __init__(self, start_offset: int, path: str | os.PathLike[str], disk: Disk) -> None:
         self.start_offset = start_offset
@@ -58,6 +58,7 @@ class TransactionIndex:
         self._disk = disk
         self._entries: bytearray | None = None
         self._is_torn = False
+        self._is_rebuilt = False
 
     def _load(self) -> bytearray:
         entries = self._entries
@@ -117,11 +118,12 @@ class TransactionIndex:
         if last_offset is not None and aborted.last_offset <= last_offset:
             raise ValueError(f"{self.path}: {aborted} does not come after the marker at {last_offset}")
         entry = _ENTRY.pack(_VERSION, *aborted)
-        file = self._disk.open(self.path, create=True)
-        try:
-            file.write_at(len(entries), [entry])
-        finally:
-            file.close()
+        if not self._is_rebuilt:
+            file = self._disk.open(self.path, create=True)
+            try:
+                file.write_at(len(entries), [entry])
+            finally:
+                file.close()
         entries += entry
 
     def collect(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
@@ -146,6 +148,24 @@ class TransactionIndex:
         self._cut(size)
         return True
 
+    def begin_rebuild(self) -> None:
+        """Drop all entries from memory; the damaged file stays until `end_rebuild`.
+
+        A file with some of the entries would be taken for whole by the next start.
+        """
+        self._entries = bytearray()
+        self._is_torn = False
+        self._is_rebuilt = True
+
+    def end_rebuild(self) -> None:
+        """Have what was added since `begin_rebuild` take the place of the damaged file, durably."""
+        self._is_rebuilt = False
+        entries = self._load()
+        if entries:
+            write_atomically(self._disk, self.path, entries)
+        else:
+            self._disk.remove(self.path)
+
     def reset(self) -> None:
         """Drop all entries: the index is to be built again while the segment is read."""
         self._entries = bytearray()
@@ -154,11 +174,12 @@ class TransactionIndex:
             self._cut(0)
 
     def _cut(self, size: int) -> None:
-        file = self._disk.open(self.path)
-        try:
-            file.truncate(size)
-        finally:
-            file.close()
+        if not self._is_rebuilt:
+            file = self._disk.open(self.path)
+            try:
+                file.truncate(size)
+            finally:
+                file.close()
         del self._load()[size:]
 
     def sanity_check(self) -> None:

@@ -125,7 +125,7 @@ class _Verifier:
         is_active = following is None
         self.offset_index(base, positions, is_active)
         self.time_index(base, positions, is_active)
-        self.transaction_index(base)
+        self.transaction_index(base, is_active)
 
     def batches(self, path: str, base: int, following: int | None) -> Iterator[tuple[int, BatchHeader]]:
         file = self.disk.open(path)
@@ -241,13 +241,13 @@ class _Verifier:
         else:
             self.problem(f"{path}: {text}")
 
-    def transaction_index(self, base: int) -> None:
+    def transaction_index(self, base: int, is_active: bool) -> None:
         index = TransactionIndex(base, self.path(base, TXN_INDEX_SUFFIX), self.disk)
         try:
             index.sanity_check()
             entries = [(txn.producer_id, txn.last_offset) for txn in index]
         except CorruptIndex as error:
-            self.problem(str(error))
+            self.index_problem(index.path, str(error).removeprefix(f"{index.path}: "), is_active)
             return
         markers = self.aborts.get(base, [])
         for entry in entries:

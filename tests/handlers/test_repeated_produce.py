@@ -61,15 +61,19 @@ ODD: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("crowd", [1, 1000])
 @pytest.mark.parametrize("version", range(7, 14))
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
 def test_answers_as_the_long_way_does(
-    tmp_path: Path, version: int, crowd: int, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, timestamp_type: str, version: int, crowd: int, taken: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether its batches are gathered with those of others (a crowd of one) or written each by itself."""
     monkeypatch.setattr(EpollPoller, "CROWD", crowd)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            ids = {name: await node.create_topic(name, 2) for name in ("repeats", "fresh")}
+            ids = {
+                name: await node.create_topic(name, 2, message_timestamp_type=timestamp_type)
+                for name in ("repeats", "fresh")
+            }
             repeats = await node.connect()
 
             async def both(**fields: Any) -> None:
@@ -79,6 +83,8 @@ def test_answers_as_the_long_way_does(
                     request = produce_request(name, topic_id=ids[name], **fields)
                     answer = (await client.ask(request, version)).responses[0]
                     answer.name = answer.topic_id = None
+                    for partition in answer.partition_responses:
+                        partition.log_append_time_ms = min(partition.log_append_time_ms, 0)  # now, or none
                     answers.append(repr(answer).replace(f"{name}-", "t-"))
                 assert answers[0] == answers[1]
                 await fresh.stream.aclose()

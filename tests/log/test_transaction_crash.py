@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -13,7 +14,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.control_batch import parse_end_txn_marker
 from kbroker.wire.record_batch import iter_records
-from tests.log.log_helpers import NOW, TP
+from tests.log.log_helpers import DIRECTORY, NOW, TP, open_log
 from tests.log.test_compaction import end_txn, put
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -113,3 +114,45 @@ def test_every_point(part: int) -> None:
                     first for _, first, last in aborted if first < segment_end
                 }, case
             manager.close()
+
+
+def damaged(disk: FakeDisk) -> list[int]:
+    """A log of many segments, closed cleanly, whose first transaction index has lost its last byte; entries of each."""
+    config = LogConfig(segment_bytes=300)
+    log = open_log(disk, config)
+    for sequence in range(8):
+        put(log, [(b"k", b"v" * 50)], producer_id=5, sequence=sequence, transactional=True)
+        end_txn(log, 5, commit=False)
+    log.close()
+    for directory in (DIRECTORY, "/data", "/"):
+        disk.sync_dir(directory)
+    path = log.segments[0].txn_index.path
+    disk.write_bytes(path, disk.read_bytes(path)[:-1], sync=True)
+    return entries(log)
+
+
+def entries(log: PartitionLog) -> list[int]:
+    return [len(segment.txn_index) for segment in log.segments]
+
+
+@pytest.mark.parametrize("end", ["kill", "crash", "lose all"])
+def test_a_transaction_index_is_made_anew_whenever_it_is_interrupted(end: str) -> None:
+    """What is there of it must not be taken for whole, nor be lost once the log has been opened."""
+    disk = FakeDisk()
+    expected = damaged(disk)
+    assert len(expected) > 3 and all(expected)
+    begin, log_end = disk.operations, open_log(disk, LogConfig(segment_bytes=300), clean=True).log_end_offset
+    points = range(begin, disk.operations + 1)
+    assert len(points) > 3
+    for point in points:
+        again = FakeDisk(seed=point)
+        damaged(again)
+        again.crash_after = point
+        with contextlib.suppress(PowerCut):
+            assert entries(open_log(again, LogConfig(segment_bytes=300), clean=True)) == expected
+        if end == "kill":
+            again.kill()
+        else:
+            again.crash(lose_all=end == "lose all")
+        log = open_log(again, LogConfig(segment_bytes=300), recovery_point=log_end)
+        assert (log.log_end_offset, entries(log)) == (log_end, expected), point

@@ -528,6 +528,7 @@ LOOKED_AT: list[dict[str, Any]] = [
     {"cleanup_policy": ("compact",)},
     {"message_timestamp_before_max_ms": 5},
     {"compression_type": "lz4"},
+    {"compression_type": "zstd", "message_timestamp_type": "LogAppendTime"},
     {"compression_type": "zstd", "message_timestamp_type": "LogAppendTime", "cleanup_policy": ("compact",)},
 ]
 

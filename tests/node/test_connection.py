@@ -193,7 +193,7 @@ def test_a_waiting_fetch_reads_no_more_than_it_may_and_ends_with_its_time(tmp_pa
         async with running_node(tmp_path, env=env) as node:
             await node.create_topic("t")
             client, other = await node.connect(), await node.connect()
-            await client.send(fetch_request("t", max_wait_ms=100), 12)
+            await client.send(fetch_request("t", max_wait_ms=1000), 12)
             while not node.broker.replica_manager.purgatory.fetch_watch_count:
                 await trio.sleep(0.001)
             sent = [

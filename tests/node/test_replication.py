@@ -570,6 +570,7 @@ def test_a_produce_that_waited_is_told_who_leads_now(tmp_path: Path) -> None:
                 assert response.replica_election_results[0].partition_result[0].error_code == 0
             answer = told[0].responses[0].partition_responses[0]
             assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            await cluster.until(lambda: replica(cluster, new).state.leader == new)  # it may hear later
             epoch = replica(cluster, new).state.leader_epoch
             assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (new, epoch)
             port = cluster.nodes[new].ports["PLAINTEXT"][1]
