@@ -198,13 +198,15 @@ class ClassicJoin:
 
             def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
                 after = Effects()
+                if member.awaiting_join is not token:
+                    # It has left meanwhile, or was replaced in its turn, or a rebalance told it the new id: then that
+                    # id stays, stored or not. Kafka 4.3 takes it back even so, and fences the one who was told of it.
+                    return after.result()
                 reply = join_reply(group, new_member_id)
                 if error is not None:
-                    # Unless it has left meanwhile, or was replaced in its turn.
-                    if group.members.get(new_member_id) is member:
-                        member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
-                        restored = self._rename_static(group, new_member_id, old_member_id)
-                        self._rebalance.renew_session(group, restored, later_ms)
+                    member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+                    restored = self._rename_static(group, new_member_id, old_member_id)
+                    self._rebalance.renew_session(group, restored, later_ms)
                     reply = join_error(UNKNOWN_MEMBER_ID, append_error_for_client(error))
                 elif client.api_version >= 9:
                     reply.skip_assignment = group.leader_id == new_member_id

@@ -56,9 +56,11 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     if waiting:
         for each, failure in (await _followed(required, request.timeout_ms / 1000, ctx)).items():
-            answer = waiting[each]
+            answer, partition = waiting[each], manager.partitions.get(each)
+            if partition is None:  # dropped while others were waited for
+                failure = failure or ErrorCode.NOT_LEADER_OR_FOLLOWER
             answer.error_code = failure or ErrorCode.NONE
-            answer.low_watermark = -1 if failure else manager.low_watermark(manager.partitions[each])
+            answer.low_watermark = -1 if failure else manager.low_watermark(partition)
     return DeleteRecordsResponse(topics=topics)
 
 
@@ -66,8 +68,15 @@ async def _followed(required: dict[Hashable, int], seconds: float, ctx: RequestC
     """Wait until the low watermarks have come so far; an error, or None, for each partition."""
     done = trio.Event()
     operation = DelayedProduce(required, lambda results: done.set())
-    purgatory = ctx.services.replica_manager.purgatory
+    manager = ctx.services.replica_manager
+    purgatory = manager.purgatory
     purgatory.watch_delete(operation)
+    for key in required:  # what has come to pass since is not told again
+        partition = manager.partitions.get(key)
+        if partition is None or not partition.state.is_leader or partition.offline:
+            operation.fail(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            operation.high_watermark_reached(key, manager.low_watermark(partition))
     try:
         with trio.move_on_after(max(seconds, 0)):
             await done.wait()

@@ -218,10 +218,14 @@ class _Reader:
                     keys = list(zip(self.names, indexes, strict=True))
                     watching = DelayedFetch(keys, _ENDLESS, self.read_committed, self.by_follower)
                     purgatory.watch_fetch(watching)
+                    if self.tracked is not None:
+                        self.tracked.waiting = watching  # it hears of partitions that are not looked at now
                 await trio.lowlevel.checkpoint()
         finally:
             if watching is not None:
                 purgatory.unwatch_fetch(watching)
+                if self.tracked is not None:
+                    self.tracked.waiting = None
                 self.missed_bytes = _ENDLESS if watching.done else _ENDLESS - watching.missing_bytes
 
     def _read(self, again: bool) -> Iterator[None]:

@@ -17,8 +17,8 @@ repeat the last one of their connection take an even shorter way (``repeated_pro
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
@@ -29,7 +29,7 @@ from kbroker.handlers.transactional_produce import Unverified, Verified, handle_
 from kbroker.log.record_validation import Steps, TakesLong, examine
 from kbroker.log.validation import check_produce_version
 from kbroker.replication.delayed import DelayedProduce
-from kbroker.types import ZERO_UUID, TopicPartition, Uuid
+from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -49,6 +49,12 @@ logger = logging.getLogger(__name__)
 STEP_BATCHES = 256
 STEP_SECONDS = 0.005
 """A request gives way to others after so many batches, or so much time."""
+
+_PART_BYTES = 256
+"""About what a partition's part of a request takes in memory besides its records."""
+
+_SHARED_BUFFER = 64 * 1024
+"""A connection's buffer of at most this size is not one request's alone."""
 
 _ADMIN_CLIENT = "__admin_client"
 
@@ -92,10 +98,24 @@ def _append_in_turns(request: ProduceRequest, ctx: RequestContext, steps: Steps[
         else:
             delayed.complete(response)
 
-    size = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
+    size = _held_bytes(request)
     if not ctx.services.long_produces.add(ctx.connection, steps, step, size, on_done, needs_answer=request.acks != 0):
         raise CloseConnection("too much is waiting already that takes long to append")
     return None if request.acks == 0 else delayed
+
+
+def _held_bytes(request: ProduceRequest) -> int:
+    """What the request keeps in memory: its parts, and the buffers of which its records are views, with whatever else
+    is in them (what follows the request in its frame, say)."""
+    size = 0
+    buffers: dict[int, int] = {}
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records: Any = data.records
+            size += _PART_BYTES + len(records or b"")
+            if isinstance(records, memoryview):
+                buffers[id(records.obj)] = memoryview(records.obj).nbytes
+    return max(size, sum(length for length in buffers.values() if length > _SHARED_BUFFER))
 
 
 def _steps(request: ProduceRequest, ctx: RequestContext, verified: Verified | None) -> Steps[_Response]:
@@ -133,8 +153,10 @@ def _steps(request: ProduceRequest, ctx: RequestContext, verified: Verified | No
                         records = yield from examine(
                             memoryview(records), now_ms, partition.log.config, partition.topic_partition
                         )
-                        if by_id and manager.topic_name(topic.topic_id) is None:
-                            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID) from None
+                        if by_id:
+                            name = manager.topic_name(topic.topic_id)  # for the partitions behind it, too
+                            if name is None:
+                                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID) from None
                         partition = manager.get_partition(name, data.index)
                 answers.append(appends.appended(data.index, partition, info))
             except ApiError as error:
@@ -147,10 +169,19 @@ def _steps(request: ProduceRequest, ctx: RequestContext, verified: Verified | No
     return appends.response(topics)
 
 
+class _Unreplicated(NamedTuple):
+    """A batch that is in the log of this node, whose high watermark has not come to ``end_offset`` yet."""
+
+    answer: PartitionProduceResponse
+    partition: Any
+    leader_epoch: int
+    end_offset: int
+
+
 class _Appends:
     """What one request may write to, and what has to be waited for once its batches are in their logs."""
 
-    __slots__ = ("_ctx", "_failed", "_manager", "_request", "_required", "_unflushed", "_verified")
+    __slots__ = ("_ctx", "_failed", "_manager", "_request", "_unflushed", "_unreplicated", "_verified")
 
     def __init__(self, request: ProduceRequest, ctx: RequestContext, verified: Verified | None) -> None:
         self._request = request
@@ -158,7 +189,7 @@ class _Appends:
         self._manager = ctx.services.replica_manager
         self._verified = verified
         self._failed = False
-        self._required: dict[Hashable, int] | None = None
+        self._unreplicated: list[_Unreplicated] = []
         self._unflushed: list[tuple[PartitionProduceResponse, Any]] | None = None
 
     def partition_for(self, name: str | None, data: PartitionProduceData) -> Any:
@@ -196,9 +227,9 @@ class _Appends:
                 self._unflushed = []
             self._unflushed.append((answer, partition))
         if self._request.acks == -1 and partition.state.high_watermark <= info.last_offset:
-            if self._required is None:
-                self._required = {}
-            self._required[partition.topic_partition] = info.last_offset + 1
+            self._unreplicated.append(
+                _Unreplicated(answer, partition, partition.state.leader_epoch, info.last_offset + 1)
+            )
         return answer
 
     def refused(self, name: str | None, index: int, error: ApiError) -> PartitionProduceResponse:
@@ -215,25 +246,38 @@ class _Appends:
                 raise CloseConnection(f"error in a produce request with acks=0: {_summary(topics)}")
             return None
         response = ProduceResponse(responses=topics)
+        required = self._required() if self._unreplicated else ()
         if self._failed and ctx.header.api_version >= 10:
             _add_leaders(response, ctx)
         if self._unflushed is not None:
-            return _flush_first(response, self._unflushed, self._required, request.timeout_ms, ctx)
-        if self._required is not None:
-            return _delay(DelayedResponse(), response, self._required, request.timeout_ms, ctx)
+            return _flush_first(response, self._unflushed, required, request.timeout_ms, ctx)
+        if required:
+            return _delay(DelayedResponse(), response, required, request.timeout_ms, ctx)
         return response
+
+    def _required(self) -> list[_Unreplicated]:
+        """What is to be waited for. A leader that has changed since the append told nobody: nobody waited yet."""
+        required = []
+        for each in self._unreplicated:
+            partition = each.partition
+            is_same = self._manager.partitions.get(partition.topic_partition) is partition
+            if is_same and partition.state.leader_epoch == each.leader_epoch:
+                required.append(each)
+            else:
+                self._failed = True
+                each.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return required
 
 
 def _flush_first(
     response: ProduceResponse,
     unflushed: list[tuple[PartitionProduceResponse, Any]],
-    required: dict[Hashable, int] | None,
+    required: Collection[_Unreplicated],
     timeout_ms: int,
     ctx: RequestContext,
 ) -> DelayedResponse:
     """Make durable what ``flush.messages`` asks for, and answer (or wait for replication) after that."""
     delayed = DelayedResponse()
-    answers = _answers_by_key(response, ctx)  # before the topic may be deleted
 
     async def flush() -> None:
         for answer, partition in unflushed:
@@ -242,8 +286,8 @@ def _flush_first(
             except ApiError as error:
                 answer.error_code = error.code
                 answer.base_offset = -1
-        if required is not None:
-            _delay(delayed, response, required, timeout_ms, ctx, answers)
+        if required:
+            _delay(delayed, response, required, timeout_ms, ctx)
         else:
             delayed.complete(response)
 
@@ -309,36 +353,26 @@ def _add_leaders(response: ProduceResponse, ctx: RequestContext) -> None:
 def _delay(
     delayed: DelayedResponse,
     response: ProduceResponse,
-    required: dict[Hashable, int],
+    required: Collection[_Unreplicated],
     timeout_ms: int,
     ctx: RequestContext,
-    answers: dict[TopicPartition, PartitionProduceResponse] | None = None,
 ) -> DelayedResponse:
     """Answer once every appended partition is replicated, or with errors for those that are not in time."""
-    by_key = _answers_by_key(response, ctx) if answers is None else answers
 
     def finish(results: dict[Hashable, Any]) -> None:
         failed = False
-        for key, error in results.items():
+        for each in required:
+            error = results[each.partition.topic_partition]
             if error is not None:
                 failed = True
-                answer = by_key[key]  # type: ignore[index]
-                answer.error_code = error
+                each.answer.error_code = error
         if failed and ctx.header.api_version >= 10:
             _add_leaders(response, ctx)  # whoever leads by now, so that the client need not ask
         delayed.complete(response)
 
-    ctx.services.replica_manager.watch_produce(DelayedProduce(required, finish), timeout_ms)
+    ends: dict[Hashable, int] = {each.partition.topic_partition: each.end_offset for each in required}
+    ctx.services.replica_manager.watch_produce(DelayedProduce(ends, finish), timeout_ms)
     return delayed
-
-
-def _answers_by_key(response: ProduceResponse, ctx: RequestContext) -> dict[TopicPartition, PartitionProduceResponse]:
-    name_of = ctx.services.replica_manager.topic_name
-    return {
-        TopicPartition(topic.name or name_of(topic.topic_id) or "", answer.index): answer
-        for topic in response.responses
-        for answer in topic.partition_responses
-    }
 
 
 def _summary(topics: list[TopicProduceResponse]) -> str:

@@ -207,8 +207,9 @@ class _Verification:
             return
         try:
             response = self._append(self._request, self._ctx, verified)
-        except CloseConnection as error:  # acks=0: the client has gone on and awaits nothing
+        except CloseConnection as error:
             logger.info("%s", error)
+            self._ctx.connection.scope.cancel()
             return
         if isinstance(response, DelayedResponse):
             response.on_complete(lambda: delayed.complete(response.response))

@@ -141,6 +141,9 @@ class Connection:
             self._budget.leave(self)
             self._reserved = 0
             self._replies.close()
+            # Frames of what ended the connection may keep it for a while; what it has received must not stay with it.
+            self._reader.drop()
+            self._failure = self._handed = None
             self.stream.close()
             if self.when_closed is not None:
                 self.when_closed()

@@ -28,6 +28,9 @@ SLICE_SECONDS = 0.005
 MOST_BYTES = 128 << 20
 """Bytes of records that all waiting requests together may hold: more are taken only where nothing else waits."""
 
+MOST_BEGUN = 4
+"""Requests that are under way at the same time: each may hold the records of a batch decompressed."""
+
 REQUEST_BYTES = 4096
 """What a request holds besides its records."""
 
@@ -43,6 +46,7 @@ class _Request:
     size: int
     on_done: Callable[[Any], None]
     needs_answer: bool
+    begun: bool = False
 
 
 class LongProduces:
@@ -53,6 +57,7 @@ class LongProduces:
         self.waiting: dict[str, deque[_Request]] = {}
         """By the client's address, which is its connection's: later requests come after these."""
         self._bytes = 0
+        self._begun = 0
         self._wanted = trio.Event()
 
     def add(
@@ -85,9 +90,16 @@ class LongProduces:
             if not self.waiting:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
-            peer = next(iter(self.waiting))
-            requests = self.waiting[peer]
+            peer, requests = next(
+                (peer, requests)
+                for peer, requests in self.waiting.items()
+                if requests[0].begun or self._begun < MOST_BEGUN
+            )
+            if not requests[0].begun:
+                requests[0].begun = True
+                self._begun += 1
             over = await self._run_slice(requests[0])
+            self._begun -= over
             del self.waiting[peer]
             if over:
                 self._bytes -= requests.popleft().size

@@ -89,8 +89,12 @@ class RequestWait:
             if deadline is not None:
                 poller.call_off(deadline)
             self._unwatch()
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure
 
     def _wake(self) -> None:
         """It is over, for whatever reason. Called by anybody, as often as they like."""

@@ -54,21 +54,28 @@ class ClassicGroupMember(GroupMember):
         request = HeartbeatRequest(
             group_id=self._group, generation_id=self._epoch, member_id=self.id, group_instance_id=self.instance_id
         )
-        response, _ = await self._ask(request)
+        response, real = await self._ask(request)
         if response is not None and not self.gone:
-            if await self._is_well(response.error_code, "Heartbeat"):
+            if await self._is_well(response.error_code, "Heartbeat", real):
                 self.heard_at = trio.current_time()
 
-    async def _is_well(self, error_code: int, api: str) -> bool:
+    def _start_again(self) -> None:
+        super()._start_again()
+        self.id = ""
+
+    async def _is_well(self, error_code: int, api: str, real: bool, *, joining: bool = False) -> bool:
         """Whether it may go on; else it joins again, or looks for the coordinator."""
         code = ErrorCode(error_code)
         if code == ErrorCode.NONE:
             return True
-        if code in _REJOIN or (code == ErrorCode.FENCED_INSTANCE_ID and self._may_be_fenced):
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            self._fenced(api, real, joining=joining)
+        elif code in _REJOIN:
             self._epoch = 0
             self.owned.clear()
-            if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            if code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self.id = ""
+                self._is_stored = False
         elif code in TRY_AGAIN:
             await self._coordinator.lost()
         else:
@@ -86,12 +93,13 @@ class ClassicGroupMember(GroupMember):
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
         )
-        joined, _ = await self._ask(request)
+        joining = not self.id
+        joined, real = await self._ask(request, joining=joining)
         if joined is None or self.gone:
             return
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.id = joined.member_id
-        elif await self._is_well(joined.error_code, "JoinGroup"):
+        elif await self._is_well(joined.error_code, "JoinGroup", real, joining=joining):
             self.id = joined.member_id
             await self._sync(joined)
 
@@ -106,9 +114,10 @@ class ClassicGroupMember(GroupMember):
             group_id=self._group, generation_id=joined.generation_id, member_id=self.id, assignments=shares,
             group_instance_id=self.instance_id, protocol_type="consumer", protocol_name="range",
         )  # fmt: skip
-        synced, _ = await self._ask(request)
-        if synced is None or self.gone or not await self._is_well(synced.error_code, "SyncGroup"):
+        synced, real = await self._ask(request)
+        if synced is None or self.gone or not await self._is_well(synced.error_code, "SyncGroup", real):
             return
+        self._is_stored = True
         self._epoch = joined.generation_id
         self.heard_at = trio.current_time()
         assignment, _ = decode(ConsumerProtocolAssignment, 0, bytes(synced.assignment), 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,29 @@ _NOT_NOW = frozenset(
 
 
 @dataclass(slots=True)
+class Instance:
+    """The joins of one ``group.instance.id``: each takes the place of who has it, who is then fenced (KIP-345)."""
+
+    joins: int = 0
+    """How often somebody asked to be given its place."""
+    underway: int = 0
+    """How many of these were not answered: each may still arrive, however late, and take the place."""
+
+    def fenced(self, who: str, *, joining: bool, stored: bool, real: bool) -> None:
+        """The answer to a member, ``joining`` if it was to its own request for the place. `Violation` if that is wrong.
+
+        What is ``stored`` of a member every later coordinator knows. Before, a coordinator that takes over knows but
+        the one that had the place earlier: JoinGroup names a member id that is stored with the generation's assignment
+        only. So does one that was replaced and has not heard of it, whose answer is not ``real``.
+        """
+        if not joining and not (stored and real) and self.joins > 1:
+            return
+        if not self.underway:
+            raise Violation(f"{who} is fenced, and nobody can have taken its place")
+        self.underway -= 1  # that one has arrived
+
+
+@dataclass(slots=True)
 class GroupHistory:
     """What all members of one group know together."""
 
@@ -56,6 +80,7 @@ class GroupHistory:
     tried: dict[int, int] = field(default_factory=dict)
     generations: dict[int, dict[int, str]] = field(default_factory=dict)
     """Of a classic group: whom each partition was given to in a generation."""
+    instances: defaultdict[str, Instance] = field(default_factory=lambda: defaultdict(Instance))
     commits: int = 0
     assignments: int = 0
     stopped: bool = False
@@ -84,14 +109,14 @@ class GroupMember:
         self.instance_id = instance_id
         self._epoch = 0
         self._was_answered = False
+        self._is_stored = False
+        """Whether it was told what a coordinator tells only once the member is stored."""
         self._topic_id = Uuid(bytes(16))
         self._client = client
         self._group = group
         self._history = history
         self._coordinator = Coordinated(client, group, GROUP)
         self._scope = trio.CancelScope()
-        self._asks = False
-        """Whether something that it has sent may not have arrived yet."""
         history.members.append(self)
 
     async def run(self) -> None:
@@ -122,24 +147,37 @@ class GroupMember:
             )
         )
 
-    @property
-    def _may_be_fenced(self) -> bool:
-        """Whether one whose place it took has sent something that may arrive later: then that one takes its place."""
-        own = self.instance_id
-        return own is not None and any(
-            other.gone and other._asks for other in self._history.members if other.instance_id == own
-        )
+    def _start_again(self) -> None:
+        """Another process is started with the same instance id; this one has ended."""
+        self.id = uuid_to_str(random_uuid(self._client.rng))
+        self._epoch = 0
+        self._was_answered = self._is_stored = False
+        self.owned.clear()
+
+    def _fenced(self, api: str, real: bool, *, joining: bool = False) -> None:
+        """FENCED_INSTANCE_ID is what it is answered: consumers end with it. `Violation` if nobody took its place."""
+        who = f"{self._group}: {api} of {self.instance_id} as {self.id}"
+        if self.instance_id is None:
+            raise Violation(f"{who} is fenced, and is no static member")
+        self._history.instances[self.instance_id].fenced(who, joining=joining, stored=self._is_stored, real=real)
+        self._start_again()
 
     @property
     def _where(self) -> TopicPartition:
         return TopicPartition(OFFSETS_TOPIC, partition_for(self._group, self._history.offsets_partitions))
 
-    async def _ask(self, request: Any, version: int | None = None) -> tuple[Any, bool]:
-        """The response, if any, and whether it comes from who may say so."""
+    async def _ask(
+        self, request: Any, version: int | None = None, *, joining: bool = False
+    ) -> tuple[Any, bool]:
+        """The response, if any, and whether it comes from who may say so; ``joining`` asks for an instance's place."""
         before = self._client.authority(self._where)
-        self._asks = True
+        instance = self._history.instances[self.instance_id] if joining and self.instance_id is not None else None
+        if instance is not None:
+            instance.joins += 1
+            instance.underway += 1
         response = await self._coordinator.ask(request, version)
-        self._asks = response is None
+        if instance is not None and response is not None:
+            instance.underway -= 1
         real = before is not None and before == self._client.authority(self._where)
         return response, real and before is not None and before[0] == self._coordinator.node_id
 
@@ -156,7 +194,7 @@ class GroupMember:
             subscribed_topic_names=None if self._was_answered else [history.topic],
             topic_partitions=[owned] if self.owned and not joining else [],
         )
-        response, real = await self._ask(request)
+        response, real = await self._ask(request, joining=joining)
         # What may have been lost is asked for with all fields, as clients do: the answer then has the assignment.
         self._was_answered = response is not None and response.error_code == ErrorCode.NONE
         if response is None or self.gone:
@@ -171,11 +209,14 @@ class GroupMember:
             await self._coordinator.lost()
         elif code == ErrorCode.UNRELEASED_INSTANCE_ID and joining:
             pass  # until the session of the one before has timed out
+        elif code == ErrorCode.FENCED_INSTANCE_ID:
+            self._fenced("ConsumerGroupHeartbeat", real)
         elif code != ErrorCode.NONE:
             raise Violation(f"{self._group}: ConsumerGroupHeartbeat is answered {code.name}: {response.error_message}")
         else:
             self.heard_at = trio.current_time()
             self._epoch = response.member_epoch
+            self._is_stored = True
             if response.assignment is not None:
                 self._take(response.assignment, real)
 
@@ -242,7 +283,7 @@ class GroupMember:
             group_instance_id=self.instance_id,
             topics=[OffsetCommitRequestTopic(name=history.topic, partitions=[partition])],
         )
-        response, _ = await self._ask(request, 9)
+        response, real = await self._ask(request, 9)
         if response is None:
             if index in self.owned:
                 self.owned[index] = -1  # stored or not: ask again what counts
@@ -257,5 +298,7 @@ class GroupMember:
             if index in self.owned:
                 self.owned[index] = -1
             await self._coordinator.lost()
+        elif code == ErrorCode.FENCED_INSTANCE_ID:
+            self._fenced("OffsetCommit", real)
         elif code not in _NOT_NOW:
             raise Violation(f"{self._group}: OffsetCommit is answered {code.name}")

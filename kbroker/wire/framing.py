@@ -213,10 +213,14 @@ class FrameReader:
     def trim(self) -> None:
         """Let go of a large idle buffer; to be called before a wait that may be long."""
         if self._start == self._end and len(self._buffer) > _SMALL_CHUNK:
-            self._buffer = bytearray()
-            self._view = memoryview(self._buffer)
-            self._start = self._end = 0
-            self._chunk_size = _SMALL_CHUNK
+            self.drop()
+
+    def drop(self) -> None:
+        """Let go of the buffer, whatever is in it."""
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._chunk_size = _SMALL_CHUNK
 
     def _learn_size(self) -> None:
         """Read and judge the size and the API key once both are there."""

@@ -270,6 +270,47 @@ def test_a_static_replacement_that_is_over_before_its_record_fails(then: str) ->
     assert len(left) == (0 if then == "leaves" else 1)
 
 
+@pytest.mark.parametrize("error", [None, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_static_member_whose_new_id_a_rebalance_told_it_keeps_that_id(error: ErrorCode | None) -> None:
+    shard = Shard()
+    stays, follower = static_group(shard)
+    shard.hold_appends = True
+    returned = Member(shard, instance_id=follower.instance_id)
+    returned.join()
+    assert returned.joined is None
+    stays.join()  # the leader, so this is a rebalance, and all are there for it
+    assert returned.joined is not None and returned.joined.error_code == 0 and returned.generation_id == 2
+    shard.let_appends(error)
+    assert stays.joined is not None and stays.is_leader
+    returned.sync()
+    stays.sync({member.member_id: member.member_id.encode() for member in (stays, returned)})
+    assert returned.synced is not None and returned.synced.error_code == 0
+    assert returned.synced.assignment == returned.member_id.encode()
+    assert returned.heartbeat() is ErrorCode.NONE
+    after = shard.reloaded()
+    returned.shard = after
+    assert returned.heartbeat() is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("error", [None, ErrorCode.REQUEST_TIMED_OUT])
+def test_each_of_two_static_joins_at_once_is_told_of_itself(error: ErrorCode | None) -> None:
+    shard = Shard()
+    stays, follower = static_group(shard)
+    shard.hold_appends = True
+    first, second = (Member(shard, instance_id=follower.instance_id) for _ in range(2))
+    first.join()
+    second.join()
+    shard.let_appends(error)
+    assert first.joined is not None and first.joined.error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert second.joined is not None
+    if error is None:
+        assert second.joined.error_code == 0
+        assert second.heartbeat() is ErrorCode.NONE
+    else:
+        assert second.joined.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert stays.heartbeat() is ErrorCode.NONE
+
+
 def test_an_assignment_that_is_not_stored_is_not_given() -> None:
     shard = Shard()
     members = [Member(shard), Member(shard)]

@@ -337,6 +337,32 @@ def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
     assert sum(cold) > 0
 
 
+def test_what_a_closed_connection_has_received_does_not_stay_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it ended with has the connection in its frames, and is collected only when its turn comes."""
+    closed: list[Connection] = []
+    close = Connection.close
+
+    def remember(connection: Connection) -> None:
+        close(connection)
+        closed.append(connection)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            await client.stream.send_all((1 << 24).to_bytes(4, "big") + b"\0\0\0\x09" + bytes(3 << 20))
+            await node.connect()
+            monkeypatch.setattr(Connection, "close", remember)
+            await client.stream.aclose()
+            while not closed:
+                await trio.sleep(0.001)
+            assert closed[0].bytes_received > 3 << 20
+            assert closed[0]._reader.buffered_bytes == 0
+
+    run(test)
+
+
 def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_path: Path) -> None:
     async def test() -> None:
         limits = {

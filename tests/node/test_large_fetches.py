@@ -12,6 +12,7 @@ from node_harness import batch, fetch_request, produce_request, run, running_nod
 from kbroker.handlers import fetch
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 
 def test_a_partition_that_is_named_twice_is_read_once_as_it_was_named_last(tmp_path: Path) -> None:
@@ -29,9 +30,7 @@ def test_a_partition_that_is_named_twice_is_read_once_as_it_was_named_last(tmp_p
     run(test)
 
 
-def test_others_are_served_between_the_partitions_of_a_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "STEP_PARTITIONS", 2)
     read = 0
     real = fetch._Reader._read_partition
@@ -89,5 +88,59 @@ def test_what_comes_to_a_partition_that_was_read_already_ends_the_wait(
                     )
                 )
             assert values(answer.responses[0].partitions[0].records) == [(0, b"late")]
+
+    run(test)
+
+
+def test_what_comes_to_another_partition_while_many_are_read_wakes_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = 24
+    monkeypatch.setattr(fetch, "STEP_PARTITIONS", 4)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", partitions=many)
+            client = await node.connect()
+
+            def request(session_id: int, epoch: int, named: range, offset: int = 0, wait: int = 1) -> FetchRequest:
+                asked = [
+                    FetchPartition(
+                        partition=index, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=-1
+                    )
+                    for index in named
+                ]
+                return FetchRequest(
+                    max_wait_ms=wait,
+                    min_bytes=1,
+                    max_bytes=1 << 20,
+                    session_id=session_id,
+                    session_epoch=epoch,
+                    topics=[FetchTopic(topic_id=topic_id, partitions=asked)] if asked else [],
+                )
+
+            first = await client.ask(request(0, 0, range(many)))
+            session_id = first.session_id
+            assert session_id
+            for epoch in (1, 2):
+                await client.ask(request(session_id, epoch, range(0)))
+            armed = True
+            real = fetch._Reader._read
+
+            def read(self: Any, again: bool) -> Any:
+                nonlocal armed
+                for number, step in enumerate(real(self, again)):
+                    if armed and number == 1:
+                        armed = False  # another client, in the turn that it has here
+                        node.broker.replica_manager.partitions["t", 20].append(
+                            memoryview(bytearray(batch(b"new"))), 1, 1000
+                        )
+                    yield step
+
+            monkeypatch.setattr(fetch._Reader, "_read", read)
+            answer = await client.ask(request(session_id, 3, range(10), wait=3_600_000))
+            assert not armed
+            told = [each.partition_index for topic in answer.responses for each in topic.partitions]
+            assert told == [20]
 
     run(test)

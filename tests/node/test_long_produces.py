@@ -16,10 +16,13 @@ from kbroker.handlers import produce
 from kbroker.handlers.context import CloseConnection
 from kbroker.log import record_validation
 from kbroker.node import long_produces
-from kbroker.node.long_produces import LongProduces
+from kbroker.node.long_produces import MOST_BEGUN, LongProduces
+from kbroker.replication.partition_state import PartitionState
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
 
@@ -262,5 +265,247 @@ def test_a_connection_whose_requests_would_hold_too_much_is_closed(
             assert await greedy.closed()
             answer = await other.ask(produce_request("", records(5), topic_id=topic_id))
             assert answer.responses[0].partition_responses[0].error_code == 0
+
+    run(test)
+
+
+def test_only_some_are_under_way_at_the_same_time() -> None:
+    """Each may hold the records of a batch, decompressed."""
+    work = LongProduces(Env())  # type: ignore[arg-type]
+    begun: set[int] = set()
+    most = 0
+    done: list[int] = []
+
+    def steps(number: int) -> Generator[None, None, int]:
+        nonlocal most
+        begun.add(number)
+        most = max(most, len(begun))
+        yield
+        yield
+        begun.remove(number)
+        return number
+
+    for number in range(3 * MOST_BEGUN):
+        assert work.add(connection(str(number)), steps(number), None, 10, done.append, needs_answer=True)
+    trio.run(served, work)
+    assert most == MOST_BEGUN
+    assert sorted(done) == list(range(3 * MOST_BEGUN))
+
+
+def test_a_request_counts_for_all_that_it_keeps_in_memory() -> None:
+    frame = memoryview(bytearray(1 << 20))
+    topic = TopicProduceData(partition_data=[PartitionProduceData(index=0, records=frame[100:200])])
+    assert produce._held_bytes(ProduceRequest(topic_data=[topic])) == 1 << 20, "what follows the records, too"
+    shared = memoryview(bytearray(1000))
+    parts = [PartitionProduceData(index=index, records=shared[:10]) for index in range(50)]
+    held = produce._held_bytes(ProduceRequest(topic_data=[TopicProduceData(partition_data=parts)]))
+    assert 50 * 100 < held < 50 * 1000, "its parts, not a buffer that it shares"
+
+
+class Gate:
+    """Holds what takes long until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.event = trio.Event()
+        run_slice = LongProduces._run_slice
+
+        async def held(work: LongProduces, request: Any) -> bool:
+            await self.event.wait()
+            return await run_slice(work, request)
+
+        monkeypatch.setattr(LongProduces, "_run_slice", held)
+
+
+async def until_waiting(node: Any) -> None:
+    while not node.broker.services.long_produces.waiting:
+        await trio.lowlevel.checkpoint()
+
+
+def data(index: int, records: bytes) -> PartitionProduceData:
+    return PartitionProduceData(index=index, records=memoryview(bytearray(records)))
+
+
+def long_batch() -> bytes:
+    return build_batch([Record(0, 1000, b"k", b"v")] * 60_000, compression=CompressionType.ZSTD)
+
+
+def test_a_topic_that_is_deleted_while_a_long_request_is_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With followers that have nothing yet (their place is taken by a high watermark that stands)."""
+    gate = Gate(monkeypatch)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            gone = await node.create_topic("gone")
+            kept = await node.create_topic("kept", cleanup_policy="compact")
+            monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", lambda self, end: False)
+            client, other = await node.connect(), await node.connect()
+            request = ProduceRequest(
+                acks=-1,
+                timeout_ms=100,
+                topic_data=[
+                    TopicProduceData(topic_id=gone, partition_data=[data(0, batch(b"x"))]),
+                    TopicProduceData(topic_id=kept, partition_data=[data(0, long_batch())]),
+                ],
+            )
+            await client.send(request)
+            await until_waiting(node)
+            deleted = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
+            assert deleted.responses[0].error_code == 0
+            gate.event.set()
+            with trio.fail_after(10):
+                answer = (await client.receive())[1]
+            codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+            assert codes[1] == ErrorCode.REQUEST_TIMED_OUT
+            assert codes[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(test)
+
+
+def test_a_namesake_gets_nothing_of_the_partitions_behind_a_long_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic is deleted, and another of its name made, while the first of two batches is judged."""
+    gate = Gate(monkeypatch)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", partitions=2, cleanup_policy="compact")
+            slow, other = await node.connect(), await node.connect()
+            keyed = build_batch([Record(0, 1000, b"k", b"v")])
+            request = ProduceRequest(
+                acks=1,
+                timeout_ms=1000,
+                topic_data=[
+                    TopicProduceData(topic_id=topic_id, partition_data=[data(0, long_batch()), data(1, keyed)])
+                ],
+            )
+            await slow.send(request)
+            await until_waiting(node)
+            deleted = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
+            assert deleted.responses[0].error_code == 0
+            namesake = await node.create_topic("t", partitions=2)
+            gate.event.set()
+            told = (await slow.receive())[1].responses[0].partition_responses
+            fetched = await other.ask(fetch_request("t", ((0, 0), (1, 0)), topic_id=namesake))
+            marks = [each.high_watermark for each in fetched.responses[0].partitions]
+            assert [each.error_code for each in told] == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
+            assert marks == [0, 0]
+
+    run(test)
+
+
+def test_records_that_were_cut_off_meanwhile_are_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leadership goes and comes back while another batch of the same request is judged."""
+    gate = Gate(monkeypatch)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            first = await node.create_topic("first")
+            other = await node.create_topic("other", cleanup_policy="compact")
+            manager = node.broker.replica_manager
+            partition = manager.partitions["first", 0]
+            advance = PartitionState.maybe_advance_high_watermark
+            stands = True
+            monkeypatch.setattr(
+                PartitionState,
+                "maybe_advance_high_watermark",
+                lambda self, end: False if stands and self is partition.state else advance(self, end),
+            )
+            client = await node.connect()
+            await client.send(
+                ProduceRequest(
+                    acks=-1,
+                    timeout_ms=1000,
+                    topic_data=[
+                        TopicProduceData(topic_id=first, partition_data=[data(0, batch(b"mine"))]),
+                        TopicProduceData(topic_id=other, partition_data=[data(0, long_batch())]),
+                    ],
+                )
+            )
+            await until_waiting(node)
+            assert partition.log.log_end_offset == 1
+            # Another leads, this log is cut, and this node leads again.
+            state = partition.state
+            epoch, version = state.leader_epoch, state.partition_epoch
+            state.become_follower(
+                leader=2, leader_epoch=epoch + 1, partition_epoch=version + 1, replicas=[1, 2], isr=[2]
+            )
+            manager.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            partition.log.truncate_to(0, now_ms=0)
+            partition.log.append_as_leader(bytearray(batch(b"theirs")), epoch + 1, now_ms=0)
+            stands = False
+            state.become_leader(
+                leader_epoch=epoch + 2,
+                partition_epoch=version + 2,
+                replicas=[1],
+                isr=[1],
+                log_end_offset=1,
+                now_ms=0,
+            )
+            partition.on_leadership(partition.log)
+            gate.event.set()
+            answer = (await client.receive())[1].responses[0].partition_responses[0]
+            stored = partition.log.read_bytes(0, 1 << 20)
+            assert values(stored) == [(0, b"theirs")]
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(test)
+
+
+def test_a_transactional_request_that_there_is_no_room_for_ends_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client waits for an answer that nobody is left to give."""
+    monkeypatch.setattr(produce, "STEP_BATCHES", 1)
+    monkeypatch.setattr(LongProduces, "add", lambda self, *args, **kwargs: False)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", partitions=3)
+            client = await node.connect()
+            await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]))
+            while True:
+                opened = await client.ask(
+                    InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4
+                )
+                if not opened.error_code:
+                    break
+            driver = node.broker.services.transactions
+            real = driver.add_or_verify
+
+            def later(*args: Any) -> None:  # as where the coordinator is another broker
+                async def ask() -> None:
+                    await trio.lowlevel.checkpoint()
+                    real(*args)
+
+                node.broker.replica_manager.start_soon(ask)
+
+            monkeypatch.setattr(driver, "add_or_verify", later)
+            batches = [
+                data(
+                    index,
+                    batch(
+                        b"x",
+                        producer_id=opened.producer_id,
+                        producer_epoch=opened.producer_epoch,
+                        base_sequence=0,
+                        is_transactional=True,
+                    ),
+                )
+                for index in range(3)
+            ]
+            await client.send(
+                ProduceRequest(
+                    transactional_id="id",
+                    acks=-1,
+                    timeout_ms=1000,
+                    topic_data=[TopicProduceData(topic_id=topic_id, partition_data=batches)],
+                )
+            )
+            assert await client.closed()
 
     run(test)

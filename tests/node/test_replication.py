@@ -13,6 +13,7 @@ from node_harness import batch, fetch_request, produce_request, run, values
 from quorum_harness import Quorum, quorum, three_nodes
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers import turns
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.partition import Partition
 from kbroker.wire.messages.alter_partition_reassignments import (
@@ -41,6 +42,7 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 TOPIC = "replicated"
 
@@ -575,6 +577,34 @@ def test_a_produce_that_waited_is_told_who_leads_now(tmp_path: Path) -> None:
             assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (new, epoch)
             port = cluster.nodes[new].ports["PLAINTEXT"][1]
             assert [(node.node_id, node.port) for node in told[0].node_endpoints] == [(new, port)]
+
+    run(main)
+
+
+def test_followers_that_delete_records_while_the_rest_of_the_request_is_served_are_waited_for_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have a turn between the partitions of a large request, and may be done with the first ones meanwhile."""
+    monkeypatch.setattr(turns, "PARTS", 1)
+
+    async def main() -> None:
+        async with three_nodes(tmp_path) as cluster:
+            topic_id = await create(cluster, partitions=120)
+            led = [index for index in range(120) if replica(cluster, 1, index=index).state.is_leader]
+            client = await cluster.node(1).connect()
+            topic = TopicProduceData(
+                topic_id=topic_id,
+                partition_data=[PartitionProduceData(index=index, records=batch(b"x")) for index in led],
+            )
+            answer = await client.ask(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[topic]))
+            assert {each.error_code for each in answer.responses[0].partition_responses} == {0}
+            wanted = [DeleteRecordsPartition(partition_index=index, offset=-1) for index in led]
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name=TOPIC, partitions=wanted)], timeout_ms=3_600_000
+            )
+            response = await client.ask(request)
+            told = [(each.error_code, each.low_watermark) for each in response.topics[0].partitions]
+            assert told == [(0, 1)] * len(led)
 
     run(main)
 
