@@ -48,19 +48,19 @@ _NOT_NOW = frozenset(
 class Instance:
     """The joins of one ``group.instance.id``: each takes the place of who has it, who is then fenced (KIP-345)."""
 
-    joins: int = 0
-    """How often somebody asked to be given its place."""
+    claims: set[str] = field(default_factory=set)
+    """Who asked for its place: member ids, and a number for each JoinGroup that asked for a member id, too."""
     underway: int = 0
-    """How many of these were not answered: each may still arrive, however late, and take the place."""
+    """How many such requests were not answered: each may still arrive, however late, and take the place."""
 
     def fenced(self, who: str, *, joining: bool, stored: bool, real: bool) -> None:
-        """The answer to a member, ``joining`` if it was to its own request for the place. `Violation` if that is wrong.
+        """A member is answered so, to its own request for the place if ``joining``. `Violation` if it is wrong.
 
-        What is ``stored`` of a member every later coordinator knows. Before, a coordinator that takes over knows but
-        the one that had the place earlier: JoinGroup names a member id that is stored with the generation's assignment
-        only. So does one that was replaced and has not heard of it, whose answer is not ``real``.
+        A member that is ``stored`` is known to every later coordinator. Before that, one that takes over may know of
+        whoever had the place before only: JoinGroup tells a member id that is stored with the assignment. So may one
+        that was replaced and has not heard of it; its answer is not ``real``.
         """
-        if not joining and not (stored and real) and self.joins > 1:
+        if not joining and not (stored and real) and len(self.claims) > 1:
             return
         if not self.underway:
             raise Violation(f"{who} is fenced, and nobody can have taken its place")
@@ -166,14 +166,12 @@ class GroupMember:
     def _where(self) -> TopicPartition:
         return TopicPartition(OFFSETS_TOPIC, partition_for(self._group, self._history.offsets_partitions))
 
-    async def _ask(
-        self, request: Any, version: int | None = None, *, joining: bool = False
-    ) -> tuple[Any, bool]:
+    async def _ask(self, request: Any, version: int | None = None, *, joining: bool = False) -> tuple[Any, bool]:
         """The response, if any, and whether it comes from who may say so; ``joining`` asks for an instance's place."""
         before = self._client.authority(self._where)
         instance = self._history.instances[self.instance_id] if joining and self.instance_id is not None else None
         if instance is not None:
-            instance.joins += 1
+            instance.claims.add(self.id or str(len(instance.claims)))
             instance.underway += 1
         response = await self._coordinator.ask(request, version)
         if instance is not None and response is not None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from kbroker.groups import group_coordinator
+from kbroker.groups.classic_group import ClassicGroup
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.node.follower_writer import FollowerWriter
 from kbroker.node.raft_driver import RaftDriver
@@ -24,6 +26,7 @@ from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, ClusterScenario, run_cluster_scenario
 from kbroker.sim.cluster_scenarios.transactions import late_requests_with
+from kbroker.sim.group_clients import Instance
 from kbroker.sim.history import History, Violation, make_value
 from kbroker.types import TopicPartition
 
@@ -134,6 +137,21 @@ def _acts_on_old_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RaftDriver, "wait_for_image", at_once)
 
 
+def _knows_static_members_by_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that takes over takes static members for others than they are."""
+    restored = group_coordinator._restored
+
+    def renamed(*args: Any) -> ClassicGroup:
+        group = restored(*args)
+        for instance_id, member_id in group.static_members.items():
+            member = group.members.pop(member_id)
+            member.member_id = group.static_members[instance_id] = f"{member_id}-more"
+            group.members[member.member_id] = member
+        return group
+
+    monkeypatch.setattr(group_coordinator, "_restored", renamed)
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
@@ -143,6 +161,7 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_hides_no_aborted_transactions, "cluster-transactions"),
     (_acts_on_old_metadata, "cluster-leader-back-at-once"),
     (_trusts_lost_logs, "cluster-leader-loses-power"),
+    (_knows_static_members_by_other_ids, "cluster-classic-groups"),
 ]
 
 
@@ -283,6 +302,35 @@ def test_no_other_value_may_be_there_twice(wrong: Callable[[History], Any]) -> N
     history = _sent_again(History())
     with pytest.raises(Violation):
         wrong(history)
+
+
+# The checker of static members that are fenced
+
+
+def test_a_member_is_fenced_once_for_each_join_that_may_arrive_late() -> None:
+    instance = Instance({"0"}, underway=1)
+    instance.fenced("it", joining=True, stored=False, real=True)
+    with pytest.raises(Violation, match="nobody can have taken its place"):
+        instance.fenced("it", joining=True, stored=False, real=True)
+
+
+@pytest.mark.parametrize(
+    ("claims", "joining", "stored", "real", "right"),
+    [
+        ({"0", "1"}, False, False, True, True),  # its id went with the coordinator that gave it
+        ({"0", "1"}, False, True, False, True),  # a coordinator that has not heard of the next
+        ({"0", "1"}, False, True, True, False),
+        ({"0", "1"}, True, False, True, False),  # it takes the place, whoever had it
+        ({"0"}, False, False, False, False),
+    ],
+)
+def test_who_is_fenced_was_replaced(claims: set[str], joining: bool, stored: bool, real: bool, right: bool) -> None:
+    try:
+        Instance(claims).fenced("it", joining=joining, stored=stored, real=real)
+    except Violation:
+        assert not right
+    else:
+        assert right
 
 
 def test_the_page_lists_every_scenario() -> None:
