@@ -174,7 +174,7 @@ class _Reader:
         self.tells_all = plan.full
         self.tracked = plan.session if plan.session is not None and plan.session.dirty is not None else None
         self.read_committed = request.isolation_level == READ_COMMITTED
-        if self.tracked is not None and not self.by_follower:
+        if self.tracked is not None:
             self._take_up_session(self.tracked)
         self.storage_error = (
             ErrorCode.KAFKA_STORAGE_ERROR if ctx.header.api_version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -189,11 +189,17 @@ class _Reader:
         self._find_names()
 
     def _take_up_session(self, tracked: FetchSession) -> None:
-        """What a consumer's session knows of its partitions holds for requests of the same kind."""
-        if self.rack or tracked.committed_only != self.read_committed:
+        """What a session knows of its partitions holds for requests of the same kind, and of a broker that registers
+        anew nothing does: it may only then come into the ISR (KIP-903)."""
+        if self.by_follower:
+            is_other = tracked.replica_epoch != self.replica_epoch
+        else:
+            is_other = bool(self.rack) or tracked.committed_only != self.read_committed
+        if is_other:
             tracked.mark_all()
             self.partitions = tracked.to_look_at()
         tracked.committed_only = self.read_committed
+        tracked.replica_epoch = self.replica_epoch
 
     def _find_names(self) -> None:
         if self.ctx.header.api_version >= 13:

@@ -102,6 +102,7 @@ class FetchSession:
         "missed_bytes",
         "on_closed",
         "partitions",
+        "replica_epoch",
         "replica_id",
         "session_id",
         "uses_topic_ids",
@@ -113,6 +114,8 @@ class FetchSession:
         self.session_id = session_id
         #: Whose it is; -1 for a consumer's.
         self.replica_id = replica_id
+        #: The broker epoch that the follower named last.
+        self.replica_epoch = -1
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms

@@ -539,4 +539,8 @@ class NodeNetwork:
         if self.dead:
             await trio.sleep(1)  # or it would try all the more often, until it has noticed that it is to end
             raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))
-        return await self._net.connect(self._host, host, port)
+        stream = await self._net.connect(self._host, host, port)
+        if self.dead:  # it has been killed since
+            stream.close()
+            raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))
+        return stream

@@ -43,6 +43,7 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 TOPIC = "replicated"
 
@@ -605,6 +606,30 @@ def test_followers_that_delete_records_while_the_rest_of_the_request_is_served_a
             response = await client.ask(request)
             told = [(each.error_code, each.low_watermark) for each in response.topics[0].partitions]
             assert told == [(0, 1)] * len(led)
+
+    run(main)
+
+
+def test_a_broker_that_registers_anew_comes_back_into_the_isr_of_idle_partitions(tmp_path: Path) -> None:
+    """Its fetches name another broker epoch, though nothing else in them changes (KIP-903)."""
+
+    async def main() -> None:
+        async with three_nodes(tmp_path) as cluster:
+            await create(cluster)
+            leader = leader_of(cluster)
+            other = next(node_id for node_id in cluster.nodes if node_id != leader)
+            await cluster.until(lambda: replica(cluster, leader).state.isr == {1, 2, 3})
+
+            def registered() -> int:
+                broker = cluster.newest_image().brokers.get(other)
+                return -1 if broker is None else broker.epoch
+
+            before = registered()
+            client = await cluster.node(leader).connect()
+            response = await client.ask(UnregisterBrokerRequest(broker_id=other))
+            assert response.error_code == 0
+            await cluster.until(lambda: registered() > before)
+            await cluster.until(lambda: replica(cluster, leader).state.isr == {1, 2, 3})
 
     run(main)
 
