@@ -79,7 +79,7 @@ soak: $(VENV)/.dev ## Clusters, quorums, transactions and logs with many seeds, 
 		$(PY) -m pytest tests/log tests/node/test_kill_9.py tests/node/test_full_disk.py $(ARGS)
 
 check: $(VENV)/.dev ## Lint, types, layers
-	@failed=; for tool in "ruff check ." mypy "lint-imports --no-logo"; do \
+	@failed=; for tool in "ruff check ." "ruff format --check --quiet ." mypy "lint-imports --no-logo"; do \
 		echo "$$tool"; $(VENV)/bin/$$tool || failed="$$failed $${tool%% *}"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 

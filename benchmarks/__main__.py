@@ -42,7 +42,12 @@ from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
 from compat_tests.apache_kafka import KAFKA_VERSION, ApacheKafkaError, kafka_home
 
 ALL_WORKLOADS = (
-    *WORKLOADS, *GROUP_WORKLOADS, *TRANSACTION_WORKLOADS, *LOG_WORKLOADS, *SPARK_WORKLOADS, *CLUSTER_WORKLOADS
+    *WORKLOADS,
+    *GROUP_WORKLOADS,
+    *TRANSACTION_WORKLOADS,
+    *LOG_WORKLOADS,
+    *SPARK_WORKLOADS,
+    *CLUSTER_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 

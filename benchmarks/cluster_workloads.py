@@ -61,9 +61,7 @@ def startup(bench: Bench, server: Server) -> Figures:
             if time.monotonic() > deadline:
                 raise LoadError(f"the first topic could not be created: {error}") from None
             time.sleep(0.01)
-    producer = Producer(
-        {"bootstrap.servers": server.bootstrap, "acks": "all", "log_level": 0, "retry.backoff.ms": 10}
-    )
+    producer = Producer({"bootstrap.servers": server.bootstrap, "acks": "all", "log_level": 0, "retry.backoff.ms": 10})
     producer.produce("first", b"x")
     if producer.flush(60):
         raise LoadError("the first record was not acknowledged within 60 s")

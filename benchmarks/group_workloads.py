@@ -364,7 +364,5 @@ GROUP_WORKLOADS: tuple[Workload, ...] = (
     member_requests("offset-commit", commit_frame, lambda group: 4 + 4 + 4 + 2 + len(group.topic.encode()) + 4 + 4),
     held_groups("classic"),
     held_groups("consumer"),
-    Workload(
-        "offsets-restart", "restart with 100,000 committed offsets", restart_with_offsets, "fresh", in_quick=True
-    ),
+    Workload("offsets-restart", "restart with 100,000 committed offsets", restart_with_offsets, "fresh", in_quick=True),
 )

@@ -116,9 +116,7 @@ def spread(bootstrap: str, topic: str, partitions: str, *settings: str) -> dict[
     return {"records": int(partitions), "seconds": time.monotonic() - start}
 
 
-def requests(
-    port: str, frames: str, count: str, connections: str, seconds: str, error_offset: str
-) -> dict[str, Any]:
+def requests(port: str, frames: str, count: str, connections: str, seconds: str, error_offset: str) -> dict[str, Any]:
     data, offset = Path(frames).read_bytes(), 4 + int(error_offset)
     size = len(data) // int(count)
     poll, open_sockets = select.poll(), {}

@@ -55,9 +55,7 @@ def fill(log: PartitionLog, size: int, data: list[bytes]) -> None:
     """Append batches until the log has ``size`` bytes."""
     number = 0
     while log.size < size:
-        log.append_as_leader(
-            bytearray(data[number % len(data)]), 0, now_ms=number, origin=AppendOrigin.COORDINATOR
-        )
+        log.append_as_leader(bytearray(data[number % len(data)]), 0, now_ms=number, origin=AppendOrigin.COORDINATOR)
         number += 1
 
 
@@ -146,16 +144,12 @@ def compaction(path: Path, size: int) -> None:
     """Rounds over 100 B records, by codec."""
     for codec in (CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD):
         rng = random.Random(1)
-        log = open_log(
-            path / codec.name, LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=64 * MIB)
-        )
+        log = open_log(path / codec.name, LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=64 * MIB))
         data = [batch(150, 100, rng, compression=codec) for _ in range(1000)]
         plain = len(batch(150, 100, random.Random(1)))
         count = size * MIB // plain
         for number in range(count):
-            log.append_as_leader(
-                bytearray(data[number % len(data)]), 0, now_ms=0, origin=AppendOrigin.COORDINATOR
-            )
+            log.append_as_leader(bytearray(data[number % len(data)]), 0, now_ms=0, origin=AppendOrigin.COORDINATOR)
         log.roll(0)
         log.flush()
         found = log_to_clean(log, None, last_stable_offset=log.log_end_offset, now_ms=0)

@@ -200,9 +200,7 @@ def cold_reading(bench: Bench, server: Server) -> Figures:
     idle = _tail_p99(server, tail, messages)
     _drop_from_memory(server.directory, f"{cold}-0")
     with ThreadPoolExecutor(1) as pool:
-        reading: Future[dict[str, float]] = pool.submit(
-            bench.load.run, "consume", server.bootstrap, cold, 1, count
-        )
+        reading: Future[dict[str, float]] = pool.submit(bench.load.run, "consume", server.bootstrap, cold, 1, count)
         meanwhile = [_tail_p99(server, tail, messages // 4)]
         while not reading.done():
             meanwhile.append(_tail_p99(server, tail, messages // 4))

@@ -195,10 +195,15 @@ class ClassicMember(Member):
         metadata = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[self._group.topic]), 0)
         self.wire.ask(
             JoinGroupRequest(
-                group_id=self._group.name, session_timeout_ms=self.session_timeout_ms, rebalance_timeout_ms=60_000,
-                member_id=self.member_id, protocol_type="consumer",
+                group_id=self._group.name,
+                session_timeout_ms=self.session_timeout_ms,
+                rebalance_timeout_ms=60_000,
+                member_id=self.member_id,
+                protocol_type="consumer",
                 protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
-            ), 3, self._on_joined,
+            ),
+            3,
+            self._on_joined,
         )
 
     def _on_joined(self, response: Any) -> None:
@@ -221,9 +226,13 @@ class ClassicMember(Member):
             ]
         self.wire.ask(
             SyncGroupRequest(
-                group_id=self._group.name, generation_id=self.generation, member_id=self.member_id,
+                group_id=self._group.name,
+                generation_id=self.generation,
+                member_id=self.member_id,
                 assignments=assignments,
-            ), 2, self._on_synced,
+            ),
+            2,
+            self._on_synced,
         )
 
     def _assignment(self, index: int, count: int) -> bytes:
@@ -255,7 +264,8 @@ class ClassicMember(Member):
             return
         self.wire.ask(
             HeartbeatRequest(group_id=self._group.name, generation_id=self.generation, member_id=self.member_id),
-            3, then or self._on_heartbeat,
+            3,
+            then or self._on_heartbeat,
         )
 
     def _on_heartbeat(self, response: Any) -> None:
@@ -273,9 +283,7 @@ class ClassicMember(Member):
 
     def _leave_now(self) -> None:
         self._group.give(self, set(self.owned))
-        self.wire.ask(
-            LeaveGroupRequest(group_id=self._group.name, member_id=self.member_id), 1, self._on_left
-        )
+        self.wire.ask(LeaveGroupRequest(group_id=self._group.name, member_id=self.member_id), 1, self._on_left)
 
     def _on_left(self, response: Any) -> None:
         super()._on_left(response)
@@ -297,9 +305,15 @@ class ConsumerMember(Member):
         self.is_stable = False
         self.wire.ask(
             ConsumerGroupHeartbeatRequest(
-                group_id=self._group.name, member_id=self.member_id, member_epoch=0, rebalance_timeout_ms=60_000,
-                subscribed_topic_names=[self._group.topic], topic_partitions=[],
-            ), 1, self._on_heartbeat,
+                group_id=self._group.name,
+                member_id=self.member_id,
+                member_epoch=0,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=[self._group.topic],
+                topic_partitions=[],
+            ),
+            1,
+            self._on_heartbeat,
         )
 
     def heartbeat(self, then: Callable[[Any], None] | None = None) -> None:
@@ -315,7 +329,9 @@ class ConsumerMember(Member):
         self.wire.ask(
             ConsumerGroupHeartbeatRequest(
                 group_id=self._group.name, member_id=self.member_id, member_epoch=self._epoch, topic_partitions=owned
-            ), 1, then or self._on_heartbeat,
+            ),
+            1,
+            then or self._on_heartbeat,
         )
 
     def _on_heartbeat(self, response: Any) -> None:
@@ -348,7 +364,8 @@ class ConsumerMember(Member):
         self._group.give(self, set(self.owned))
         self.wire.ask(
             ConsumerGroupHeartbeatRequest(group_id=self._group.name, member_id=self.member_id, member_epoch=-1),
-            1, self._on_left,
+            1,
+            self._on_left,
         )
 
     def _on_left(self, response: Any) -> None:

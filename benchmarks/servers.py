@@ -181,9 +181,7 @@ class Apache(Server):
         )
         self.launched_at = time.monotonic()
         with (self.directory / "server.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
     def await_port(self) -> None:
         pass  # chosen before the start

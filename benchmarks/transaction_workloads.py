@@ -75,9 +75,7 @@ def committed_reading(bench: Bench, server: Server) -> Figures:
     commit(producer(server), topic, count)
     rates: dict[str, float] = {}
     for level in ("read_uncommitted", "read_committed") * 5:
-        done = bench.load.run(
-            "consume", server.bootstrap, topic, 1, count * RECORDS, f"isolation.level={level}"
-        )
+        done = bench.load.run("consume", server.bootstrap, topic, 1, count * RECORDS, f"isolation.level={level}")
         rates[level] = max(rates.get(level, 0), done["records"] / done["seconds"])
     bench.delete_topic(server, topic)
     return {
@@ -172,11 +170,15 @@ def many_ids(bench: Bench, server: Server) -> Figures:
 
 TRANSACTION_WORKLOADS: tuple[Workload, ...] = (
     Workload(
-        "transactions", f"transactions of {RECORDS} records of {SIZE} B, librdkafka, one producer", transactions,
+        "transactions",
+        f"transactions of {RECORDS} records of {SIZE} B, librdkafka, one producer",
+        transactions,
         in_quick=True,
     ),
     Workload(
-        "committed-reading", f"consume with read_committed, transactions of {RECORDS} records", committed_reading,
+        "committed-reading",
+        f"consume with read_committed, transactions of {RECORDS} records",
+        committed_reading,
         in_quick=True,
     ),
     Workload("transactional-ids", f"{IDS:,} open transactions, and a restart", many_ids, "fresh", in_quick=True),

@@ -90,15 +90,30 @@ class KbrokerBroker:
     def start(self, timeout: float = 30) -> None:
         """Start the node and wait for the line that says it serves."""
         listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
-        command = [sys.executable, "-m", "kbroker", "start", "-o", f"listeners={listeners}",
-                   "-o", f"log.dirs={self.data_dir}", "-o", "node.id=1"]
+        command = [
+            sys.executable,
+            "-m",
+            "kbroker",
+            "start",
+            "-o",
+            f"listeners={listeners}",
+            "-o",
+            f"log.dirs={self.data_dir}",
+            "-o",
+            "node.id=1",
+        ]
         for option in self._options:
             filled = option.replace("{port}", str(self._port)).replace("{controller_port}", str(self._controller_port))
             command += ["-o", filled]
         with open(self._directory / "stderr.log", "ab") as errors:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-                cwd=self._directory, env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=self._directory,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
             )
         assert self.process.stdout is not None
         watchdog = threading.Timer(timeout, self.process.kill)

@@ -24,7 +24,9 @@ from compat_tests.clients import Clients
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compat")
     group.addoption(
-        "--broker", choices=("kbroker", "apache", "both"), default="kbroker",
+        "--broker",
+        choices=("kbroker", "apache", "both"),
+        default="kbroker",
         help="the broker that the tests start; both, for compat_tests/spark: each test on the one and on the other",
     )
     group.addoption(

@@ -112,9 +112,7 @@ def main(argv: list[str] | None = None) -> None:
     elif not arguments.append and topic_has_records(arguments.bootstrap, arguments.topic):
         raise SetupError(f"{arguments.topic} has records already; --append adds to them")
     progress = Progress(f"replay to {arguments.topic}", len(frame))
-    sent = replay(
-        arguments.bootstrap, arguments.topic, frame, speed=arguments.speed, on_progress=progress.update
-    )
+    sent = replay(arguments.bootstrap, arguments.topic, frame, speed=arguments.speed, on_progress=progress.update)
     progress.finish(sent)
 
 

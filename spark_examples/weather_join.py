@@ -38,9 +38,9 @@ def joined(departures: DataFrame, hours: DataFrame, *, how: str = "inner", water
     left = departures.select(
         "timestamp", "partition", "offset", "carrier", "flight", "origin", "dest", "dep_delay"
     ).withWatermark("timestamp", watermark)
-    right = hours.select(
-        F.col("origin").alias("airport"), F.col("timestamp").alias("hour"), *MEASURES
-    ).withWatermark("hour", watermark)
+    right = hours.select(F.col("origin").alias("airport"), F.col("timestamp").alias("hour"), *MEASURES).withWatermark(
+        "hour", watermark
+    )
     condition = F.expr("origin = airport AND date_trunc('HOUR', timestamp) = hour")
     return left.join(right, condition, "inner" if how == "inner" else "left_outer").drop("airport")
 

@@ -76,9 +76,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
         process.stdout.close()
 
 
-@pytest.mark.parametrize(
-    ("title", "language", "text"), list(cases()), ids=lambda value: str(value)[:30].split("\n")[0]
-)
+@pytest.mark.parametrize(("title", "language", "text"), list(cases()), ids=lambda value: str(value)[:30].split("\n")[0])
 def test_recipe(node: tuple[Path, str, dict[str, str]], title: str, language: str, text: str) -> None:
     directory, address, environment = node
     if language == "python" and needs_spark(text):

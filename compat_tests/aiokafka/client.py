@@ -113,9 +113,7 @@ class AiokafkaClient(Client):
         return Cluster(told.get("cluster_id"), told["controller_id"], brokers)
 
     def _described(self, topic: str) -> list[Any]:
-        (response,) = self._run(
-            self._call_admin("describe_configs", [ConfigResource(ConfigResourceType.TOPIC, topic)])
-        )
+        (response,) = self._run(self._call_admin("describe_configs", [ConfigResource(ConfigResourceType.TOPIC, topic)]))
         ((code, message, _, _, entries),) = response.resources
         self._check(code, message)
         return list(entries)
@@ -134,9 +132,7 @@ class AiokafkaClient(Client):
             self._check(code, message)
 
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
-        self._run(
-            self._call_admin("delete_records", {TopicPartition(topic, partition): RecordsToDelete(offset)})
-        )
+        self._run(self._call_admin("delete_records", {TopicPartition(topic, partition): RecordsToDelete(offset)}))
 
     def produce(
         self,

@@ -284,9 +284,7 @@ def _run(suite: str, bootstrap: str, directory: Path, *more: str) -> Try:
     output, moments = directory / "output", directory / "moments"
     with output.open("wb") as file:
         environment = os.environ | {"MOMENTS": str(moments)}
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, timeout=1800
-        )
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, timeout=1800)
     return Try(output, done.returncode, read_moments(moments))
 
 

@@ -108,7 +108,9 @@ class Topics:
         """(topic, partition, offset) of all that was written."""
         return {
             (topic, partition, offset)
-            for (topic, partition), end in self.end.items() if topic == name for offset in range(end)
+            for (topic, partition), end in self.end.items()
+            if topic == name
+            for offset in range(end)
         }
 
 

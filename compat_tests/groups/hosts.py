@@ -54,7 +54,9 @@ KINDS = {
         Kind("confluent-kafka-consumer", "confluent-kafka", "consumer", {"assignors": f"librdkafka: {_SERVER_SIDE}"}),
         Kind("aiokafka", "aiokafka", "classic", {"cooperative": "aiokafka has eager assignors only"}),
         Kind(
-            "kafkajs", "kafkajs", "classic",
+            "kafkajs",
+            "kafkajs",
+            "classic",
             {
                 "cooperative": f"{_KAFKAJS} has an eager assignor only (RoundRobinAssigner)",
                 "static": f"{_KAFKAJS} has no group instance ids",
@@ -104,8 +106,12 @@ class Host:
         command, environment = _command(client)
         self.client = client
         self._process = subprocess.Popen(
-            command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
+            command,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._numbers = itertools.count(1)
         self._waiting: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
@@ -164,7 +170,11 @@ class Host:
         member = Member(self, name, str(options.get("instance") or name))
         self._members[name] = member
         self.call(
-            "join", member=name, bootstrap=bootstrap, group=group, protocol=kind.protocol,
+            "join",
+            member=name,
+            bootstrap=bootstrap,
+            group=group,
+            protocol=kind.protocol,
             **{"topics": [], "session_timeout_ms": 6000, **options},
         )
         return member
@@ -297,8 +307,11 @@ def await_that(condition: Callable[[], bool], what: str, members: Sequence[Membe
 def never_two_owners(members: Sequence[Member]) -> None:
     """No partition was held by two members at a time, or by two in one generation; nobody read what was not its own."""
     held = sorted(
-        ((partition, since, until, member.name, lost) for member in members
-         for since, until, partition, lost in member.held()),
+        (
+            (partition, since, until, member.name, lost)
+            for member in members
+            for since, until, partition, lost in member.held()
+        ),
         key=lambda each: (each[0], each[1]),
     )
     for (first, _, until, holder, lost), (second, since, _, other, _) in itertools.pairwise(held):

@@ -138,21 +138,26 @@ class KafkaPythonMember(ThreadMember):
         if options.get("assignor"):
             more["partition_assignment_strategy"] = [assignors[options["assignor"]]]
         self._consumer = kafka.KafkaConsumer(
-            bootstrap_servers=options["bootstrap"], group_id=options["group"], auto_offset_reset="earliest",
-            group_instance_id=options.get("instance"), client_id=options.get("client_id") or "kafka-python",
-            enable_auto_commit=bool(options.get("auto_commit")), auto_commit_interval_ms=COMMIT_NEVER_MS,
-            heartbeat_interval_ms=300, session_timeout_ms=options["session_timeout_ms"],
+            bootstrap_servers=options["bootstrap"],
+            group_id=options["group"],
+            auto_offset_reset="earliest",
+            group_instance_id=options.get("instance"),
+            client_id=options.get("client_id") or "kafka-python",
+            enable_auto_commit=bool(options.get("auto_commit")),
+            auto_commit_interval_ms=COMMIT_NEVER_MS,
+            heartbeat_interval_ms=300,
+            session_timeout_ms=options["session_timeout_ms"],
             # A fetch sits in front of the position's own requests on the same connection.
-            metadata_max_age_ms=500, fetch_max_wait_ms=100, **more,
+            metadata_max_age_ms=500,
+            fetch_max_wait_ms=100,
+            **more,
         )
         for topic in options["topics"]:
             # A leader that assigns before its first metadata has to rejoin, and kafka-python 3.0.12 loses the
             # assignment when a poll() ends within such a rejoin (its README here says why); that is why it polls for
             # longer, too.
             self._consumer.partitions_for_topic(topic)
-        self._consumer.subscribe(
-            topics=options["topics"] or (), pattern=options.get("pattern"), listener=Listener()
-        )
+        self._consumer.subscribe(topics=options["topics"] or (), pattern=options.get("pattern"), listener=Listener())
 
     def poll(self) -> None:
         polled = self._consumer.poll(timeout_ms=1000)
@@ -185,9 +190,15 @@ class ConfluentMember(ThreadMember):
         self._library = confluent_kafka
         self._auto_commit = bool(options.get("auto_commit"))
         settings: dict[str, Any] = {
-            "bootstrap.servers": options["bootstrap"], "group.id": options["group"], "auto.offset.reset": "earliest",
-            "enable.auto.commit": False, "topic.metadata.refresh.interval.ms": 500, "log_level": 0,
-            "fetch.wait.max.ms": 100, "error_cb": self.error, "client.id": options.get("client_id") or "confluent",
+            "bootstrap.servers": options["bootstrap"],
+            "group.id": options["group"],
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "topic.metadata.refresh.interval.ms": 500,
+            "log_level": 0,
+            "fetch.wait.max.ms": 100,
+            "error_cb": self.error,
+            "client.id": options.get("client_id") or "confluent",
         }
         if options["protocol"] == "consumer":
             settings["group.protocol"] = "consumer"
@@ -202,7 +213,9 @@ class ConfluentMember(ThreadMember):
         self._consumer = confluent_kafka.Consumer(settings)
         self._consumer.subscribe(
             [options["pattern"]] if options.get("pattern") else options["topics"],
-            on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
         )
 
     def _on_assign(self, _: Any, partitions: list[Any]) -> None:
@@ -288,11 +301,18 @@ class AiokafkaMember(Member):
             assignors = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
             more["partition_assignment_strategy"] = [assignors[options["assignor"]]]
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=options["bootstrap"], group_id=options["group"], auto_offset_reset="earliest",
-            group_instance_id=options.get("instance"), client_id=options.get("client_id") or "aiokafka",
-            enable_auto_commit=bool(options.get("auto_commit")), auto_commit_interval_ms=COMMIT_NEVER_MS,
-            heartbeat_interval_ms=300, session_timeout_ms=options["session_timeout_ms"], metadata_max_age_ms=500,
-            fetch_max_wait_ms=100, **more,
+            bootstrap_servers=options["bootstrap"],
+            group_id=options["group"],
+            auto_offset_reset="earliest",
+            group_instance_id=options.get("instance"),
+            client_id=options.get("client_id") or "aiokafka",
+            enable_auto_commit=bool(options.get("auto_commit")),
+            auto_commit_interval_ms=COMMIT_NEVER_MS,
+            heartbeat_interval_ms=300,
+            session_timeout_ms=options["session_timeout_ms"],
+            metadata_max_age_ms=500,
+            fetch_max_wait_ms=100,
+            **more,
         )
         pattern = options.get("pattern")
         self._consumer.subscribe(

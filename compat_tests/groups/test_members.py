@@ -94,9 +94,7 @@ def test_a_member_that_stood_still_joins_again(kind: Kind, topic: str, topics: T
     frozen.host.thaw()
     await_that(lambda: len(frozen.assigned) > 1 and share([frozen, stay]), "two for each again", [frozen, stay], 40)
     topics.write(topic)
-    await_that(
-        lambda: set(read_counts([frozen, stay])) == topics.records(topic), "every record read", [frozen, stay]
-    )
+    await_that(lambda: set(read_counts([frozen, stay])) == topics.records(topic), "every record read", [frozen, stay])
 
 
 def test_cooperative_members_keep_what_they_need_not_give(kind: Kind, topic: str, join: Joining) -> None:
@@ -130,17 +128,13 @@ def test_static_member_restarts_without_rebalance(kind: Kind, topic: str, topics
     again = join(kind, topic, instance="one")
     await_that(lambda: again.owned == had, "the old assignment", [again, two])
     topics.write(topic)
-    await_that(
-        lambda: set(read_counts([one, two, again])) == topics.records(topic), "every later record", [again, two]
-    )
+    await_that(lambda: set(read_counts([one, two, again])) == topics.records(topic), "every later record", [again, two])
     assert (len(two.assigned), len(two.revoked)) == events, "the other member has heard of nothing"
     assert not set(again.seen) & set(one.seen)
     never_two_owners([one, two, again])
 
 
-def test_static_member_that_crashed_restarts(
-    kind: Kind, topic: str, topics: Topics, join: Joining
-) -> None:
+def test_static_member_that_crashed_restarts(kind: Kind, topic: str, topics: Topics, join: Joining) -> None:
     need(kind, "static")
     one = join(kind, topic, alone=True, instance="one")
     two = join(kind, topic, instance="two")

@@ -56,8 +56,9 @@ def join_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "empty name of a protocol", join(protocols=[JoinGroupRequestProtocol(name="", metadata=b"x")])
     # Apache Kafka does not answer at all to versions that join at once.
     yield "protocol named twice", join(since=4, protocols=world.subscription() * 2)
-    yield "other protocol type, new group", join(
-        protocol_type="connect", protocols=[JoinGroupRequestProtocol(name="eager", metadata=b"x")]
+    yield (
+        "other protocol type, new group",
+        join(protocol_type="connect", protocols=[JoinGroupRequestProtocol(name="eager", metadata=b"x")]),
     )
     yield "unknown member", join(stable.group, member_id="nobody")
     yield "other protocol type", join(stable.group, protocol_type="connect")
@@ -66,8 +67,9 @@ def join_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "other assignor", join(stable.group, protocols=[JoinGroupRequestProtocol(name="other", metadata=b"")])
     yield "fenced instance", join(stable.group, since=5, member_id="nobody", group_instance_id="inst")
     yield "unknown instance", join(stable.group, since=5, member_id="nobody", group_instance_id="nobody")
-    yield "unknown instance, known member", join(
-        stable.group, since=5, member_id=stable.member_id, group_instance_id="nobody"
+    yield (
+        "unknown instance, known member",
+        join(stable.group, since=5, member_id=stable.member_id, group_instance_id="nobody"),
     )
     yield "group of offsets only, unknown member", join(world.empty, member_id="nobody")
 
@@ -95,11 +97,13 @@ def join_cases(world: World) -> Iterator[tuple[str, Make]]:
         return at_least(5, make)
 
     yield "static member restarts", restart()
-    yield "static member restarts with other metadata", restart(
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0x")]
+    yield (
+        "static member restarts with other metadata",
+        restart(protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0x")]),
     )
-    yield "static member restarts with another assignor", restart(
-        protocols=[JoinGroupRequestProtocol(name="other", metadata=b"")]
+    yield (
+        "static member restarts with another assignor",
+        restart(protocols=[JoinGroupRequestProtocol(name="other", metadata=b"")]),
     )
 
     def two_steps(**fields: Any) -> Make:
@@ -131,8 +135,13 @@ def sync_cases(world: World) -> Iterator[tuple[str, Make]]:
         if isinstance(group, Classic):
             fields = {"member_id": group.member_id, "generation_id": group.generation, **fields}
             group = group.group
-        values = {"generation_id": 1, "member_id": "nobody", "protocol_type": "consumer", "protocol_name": "range",
-                  **fields}
+        values = {
+            "generation_id": 1,
+            "member_id": "nobody",
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+            **fields,
+        }
         return at_least(since, lambda _: SyncGroupRequest(group_id=group, **values))
 
     stable, new = world.stable, world.fresh
@@ -252,7 +261,8 @@ def leave_cases(world: World) -> Iterator[tuple[str, Make]]:
         group = world.fresh()
         told = world.ask(world.join_request(group), 4)
         return [
-            leave_request(version, group, (told.member_id, None)), leave_request(version, group, (told.member_id, None))
+            leave_request(version, group, (told.member_id, None)),
+            leave_request(version, group, (told.member_id, None)),
         ]
 
     yield "member id given, not yet joined", pending
@@ -273,14 +283,20 @@ def describe_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "group without members", describe(world.empty)
     yield "preparing", lambda version: describe(world.new_preparing().group)(version)
     yield "completing", lambda version: describe(world.new_completing().group)(version)
-    yield "operations", lambda version: describe(
-        stable, world.empty, world.fresh(), since=3, include_authorized_operations=True
-    )(version)
-    yield "of Connect", lambda version: describe(
-        world.new_stable(
-            protocol_type="connect", protocols=[JoinGroupRequestProtocol(name="eager", metadata=b"x")]
-        ).group
-    )(version)
+    yield (
+        "operations",
+        lambda version: describe(stable, world.empty, world.fresh(), since=3, include_authorized_operations=True)(
+            version
+        ),
+    )
+    yield (
+        "of Connect",
+        lambda version: describe(
+            world.new_stable(
+                protocol_type="connect", protocols=[JoinGroupRequestProtocol(name="eager", metadata=b"x")]
+            ).group
+        )(version),
+    )
 
 
 @cases_of("DeleteGroups")
@@ -292,9 +308,10 @@ def delete_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "empty, unknown, stable", lambda version: delete("", world.fresh(), world.stable.group)(version)
     yield "named twice", delete("gone", "gone")
     yield "long", delete(LONGEST)
-    yield "preparing, completing", lambda version: delete(
-        world.new_preparing().group, world.new_completing().group
-    )(version)
+    yield (
+        "preparing, completing",
+        lambda version: delete(world.new_preparing().group, world.new_completing().group)(version),
+    )
 
     def twice(version: int) -> Any:
         group = world.new_empty()
@@ -305,7 +322,8 @@ def delete_cases(world: World) -> Iterator[tuple[str, Make]]:
     def after_leaving(version: int) -> Any:
         one = world.new_stable()
         return [
-            AtVersion(leave_request(5, one.group, (one.member_id, None)), 5), delete(one.group)(version),
+            AtVersion(leave_request(5, one.group, (one.member_id, None)), 5),
+            delete(one.group)(version),
             DescribeGroupsRequest(groups=[one.group]),
         ]
 

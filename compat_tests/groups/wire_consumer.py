@@ -65,7 +65,18 @@ def heartbeat_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "join: empty regex", regex("")
     yield "join: empty regex and topics", regex("", subscribed_topic_names=[world.topic])
     refused = (
-        "[", "(", "*", "a{2,1}", "a{1001}", r"(a)\1", "(?=a)", "(?<!a)b", "a++", "\\", r"\pN[", "(?P<n>a)(?P<n>b)",
+        "[",
+        "(",
+        "*",
+        "a{2,1}",
+        "a{1001}",
+        r"(a)\1",
+        "(?=a)",
+        "(?<!a)b",
+        "a++",
+        "\\",
+        r"\pN[",
+        "(?P<n>a)(?P<n>b)",
     )
     for bad in refused:
         yield f"join: regex {bad}", regex(bad)
@@ -74,21 +85,28 @@ def heartbeat_cases(world: World) -> Iterator[tuple[str, Make]]:
 
     stable, offsets = world.stable.group, world.empty
     # Which of two members gets which partition is up to Java's hash maps.
-    yield "classic group with a member", lambda version: world.beat_request(
-        world.new_stable().group, subscribed_topic_names=["no-such-topic"]
+    yield (
+        "classic group with a member",
+        lambda version: world.beat_request(world.new_stable().group, subscribed_topic_names=["no-such-topic"]),
     )
     yield "classic group with a member, known by its id", lambda version: world.beat_request(stable, member_epoch=1)
-    yield "classic group of Connect", lambda version: world.beat_request(
-        world.new_stable(
-            protocol_type="connect", protocols=[JoinGroupRequestProtocol(name="eager", metadata=b"x")]
-        ).group
+    yield (
+        "classic group of Connect",
+        lambda version: world.beat_request(
+            world.new_stable(
+                protocol_type="connect", protocols=[JoinGroupRequestProtocol(name="eager", metadata=b"x")]
+            ).group
+        ),
     )
     yield "group of offsets only", lambda version: world.beat_request(world.without_haste(world.new_empty()))
     yield "group of offsets only, epoch", lambda version: world.beat_request(offsets, member_epoch=1)
 
     def beat(one: Modern, **fields: Any) -> ConsumerGroupHeartbeatRequest:
         values: dict[str, Any] = {
-            "group_id": one.group, "member_id": one.member_id, "member_epoch": one.epoch, "instance_id": one.instance,
+            "group_id": one.group,
+            "member_id": one.member_id,
+            "member_epoch": one.epoch,
+            "instance_id": one.instance,
             **fields,
         }
         return ConsumerGroupHeartbeatRequest(**values)
@@ -107,8 +125,9 @@ def heartbeat_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "beat: older epoch and its partitions", own(topic_partitions=owned, member_epoch=0)
     yield "beat: newer epoch", lambda version: beat(one, member_epoch=one.epoch + 7)
     yield "beat: epoch -3", lambda version: beat(one, member_epoch=-3)
-    yield "beat: epoch zero again", own(
-        member_epoch=0, rebalance_timeout_ms=60_000, subscribed_topic_names=[world.topic], topic_partitions=[]
+    yield (
+        "beat: epoch zero again",
+        own(member_epoch=0, rebalance_timeout_ms=60_000, subscribed_topic_names=[world.topic], topic_partitions=[]),
     )
     yield "beat: topics again", own(subscribed_topic_names=[world.topic])
     yield "beat: other topics", own(subscribed_topic_names=["no-such-topic"])
@@ -117,15 +136,15 @@ def heartbeat_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "beat: range", own(server_assignor="range")
     yield "beat: rebalance timeout negative", own(rebalance_timeout_ms=-5)
     yield "beat: empty rack", own(rack_id="")
-    yield "beat: partitions it has", own(
-        topic_partitions=[TopicPartitions(topic_id=world.topic_id, partitions=[0, 1])]
-    )
+    yield "beat: partitions it has", own(topic_partitions=[TopicPartitions(topic_id=world.topic_id, partitions=[0, 1])])
     yield "beat: fewer partitions than it has", own(topic_partitions=owned)
-    yield "beat: a partition that there is not", own(
-        topic_partitions=[TopicPartitions(topic_id=world.topic_id, partitions=[0, 1, 7])]
+    yield (
+        "beat: a partition that there is not",
+        own(topic_partitions=[TopicPartitions(topic_id=world.topic_id, partitions=[0, 1, 7])]),
     )
-    yield "beat: a topic that there is not", own(
-        topic_partitions=[TopicPartitions(topic_id=UNKNOWN_ID, partitions=[0])]
+    yield (
+        "beat: a topic that there is not",
+        own(topic_partitions=[TopicPartitions(topic_id=UNKNOWN_ID, partitions=[0])]),
     )
     yield "beat: instance of a dynamic member", lambda version: beat(one, instance_id="inst")
     yield "beat: static", lambda version: beat(static)
@@ -151,7 +170,9 @@ def heartbeat_cases(world: World) -> Iterator[tuple[str, Make]]:
         return make
 
     first = {
-        "member_epoch": 0, "rebalance_timeout_ms": 60_000, "subscribed_topic_names": [world.topic],
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": [world.topic],
         "topic_partitions": [],
     }
     yield "leave", scene({"member_epoch": -1}, {"member_epoch": -1})
@@ -159,12 +180,14 @@ def heartbeat_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "static: leaves", scene({"member_epoch": -1}, instance="one")
     yield "static: leaves for a while", scene({"member_epoch": -2}, {"member_epoch": -2}, instance="one")
     yield "static: leaves for a while, then heartbeat", scene({"member_epoch": -2}, {}, instance="one")
-    yield "static: comes back with another id", scene(
-        {"member_epoch": -2}, {**first, "member_id": world.new_member_id()}, instance="one"
+    yield (
+        "static: comes back with another id",
+        scene({"member_epoch": -2}, {**first, "member_id": world.new_member_id()}, instance="one"),
     )
     yield "static: another one of its name", scene({**first, "member_id": world.new_member_id()}, instance="one")
-    yield "static: leaves for ever, another comes", scene(
-        {"member_epoch": -1}, {**first, "member_id": world.new_member_id()}, instance="one"
+    yield (
+        "static: leaves for ever, another comes",
+        scene({"member_epoch": -1}, {**first, "member_id": world.new_member_id()}, instance="one"),
     )
     yield "a second member", scene({**first, "member_id": world.new_member_id()})
 
@@ -205,58 +228,60 @@ def classic_on_modern(world: World) -> Iterator[tuple[str, Make]]:
         return in_all_versions
 
     def about(member: Modern) -> Iterator[tuple[str, Make]]:
-        yield "heartbeat", every(
-            lambda version: HeartbeatRequest(
-                group_id=member.group, member_id=member.member_id, generation_id=member.epoch
-            )
+        yield (
+            "heartbeat",
+            every(
+                lambda version: HeartbeatRequest(
+                    group_id=member.group, member_id=member.member_id, generation_id=member.epoch
+                )
+            ),
         )
-        yield "heartbeat of an unknown member", every(
-            lambda version: HeartbeatRequest(group_id=member.group, member_id="nobody", generation_id=1)
+        yield (
+            "heartbeat of an unknown member",
+            every(lambda version: HeartbeatRequest(group_id=member.group, member_id="nobody", generation_id=1)),
         )
-        yield "sync", every(
-            lambda version: SyncGroupRequest(
-                group_id=member.group, member_id=member.member_id, generation_id=member.epoch
-            )
+        yield (
+            "sync",
+            every(
+                lambda version: SyncGroupRequest(
+                    group_id=member.group, member_id=member.member_id, generation_id=member.epoch
+                )
+            ),
         )
-        yield "leave of an unknown member", every(
-            lambda version: leave_request(version, member.group, ("nobody", None))
+        yield (
+            "leave of an unknown member",
+            every(lambda version: leave_request(version, member.group, ("nobody", None))),
         )
-        yield "join of an unknown member", every(
-            lambda version: world.join_request(member.group, member_id="nobody")
+        yield "join of an unknown member", every(lambda version: world.join_request(member.group, member_id="nobody"))
+        yield (
+            "join with its own id",
+            every(lambda version: world.join_request(member.group, member_id=member.member_id)),
         )
-        yield "join with its own id", every(
-            lambda version: world.join_request(member.group, member_id=member.member_id)
-        )
-        yield "join of Connect", every(
-            lambda version: world.join_request(member.group, protocol_type="connect")
-        )
-        yield "join without protocols", every(
-            lambda version: world.join_request(member.group, protocols=[])
-        )
-        yield "join with unreadable metadata", every(
-            lambda version: world.join_request(
-                member.group, protocols=[JoinGroupRequestProtocol(name="range", metadata=b"x")]
-            )
+        yield "join of Connect", every(lambda version: world.join_request(member.group, protocol_type="connect"))
+        yield "join without protocols", every(lambda version: world.join_request(member.group, protocols=[]))
+        yield (
+            "join with unreadable metadata",
+            every(
+                lambda version: world.join_request(
+                    member.group, protocols=[JoinGroupRequestProtocol(name="range", metadata=b"x")]
+                )
+            ),
         )
         yield "commit", every(offsets.commit(member))
         yield "commit without a member", every(offsets.commit(member.group))
         yield "commit, unknown member", every(offsets.commit(member, member_id="nobody"))
         yield "commit, newer epoch", every(offsets.commit(member, generation_id_or_member_epoch=99))
-        yield "commit, older epoch", every(
-            offsets.commit(member, generation_id_or_member_epoch=member.epoch - 1)
-        )
+        yield "commit, older epoch", every(offsets.commit(member, generation_id_or_member_epoch=member.epoch - 1))
         yield "commit, epoch -2", every(offsets.commit(member, generation_id_or_member_epoch=-2))
-        yield "fetch", every(
-            offsets.fetch(member.group, member_id=member.member_id, member_epoch=member.epoch)
+        yield "fetch", every(offsets.fetch(member.group, member_id=member.member_id, member_epoch=member.epoch))
+        yield "fetch, unknown member", every(offsets.fetch(member.group, since=9, member_id="nobody", member_epoch=1))
+        yield (
+            "fetch, newer epoch",
+            every(offsets.fetch(member.group, since=9, member_id=member.member_id, member_epoch=99)),
         )
-        yield "fetch, unknown member", every(
-            offsets.fetch(member.group, since=9, member_id="nobody", member_epoch=1)
-        )
-        yield "fetch, newer epoch", every(
-            offsets.fetch(member.group, since=9, member_id=member.member_id, member_epoch=99)
-        )
-        yield "fetch, older epoch", every(
-            offsets.fetch(member.group, since=9, member_id=member.member_id, member_epoch=member.epoch - 1)
+        yield (
+            "fetch, older epoch",
+            every(offsets.fetch(member.group, since=9, member_id=member.member_id, member_epoch=member.epoch - 1)),
         )
         yield "fetch without a member", every(offsets.fetch(member.group))
         yield "delete offsets", every(offsets.delete(member.group))
@@ -266,10 +291,15 @@ def classic_on_modern(world: World) -> Iterator[tuple[str, Make]]:
     for which, member in (("dynamic", one), ("static", static)):
         for name, make in about(member):
             yield f"{which}: {name}", make
-    yield "list", every(
-        lambda version: ListGroupsRequest(types_filter=["consumer"]) if version >= 5 else ListGroupsRequest()
+    yield (
+        "list",
+        every(lambda version: ListGroupsRequest(types_filter=["consumer"]) if version >= 5 else ListGroupsRequest()),
     )
-    yield "list by state", every(
-        lambda version: ListGroupsRequest(states_filter=["stable"], types_filter=["Consumer"]) if version >= 5 else None
+    yield (
+        "list by state",
+        every(
+            lambda version: (
+                ListGroupsRequest(states_filter=["stable"], types_filter=["Consumer"]) if version >= 5 else None
+            )
+        ),
     )
-

@@ -36,9 +36,17 @@ class Offsets:
         self._world = world
 
     def commit(
-        self, group: str | Classic | Modern | None = None, since: int = 2, until: int = 99, topic: str | None = None,
-        partitions: tuple[int, ...] = (0,), metadata: str | None = "m", offset: int = 5, leader_epoch: int = -1,
-        topics: int = 1, **fields: Any,
+        self,
+        group: str | Classic | Modern | None = None,
+        since: int = 2,
+        until: int = 99,
+        topic: str | None = None,
+        partitions: tuple[int, ...] = (0,),
+        metadata: str | None = "m",
+        offset: int = 5,
+        leader_epoch: int = -1,
+        topics: int = 1,
+        **fields: Any,
     ) -> Make:
         """OffsetCommit; for a member of `group` where that is not a name. `topics` is how often the topic is named."""
         if isinstance(group, Classic):
@@ -51,7 +59,9 @@ class Offsets:
                 return None
             asked = [
                 OffsetCommitRequestPartition(
-                    partition_index=index, committed_offset=offset, committed_leader_epoch=leader_epoch,
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_leader_epoch=leader_epoch,
                     committed_metadata=metadata,
                 )
                 for index in partitions
@@ -65,8 +75,14 @@ class Offsets:
         return make
 
     def fetch(
-        self, group: str | None = None, since: int = 1, topic: str | None = None, partitions: tuple[int, ...] = (0, 1),
-        all_topics: bool = False, stable: bool = False, **member: Any,
+        self,
+        group: str | None = None,
+        since: int = 1,
+        topic: str | None = None,
+        partitions: tuple[int, ...] = (0, 1),
+        all_topics: bool = False,
+        stable: bool = False,
+        **member: Any,
     ) -> Make:
         """OffsetFetch of one group."""
 
@@ -106,8 +122,9 @@ def commit_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "unknown group, generation zero", commit(generation_id_or_member_epoch=0, member_id="nobody")
     yield "unknown group, negative generation", commit(generation_id_or_member_epoch=-2, member_id="nobody")
     yield "unknown group, instance", commit(since=7, group_instance_id="nobody")
-    yield "unknown group, generation and instance", commit(
-        since=7, generation_id_or_member_epoch=1, member_id="nobody", group_instance_id="nobody"
+    yield (
+        "unknown group, generation and instance",
+        commit(since=7, generation_id_or_member_epoch=1, member_id="nobody", group_instance_id="nobody"),
     )
     yield "no member into a stable group", commit(stable.group)
     yield "unknown member", commit(stable, member_id="nobody")

@@ -185,8 +185,11 @@ class World:
     def join_request(self, group: str, **fields: Any) -> JoinGroupRequest:
         """JoinGroup of a consumer with long timeouts, which `fields` change."""
         values: dict[str, Any] = {
-            "session_timeout_ms": 600_000, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer",
-            "protocols": self.subscription(), **fields,
+            "session_timeout_ms": 600_000,
+            "rebalance_timeout_ms": 60_000,
+            "protocol_type": "consumer",
+            "protocols": self.subscription(),
+            **fields,
         }
         return JoinGroupRequest(group_id=group, **values)
 
@@ -210,7 +213,8 @@ class World:
         synced = self.ask(
             SyncGroupRequest(
                 group_id=one.group, generation_id=one.generation, member_id=one.member_id, assignments=[mine]
-            ), 2,
+            ),
+            2,
         )
         assert synced.error_code == 0, synced
 
@@ -237,8 +241,11 @@ class World:
     def beat_request(self, group: str, **fields: Any) -> ConsumerGroupHeartbeatRequest:
         """A first ConsumerGroupHeartbeat, which `fields` change."""
         values: dict[str, Any] = {
-            "member_id": self.new_member_id(), "rebalance_timeout_ms": 60_000,
-            "subscribed_topic_names": [self.topic], "topic_partitions": [], **fields,
+            "member_id": self.new_member_id(),
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": [self.topic],
+            "topic_partitions": [],
+            **fields,
         }
         return ConsumerGroupHeartbeatRequest(group_id=group, **values)
 
@@ -286,9 +293,13 @@ class World:
                 return True
             told = self.ask(
                 ConsumerGroupHeartbeatRequest(
-                    group_id=group, member_id=one.member_id, member_epoch=one.epoch, instance_id=instance,
+                    group_id=group,
+                    member_id=one.member_id,
+                    member_epoch=one.epoch,
+                    instance_id=instance,
                     topic_partitions=owned,
-                ), 1,
+                ),
+                1,
             )
             assert told.error_code == 0, told
             return False
@@ -318,8 +329,12 @@ class World:
             return self._text(value)
         if not isinstance(value, str):
             return value
-        for known, shown in (*self._members.items(), (self.topic_id.hex(), "TOPIC_ID"),
-                             (self.mark, "*"), (self.mark.encode().hex(), "MARK")):
+        for known, shown in (
+            *self._members.items(),
+            (self.topic_id.hex(), "TOPIC_ID"),
+            (self.mark, "*"),
+            (self.mark.encode().hex(), "MARK"),
+        ):
             value = value.replace(known, shown)
         value = re.sub(r"g{300,}", "LONG", re.sub(r"fresh-\*-\d+", "FRESH", value))
         if name in ("member_id", "leader"):

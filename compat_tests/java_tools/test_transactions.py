@@ -84,8 +84,13 @@ def test_transactions(compare: Comparison, producers: None) -> None:
     transactions("forceTerminateTransaction", "--transactionalId", "nobody")
     for isolation in ("read_committed", "read_uncommitted"):
         compare.server(
-            "kafka-console-consumer", "--topic", "transactions-tool", "--from-beginning",
-            "--isolation-level", isolation,
-            "--timeout-ms", "3000",
+            "kafka-console-consumer",
+            "--topic",
+            "transactions-tool",
+            "--from-beginning",
+            "--isolation-level",
+            isolation,
+            "--timeout-ms",
+            "3000",
         )
     compare.server("kafka-get-offsets", "--topic", "transactions-tool")

@@ -54,15 +54,19 @@ class KcatClient(Client):
 
     name = "kcat"
     version = _version()
-    features = ALL_FEATURES - _NO_ADMIN - {
-        "groups",
-        # The program has no options for these.
-        "offset_of_max_timestamp",
-        "produced_offsets",
-        "produced_timestamps",
-        "null_header_value",
-        "no_auto_create",
-    }
+    features = (
+        ALL_FEATURES
+        - _NO_ADMIN
+        - {
+            "groups",
+            # The program has no options for these.
+            "offset_of_max_timestamp",
+            "produced_offsets",
+            "produced_timestamps",
+            "null_header_value",
+            "no_auto_create",
+        }
+    )
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -136,8 +140,9 @@ class KcatClient(Client):
             for record in group:
                 key = b"" if record.key is None else record.key + b"\x1f"
                 lines.append(key + (record.value or b""))
-            result = self._kcat(*options, stdin=b"\x1e".join(lines) + (b"\x1e" if len(lines) == 1 else b""),
-                                timeout=timeout + 30)
+            result = self._kcat(
+                *options, stdin=b"\x1e".join(lines) + (b"\x1e" if len(lines) == 1 else b""), timeout=timeout + 30
+            )
             if result.returncode or _FAILED.search(result.stderr):
                 raise self._fail(result)
         return [-1] * len(records)

@@ -64,9 +64,7 @@ def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> Non
         future.result(30)
 
 
-def produce(
-    bootstrap: str, topic: str, partitions: int, records: int, *, first: int = 0, **config: Any
-) -> None:
+def produce(bootstrap: str, topic: str, partitions: int, records: int, *, first: int = 0, **config: Any) -> None:
     """Record n has key k<n>, value v<n>, header n=<n>, timestamp BASE_MS + n s, and lies in partition n modulo."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **settings})

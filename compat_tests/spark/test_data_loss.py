@@ -124,9 +124,7 @@ def test_records_that_go_while_the_query_runs(
         assert strict.numbers == list(range(60))
 
 
-def test_offsets_that_are_out_of_range(
-    spark: Any, busy: str, new_name: Callable[[], str], tmp_path: Path
-) -> None:
+def test_offsets_that_are_out_of_range(spark: Any, busy: str, new_name: Callable[[], str], tmp_path: Path) -> None:
     """Below the start: lost, a strict query says. Above the end: the same, in a batch."""
     name = create(busy, new_name(), 1)
     produce(busy, name, 1, 50)

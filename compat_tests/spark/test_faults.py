@@ -125,9 +125,7 @@ def test_connections_of_the_source_drop_by_chance(
 
 
 @pytest.mark.parametrize("code", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "KAFKA_STORAGE_ERROR"])
-def test_fetches_fail_for_a_while(
-    spark: Any, mine: RunningBroker, topic: str, tmp_path: Path, code: str
-) -> None:
+def test_fetches_fail_for_a_while(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path, code: str) -> None:
     stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic)
     with mine.faults.error("Fetch", code, topic=topic, partition=1, times=2) as fault:
         assert run_available(stream, tmp_path / "c").numbers == list(range(100))
@@ -159,9 +157,7 @@ def test_a_slow_broker(spark: Any, mine: RunningBroker, topic: str, tmp_path: Pa
         assert slow.hits and stuck.hits == 1
 
 
-def test_a_batch_waits_for_a_fetch_that_is_held(
-    spark: Any, mine: RunningBroker, topic: str, tmp_path: Path
-) -> None:
+def test_a_batch_waits_for_a_fetch_that_is_held(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path) -> None:
     """Whatever is to happen in the middle of a batch can be made to happen there."""
     collected = Collected()
     with mine.faults.hold("Fetch", partition=0, nth=1) as held:
@@ -199,9 +195,10 @@ def test_a_latest_offset_that_is_too_old(
 
 def test_a_latest_offset_that_stays_too_old(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path) -> None:
     """Then the query ends, and says that the end went back."""
-    with mine.faults as faults, running(
-        read_stream(spark, mine.bootstrap_servers, subscribe=topic), tmp_path / "c", Collected()
-    ) as query:
+    with (
+        mine.faults as faults,
+        running(read_stream(spark, mine.bootstrap_servers, subscribe=topic), tmp_path / "c", Collected()) as query,
+    ):
         query.processAllAvailable()
         faults.stale_latest(topic, 0, behind=30, times=None)
         with pytest.raises(Exception, match=WENT_BACK):
@@ -265,9 +262,7 @@ def test_records_that_go_before_they_are_read(
 
 
 @pytest.mark.parametrize("where", ["in between", "at the end"])
-def test_a_gap_in_the_offsets(
-    spark: Any, mine: RunningBroker, topic: str, tmp_path: Path, where: str
-) -> None:
+def test_a_gap_in_the_offsets(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path, where: str) -> None:
     stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic, maxOffsetsPerTrigger=30)
     mine.faults.offset_gap(topic, size=25)
     expected = list(range(100))
@@ -324,9 +319,7 @@ def test_a_topic_that_is_made_anew_and_soon_as_long_as_before(
 
 
 def test_a_topic_that_is_deleted(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path) -> None:
-    with running(
-        read_stream(spark, mine.bootstrap_servers, subscribe=topic), tmp_path / "c", Collected()
-    ) as query:
+    with running(read_stream(spark, mine.bootstrap_servers, subscribe=topic), tmp_path / "c", Collected()) as query:
         query.processAllAvailable()
         mine.faults.delete_topic(topic)
         with pytest.raises(Exception, match=r"UnknownTopicOrPartitionException"):
@@ -344,9 +337,7 @@ def test_a_broker_that_restarts(spark: Any, mine: RunningBroker, topic: str, tmp
     assert collected.numbers == list(range(120))
 
 
-def test_the_same_seed_does_the_same_to_a_pipeline(
-    spark: Any, new_name: Callable[[], str], tmp_path: Path
-) -> None:
+def test_the_same_seed_does_the_same_to_a_pipeline(spark: Any, new_name: Callable[[], str], tmp_path: Path) -> None:
     """As far as Spark asks the same in the same order, which a single partition and its driver do."""
     seen = []
     for run in ("one", "two"):

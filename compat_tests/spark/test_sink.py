@@ -108,9 +108,7 @@ def test_a_partition_that_does_not_exist(spark: Any, bootstrap: str, new_name: C
 # --- streams
 
 
-def test_from_topic_to_topic_and_again(
-    spark: Any, bootstrap: str, new_name: Callable[[], str], tmp_path: Path
-) -> None:
+def test_from_topic_to_topic_and_again(spark: Any, bootstrap: str, new_name: Callable[[], str], tmp_path: Path) -> None:
     """availableNow with a checkpoint: the second run copies what came in between, and nothing else."""
     source, target = create(bootstrap, new_name(), 3), create(bootstrap, new_name(), 2)
     produce(bootstrap, source, 3, 300)
@@ -123,9 +121,9 @@ def test_from_topic_to_topic_and_again(
         found = sorted(
             (int(row["value"][1:]), row["key"], row["partition"], row["headers"][0]["value"]) for row in rows
         )
-        assert found == [
-            (n, f"k{n}".encode(), n // 3 % 2, str(n).encode()) for n in range(records)
-        ], "each record once, with its key and headers, in the partition that was chosen"
+        assert found == [(n, f"k{n}".encode(), n // 3 % 2, str(n).encode()) for n in range(records)], (
+            "each record once, with its key and headers, in the partition that was chosen"
+        )
         produce(bootstrap, source, 3, 60, first=300)
 
 
@@ -154,9 +152,7 @@ def test_an_aggregation_in_update_and_complete_mode(
         assert {row["value"] for row in rows} >= {b"10"}
 
 
-def test_a_topic_that_is_made_by_writing_to_it(
-    spark: Any, bootstrap: str, new_name: Callable[[], str]
-) -> None:
+def test_a_topic_that_is_made_by_writing_to_it(spark: Any, bootstrap: str, new_name: Callable[[], str]) -> None:
     name = new_name()
     write(spark.range(0, 10).selectExpr("concat('v', id) AS value"), bootstrap, topic=name)
     assert numbers(read(spark, bootstrap, subscribe=name)) == list(range(10))

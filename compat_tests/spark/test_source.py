@@ -65,9 +65,7 @@ def test_without_headers_there_is_no_column_of_them(spark: Any, bootstrap: str, 
     assert frame.where("partition = 1 AND offset < 10").count() == 10
 
 
-def test_absent_keys_and_values_and_the_brokers_time(
-    spark: Any, bootstrap: str, new_name: Callable[[], str]
-) -> None:
+def test_absent_keys_and_values_and_the_brokers_time(spark: Any, bootstrap: str, new_name: Callable[[], str]) -> None:
     from confluent_kafka import Producer
 
     name = create(bootstrap, new_name(), 1, message_timestamp_type="LogAppendTime")
@@ -91,9 +89,7 @@ def test_codecs(spark: Any, bootstrap: str, new_name: Callable[[], str], codec: 
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_a_topic_that_compresses_itself(
-    spark: Any, bootstrap: str, new_name: Callable[[], str], codec: str
-) -> None:
+def test_a_topic_that_compresses_itself(spark: Any, bootstrap: str, new_name: Callable[[], str], codec: str) -> None:
     name = create(bootstrap, new_name(), 1, compression_type=codec)
     produce(bootstrap, name, 1, 200)
     assert numbers(read(spark, bootstrap, subscribe=name)) == list(range(200))
@@ -142,9 +138,7 @@ def test_earliest_and_latest_in_words(spark: Any, bootstrap: str, topic: str, of
 
 
 def test_timestamps_as_bounds(spark: Any, bootstrap: str, topic: str, offset_fetching: str) -> None:
-    rows = read(
-        spark, bootstrap, subscribe=topic, startingTimestamp=BASE_MS + 30_000, endingTimestamp=BASE_MS + 60_000
-    )
+    rows = read(spark, bootstrap, subscribe=topic, startingTimestamp=BASE_MS + 30_000, endingTimestamp=BASE_MS + 60_000)
     assert numbers(rows) == list(range(30, 60))
 
 
@@ -152,9 +146,7 @@ def test_timestamps_of_each_partition(spark: Any, bootstrap: str, topic: str, of
     first = offsets_json(topic, {0: BASE_MS + 30_000, 1: BASE_MS, 2: BASE_MS + 290_000})
     # An end that no record reaches is the latest offset.
     last = offsets_json(topic, {0: BASE_MS + 40_000, 1: BASE_MS + 3_000, 2: BASE_MS + 10_000_000})
-    rows = read(
-        spark, bootstrap, subscribe=topic, startingOffsetsByTimestamp=first, endingOffsetsByTimestamp=last
-    )
+    rows = read(spark, bootstrap, subscribe=topic, startingOffsetsByTimestamp=first, endingOffsetsByTimestamp=last)
     assert numbers(rows) == sorted([30, 33, 36, 39, 1, 290, 293, 296, 299])
 
 

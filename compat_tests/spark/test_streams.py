@@ -42,12 +42,8 @@ def topic(bootstrap: str, new_name: Callable[[], str]) -> str:
 # --- where it begins
 
 
-def test_starting_offsets_count_for_the_first_run_only(
-    spark: Any, bootstrap: str, topic: str, tmp_path: Path
-) -> None:
-    stream = read_stream(
-        spark, bootstrap, subscribe=topic, startingOffsets=offsets_json(topic, {0: 90, 1: -1, 2: -2})
-    )
+def test_starting_offsets_count_for_the_first_run_only(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    stream = read_stream(spark, bootstrap, subscribe=topic, startingOffsets=offsets_json(topic, {0: 90, 1: -1, 2: -2}))
     expected = sorted([*range(270, 300, 3), *range(2, 300, 3)])
     assert run_available(stream, tmp_path / "c").numbers == expected
     again = read_stream(spark, bootstrap, subscribe=topic, startingOffsets="earliest")
@@ -163,9 +159,7 @@ def test_min_offsets_per_trigger_waits_for_more_or_for_its_time(
     assert collected.sizes == [40, 5]
 
 
-def test_min_partitions_and_max_records_in_a_stream(
-    spark: Any, bootstrap: str, topic: str, tmp_path: Path
-) -> None:
+def test_min_partitions_and_max_records_in_a_stream(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     counts: list[int] = []
 
     def count(frame: Any, batch_id: int) -> None:

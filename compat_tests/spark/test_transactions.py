@@ -71,9 +71,7 @@ def test_a_transaction_that_is_still_open(spark: Any, bootstrap: str, topic: str
     assert numbers(read(spark, bootstrap, subscribe=topic, **READ_COMMITTED)) == committed
 
 
-def test_a_stream_of_transactions(
-    spark: Any, bootstrap: str, topic: str, writer: Writer, tmp_path: Path
-) -> None:
+def test_a_stream_of_transactions(spark: Any, bootstrap: str, topic: str, writer: Writer, tmp_path: Path) -> None:
     collected = Collected()
     stream = read_stream(spark, bootstrap, subscribe=topic, **READ_COMMITTED)
     with running(stream, tmp_path / "c", collected) as query:

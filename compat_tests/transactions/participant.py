@@ -61,7 +61,9 @@ class Confluent(Participant):
         failed: list[str] = []
         for value in command["values"]:
             producer.produce(
-                command["topic"], value.encode(), partition=command["partition"],
+                command["topic"],
+                value.encode(),
+                partition=command["partition"],
                 on_delivery=lambda error, _: failed.append(str(error)) if error is not None else None,
             )
         left = producer.flush(PATIENCE_SECONDS)
@@ -89,8 +91,12 @@ class Confluent(Participant):
 
         consumer = Consumer(
             {
-                "bootstrap.servers": self.bootstrap, "group.id": command["group"], "auto.offset.reset": "earliest",
-                "enable.auto.commit": False, "isolation.level": "read_committed", "log_level": 0,
+                "bootstrap.servers": self.bootstrap,
+                "group.id": command["group"],
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "log_level": 0,
                 **({"group.instance.id": command["instance"]} if "instance" in command else {}),
             }
         )
@@ -117,8 +123,12 @@ class Confluent(Participant):
 
         consumer = Consumer(
             {
-                "bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False,
-                "isolation.level": command["isolation"], "enable.partition.eof": True, "log_level": 0,
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                "isolation.level": command["isolation"],
+                "enable.partition.eof": True,
+                "log_level": 0,
             }
         )
         consumer.assign([TopicPartition(command["topic"], command["partition"], 0)])
@@ -188,8 +198,11 @@ class KafkaPython(Participant):
         import kafka
 
         return kafka.KafkaConsumer(
-            bootstrap_servers=self.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False,
-            isolation_level=isolation, **options,
+            bootstrap_servers=self.bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level=isolation,
+            **options,
         )
 
     def copy(self, command: Command) -> int:
@@ -284,8 +297,12 @@ class Aio(Participant):
         from aiokafka import AIOKafkaConsumer
 
         return AIOKafkaConsumer(
-            *topics, bootstrap_servers=self.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False,
-            isolation_level=isolation, **options,
+            *topics,
+            bootstrap_servers=self.bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level=isolation,
+            **options,
         )
 
     async def copy(self, command: Command) -> int:

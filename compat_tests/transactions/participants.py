@@ -51,8 +51,12 @@ class Participant:
     def __init__(self, client: str, command: list[str], environment: dict[str, str]) -> None:
         self.client = client
         self._process = subprocess.Popen(
-            command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
+            command,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._numbers = itertools.count(1)
         self._said: list[str] = []

@@ -58,8 +58,13 @@ class Copier:
             try:
                 producer = self._current.open("copier", timeout_ms=10_000)
                 producer.call(
-                    "copy", group="copiers", instance="copier", source=self._source, target=self._target,
-                    count=self._messages + 1, batch=self._batch,
+                    "copy",
+                    group="copiers",
+                    instance="copier",
+                    source=self._source,
+                    target=self._target,
+                    count=self._messages + 1,
+                    batch=self._batch,
                 )
             except ParticipantError as problem:
                 self.failures.append(str(problem)[:300])

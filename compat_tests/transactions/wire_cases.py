@@ -107,8 +107,9 @@ def find_coordinator() -> Iterator[tuple[str, Case]]:
     yield "negative type", find("id-*", key_type=-1)
 
 
-def _init(world: World, version: int, name: str | None, timeout_ms: int = 60_000, producer_id: int = -1,
-          epoch: int = -1) -> Any:
+def _init(
+    world: World, version: int, name: str | None, timeout_ms: int = 60_000, producer_id: int = -1, epoch: int = -1
+) -> Any:
     request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
     if version >= 3:
         request.producer_id, request.producer_epoch = producer_id, epoch
@@ -198,8 +199,16 @@ def _topics(world: World, *topics: tuple[str, tuple[int, ...]]) -> list[AddParti
     return [AddPartitionsToTxnTopic(name=name or world.topic, partitions=list(each)) for name, each in topics]
 
 
-def _add(world: World, version: int, producer: Producer, topics: list[AddPartitionsToTxnTopic], verify: bool = False,
-         name: str | None = None, producer_id: int | None = None, epoch: int | None = None) -> Any:
+def _add(
+    world: World,
+    version: int,
+    producer: Producer,
+    topics: list[AddPartitionsToTxnTopic],
+    verify: bool = False,
+    name: str | None = None,
+    producer_id: int | None = None,
+    epoch: int | None = None,
+) -> Any:
     who = (
         producer.transactional_id if name is None else name,
         producer.producer_id if producer_id is None else producer_id,
@@ -207,8 +216,10 @@ def _add(world: World, version: int, producer: Producer, topics: list[AddPartiti
     )
     if version < 4:
         request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=who[0], v3_and_below_producer_id=who[1],
-            v3_and_below_producer_epoch=who[2], v3_and_below_topics=topics,
+            v3_and_below_transactional_id=who[0],
+            v3_and_below_producer_id=who[1],
+            v3_and_below_producer_epoch=who[2],
+            v3_and_below_topics=topics,
         )
     else:
         one = AddPartitionsToTxnTransaction(
@@ -220,15 +231,28 @@ def _add(world: World, version: int, producer: Producer, topics: list[AddPartiti
 
 @cases_of("AddPartitionsToTxn")
 def add_partitions() -> Iterator[tuple[str, Case]]:
-    def add(*topics: tuple[str, tuple[int, ...]], state: str = "empty", verify: bool = False, times: int = 1,
-            epoch: int = 0, **who: Any) -> Case:
+    def add(
+        *topics: tuple[str, tuple[int, ...]],
+        state: str = "empty",
+        verify: bool = False,
+        times: int = 1,
+        epoch: int = 0,
+        **who: Any,
+    ) -> Case:
         def ask(world: World, version: int) -> Any:
             if verify and version < 4:
                 return None
             producer = world.in_state(state, 5)
             told = [
-                _add(world, version, producer, _topics(world, *(topics or (("", (0,)),))), verify,
-                     epoch=producer.epoch + epoch, **who)
+                _add(
+                    world,
+                    version,
+                    producer,
+                    _topics(world, *(topics or (("", (0,)),))),
+                    verify,
+                    epoch=producer.epoch + epoch,
+                    **who,
+                )
                 for _ in range(times)
             ]
             return [*told, world.state(producer)]
@@ -269,12 +293,16 @@ def add_partitions() -> Iterator[tuple[str, Case]]:
             AddPartitionsToTxnRequest(
                 transactions=[
                     AddPartitionsToTxnTransaction(
-                        transactional_id=each.transactional_id, producer_id=each.producer_id,
-                        producer_epoch=each.epoch, verify_only=verify, topics=_topics(world, ("", (0, 1))),
+                        transactional_id=each.transactional_id,
+                        producer_id=each.producer_id,
+                        producer_epoch=each.epoch,
+                        verify_only=verify,
+                        topics=_topics(world, ("", (0, 1))),
                     )
                     for each, verify in zip(producers, (False, True), strict=True)
                 ]
-            ), version,
+            ),
+            version,
         )
 
     yield "two transactions", several
@@ -442,8 +470,12 @@ def _fetch(world: World, topic: str, version: int, isolation: int, offset: int =
     name = topic if version < 13 else ""
     topic_id = world.topic_ids[topic] if version >= 13 else bytes(16)
     request = FetchRequest(
-        max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=isolation,
-        topics=[FetchTopic(topic=name, topic_id=topic_id, partitions=[partition])], session_epoch=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=isolation,
+        topics=[FetchTopic(topic=name, topic_id=topic_id, partitions=[partition])],
+        session_epoch=-1,
     )
     found = world.ask(request, version).responses[0].partitions[0]
     found.records = [
@@ -504,8 +536,18 @@ def list_offsets() -> Iterator[tuple[str, Case]]:
 # -- offsets -------------------------------------------------------------------------------------------------
 
 
-def _commit(world: World, version: int, producer: Producer, group: str, *partitions: int, epoch: int = 0,
-            offset: int = 7, metadata: str | None = "m", topic: str | None = None, **who: Any) -> Any:
+def _commit(
+    world: World,
+    version: int,
+    producer: Producer,
+    group: str,
+    *partitions: int,
+    epoch: int = 0,
+    offset: int = 7,
+    metadata: str | None = "m",
+    topic: str | None = None,
+    **who: Any,
+) -> Any:
     return world.ask(
         TxnOffsetCommitRequest(
             transactional_id=who.pop("name", producer.transactional_id),
@@ -524,15 +566,14 @@ def _commit(world: World, version: int, producer: Producer, group: str, *partiti
                 )
             ],
             **(who if version >= 3 else {}),
-        ), version,
+        ),
+        version,
     )
 
 
 def _offsets(world: World, group: str, stable: bool) -> Any:
     topics = [OffsetFetchRequestTopics(name=world.topic, partition_indexes=[0, 1])]
-    request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=stable
-    )
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=stable)
     return world.ask(request, 8).groups[0].topics
 
 
@@ -544,8 +585,10 @@ def txn_offset_commit() -> Iterator[tuple[str, Case]]:
             name = group or f"group-{producer.transactional_id}"
             if adds:
                 request = AddOffsetsToTxnRequest(
-                    transactional_id=producer.transactional_id, producer_id=producer.producer_id,
-                    producer_epoch=producer.epoch, group_id=name,
+                    transactional_id=producer.transactional_id,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    group_id=name,
                 )
                 world.until(lambda: world.ask(request, 3).error_code == 0)
             told = _commit(world, version, producer, name, *partitions, **fields)
@@ -578,8 +621,10 @@ def txn_offset_commit() -> Iterator[tuple[str, Case]]:
             group = f"group-{producer.transactional_id}"
             if version < 5:
                 request = AddOffsetsToTxnRequest(
-                    transactional_id=producer.transactional_id, producer_id=producer.producer_id,
-                    producer_epoch=producer.epoch, group_id=group,
+                    transactional_id=producer.transactional_id,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    group_id=group,
                 )
                 assert world.ask(request, 3).error_code == 0
             told = [_commit(world, version, producer, group)]
@@ -664,8 +709,11 @@ def describe_transactions() -> Iterator[tuple[str, Case]]:
     yield "unknown", lambda w, v: w.ask(DescribeTransactionsRequest(transactional_ids=["nobody"]), v)
     yield "empty id", lambda w, v: w.ask(DescribeTransactionsRequest(transactional_ids=[""]), v)
     yield "none", lambda w, v: w.ask(DescribeTransactionsRequest(), v)
-    yield "the same twice", lambda w, v: w.ask(
-        DescribeTransactionsRequest(transactional_ids=[w.in_state("ongoing").transactional_id] * 2), v
+    yield (
+        "the same twice",
+        lambda w, v: w.ask(
+            DescribeTransactionsRequest(transactional_ids=[w.in_state("ongoing").transactional_id] * 2), v
+        ),
     )
 
 
@@ -691,7 +739,8 @@ def list_transactions() -> Iterator[tuple[str, Case]]:
             ids = [each.transactional_id for each in own]
             answer.transaction_states = [
                 (ids.index(each.transactional_id), each.transaction_state)
-                for each in answer.transaction_states if each.transactional_id in ids
+                for each in answer.transaction_states
+                if each.transactional_id in ids
             ]
             return answer
 

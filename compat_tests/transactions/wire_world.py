@@ -160,8 +160,16 @@ class World:
 
     # Records
     def produce_request(
-        self, producer: Producer, version: int, *partitions: int, topic: str | None = None, epoch: int | None = None,
-        producer_id: int | None = None, sequence: int = 0, transactional: bool = True, named: bool = True,
+        self,
+        producer: Producer,
+        version: int,
+        *partitions: int,
+        topic: str | None = None,
+        epoch: int | None = None,
+        producer_id: int | None = None,
+        sequence: int = 0,
+        transactional: bool = True,
+        named: bool = True,
     ) -> ProduceRequest:
         """Produce of one record in each partition."""
         batch = build_batch(
@@ -190,6 +198,7 @@ class World:
 
     def produce(self, producer: Producer, topic: str, sequence: int) -> None:
         """Write one record into partition 0."""
+
         def written() -> bool:
             request = self.produce_request(producer, 9, topic=topic, sequence=sequence)
             code = self.ask(request, 9).responses[0].partition_responses[0].error_code

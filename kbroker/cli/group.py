@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 
 _STATES = (
-    "Stable", "Empty", "Dead", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady"
+    "Stable",
+    "Empty",
+    "Dead",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
 )
 _TYPES = ("classic", "consumer", "share", "streams")
 

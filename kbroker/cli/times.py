@@ -18,7 +18,6 @@ _ISO_DURATION: Final = re.compile(
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-
 def parse_duration(text: str) -> int:
     """Milliseconds of ``1h30m``, ``7d``, ``500ms`` or ISO-8601's ``P1DT2H``; ``ValueError`` if it is neither."""
     stripped = text.strip()

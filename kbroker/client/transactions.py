@@ -147,9 +147,7 @@ def describe_producers(client: Client, partition: TopicPartition) -> list[Produc
                         last_sequence=state.last_sequence,
                         last_timestamp=state.last_timestamp,
                         coordinator_epoch=state.coordinator_epoch,
-                        start_offset=(
-                            state.current_txn_start_offset if state.current_txn_start_offset >= 0 else None
-                        ),
+                        start_offset=(state.current_txn_start_offset if state.current_txn_start_offset >= 0 else None),
                     )
                     for state in each.active_producers
                 ]

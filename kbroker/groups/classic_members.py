@@ -60,9 +60,7 @@ class ClassicMembers:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if is_unknown and instance_id is None and client.api_version >= _MEMBER_ID_REQUIRED_VERSION:
             return CoordinatorResult(
-                JoinGroupResponse(
-                    error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id, protocol_name=None
-                )
+                JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id, protocol_name=None)
             )
         records: list[CoordinatorRecord] = []
         if instance_id is None:
@@ -222,9 +220,7 @@ class ClassicMembers:
         self._timers.schedule("session", group.group_id, member.member_id, now_ms + classic.session_timeout_ms)
 
     def _expect_join(self, group: ConsumerGroup, member: ConsumerGroupMember, now_ms: int) -> None:
-        self._timers.schedule_if_absent(
-            "join", group.group_id, member.member_id, now_ms + member.rebalance_timeout_ms
-        )
+        self._timers.schedule_if_absent("join", group.group_id, member.member_id, now_ms + member.rebalance_timeout_ms)
 
 
 def _find(

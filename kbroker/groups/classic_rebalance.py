@@ -159,6 +159,7 @@ class ClassicRebalance:
         self, group: ClassicGroup, generation_id: int, assignment: dict[str, bytes]
     ) -> Continuation:
         """What happens when the leader's assignment is in the log, or could not be written."""
+
         def stored(error: ErrorCode | None, now_ms: int) -> CoordinatorResult[None]:
             effects = Effects()
             if group.state is not _S.COMPLETING_REBALANCE or group.generation_id != generation_id:

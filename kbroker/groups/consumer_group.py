@@ -172,9 +172,7 @@ class ConsumerGroup:
         """The member of that id; `ApiError` UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
         if member is None:
-            raise ApiError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
         return member
 
     def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:

@@ -21,9 +21,7 @@ from kbroker.groups.reconciliation import OwnedPartitions
 from kbroker.groups.settings import GroupSettings
 
 
-def check_group_size(
-    group: ConsumerGroup, member_id: str, instance_id: str | None, settings: GroupSettings
-) -> None:
+def check_group_size(group: ConsumerGroup, member_id: str, instance_id: str | None, settings: GroupSettings) -> None:
     """`ApiError` GROUP_MAX_SIZE_REACHED for a new member of a full group."""
     if group.static_member(instance_id) is not None:
         return

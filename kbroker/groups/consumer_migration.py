@@ -80,9 +80,7 @@ def _cannot_upgrade(group: ClassicGroup, reason: str) -> ApiError:
 
 def upgraded(group: ClassicGroup, hasher: MetadataHasher) -> ConsumerGroup:
     """The consumer group with the classic group's members, who all stay classic ones. `ApiError` GROUP_ID_NOT_FOUND."""
-    consumer = ConsumerGroup(
-        group.group_id, group_epoch=group.generation_id, assignment_epoch=group.generation_id
-    )
+    consumer = ConsumerGroup(group.group_id, group_epoch=group.generation_id, assignment_epoch=group.generation_id)
     taken: set[tuple[Uuid, int]] = set()
     for member in group.members.values():
         try:

@@ -341,9 +341,7 @@ class ConsumerProtocol:
         member = None if group is None else group.members.get(timer.member_id)
         if group is None or member is None or (timer.kind == "rebalance" and member.member_epoch != epoch):
             return CoordinatorResult(None)
-        logger.info(
-            "group %s: member %s is fenced, its %s time is over", timer.group_id, timer.member_id, timer.kind
-        )
+        logger.info("group %s: member %s is fenced, its %s time is over", timer.group_id, timer.member_id, timer.kind)
         try:
             result = self.fence(group, [member], None, now_ms)
         except ApiError as error:

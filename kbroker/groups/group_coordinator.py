@@ -279,9 +279,7 @@ def _restored(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
                 group_instance_id=each.group_instance_id,
                 client_id=each.client_id,
                 client_host=each.client_host,
-                rebalance_timeout_ms=(
-                    each.session_timeout if each.rebalance_timeout == -1 else each.rebalance_timeout
-                ),
+                rebalance_timeout_ms=(each.session_timeout if each.rebalance_timeout == -1 else each.rebalance_timeout),
                 session_timeout_ms=each.session_timeout,
                 protocol_type=value.protocol_type,
                 protocols=[(value.protocol or "", subscription)],

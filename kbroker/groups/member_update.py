@@ -145,9 +145,7 @@ class MemberUpdate:
                 members.pop(replaced, None)
         assignor = group.preferred_assignor(self.old, self.new)
         try:
-            target = assign_members(
-                group, members, assignor or self.settings.consumer_assignors[0], self.hasher.image
-            )
+            target = assign_members(group, members, assignor or self.settings.consumer_assignors[0], self.hasher.image)
         except AssignorError as error:
             message = f"Failed to compute a new target assignment for epoch {self.group_epoch}: {error}"
             logger.error("group %s: %s", group.group_id, message)

@@ -135,9 +135,7 @@ class OffsetRequests:
         commit = OffsetsToCommit(request, api_version, self._settings().offset_metadata_max_bytes)
         return CoordinatorResult(commit.response, self.commit_again(commit, commit.offsets, now_ms).records)
 
-    def commit_again(
-        self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int
-    ) -> CoordinatorResult[None]:
+    def commit_again(self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int) -> CoordinatorResult[None]:
         """`commit` of other offsets for the same partitions; what is answered is in ``commit`` already."""
         request = commit.request
         by_partition = self._validate_commit(request, commit.api_version, now_ms)
@@ -216,9 +214,7 @@ class OffsetRequests:
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
         return CoordinatorResult(TxnOffsetCommitResponse(topics=topics), records)
 
-    def _validate_transactional_commit(
-        self, request: TxnOffsetCommitRequest
-    ) -> tuple[ConsumerGroupMember, int] | None:
+    def _validate_transactional_commit(self, request: TxnOffsetCommitRequest) -> tuple[ConsumerGroupMember, int] | None:
         """As `_validate_commit`, by KIP-447: who says nothing of its membership is not asked for it, and a group in
         the middle of a rebalance takes what its members did before."""
         epoch = request.generation_id
@@ -245,9 +241,7 @@ class OffsetRequests:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
         return None
 
-    def _validate_by_assignment(
-        self, member: ConsumerGroupMember, epoch: int, topic: str, partition: int
-    ) -> None:
+    def _validate_by_assignment(self, member: ConsumerGroupMember, epoch: int, topic: str, partition: int) -> None:
         known = self._topics().by_name(topic)
         assigned_in = None if known is None else member.partition_epoch(known.id, partition)
         if assigned_in is None or epoch < assigned_in:
@@ -390,9 +384,7 @@ def _validate_member_commit(
     return member, epoch
 
 
-def _validate_partition(
-    member: ConsumerGroupMember, epoch: int, topic_id: Uuid, partition: int
-) -> None:
+def _validate_partition(member: ConsumerGroupMember, epoch: int, topic_id: Uuid, partition: int) -> None:
     """An older epoch may still commit what the member has had since then (KIP-1251)."""
     assigned_in = member.partition_epoch(topic_id, partition)
     if assigned_in is None or epoch < assigned_in:
@@ -411,9 +403,7 @@ def _wrong_epoch(member: ConsumerGroupMember) -> ApiError:
     return ApiError(ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
 
 
-def _fetched(
-    index: int, committed: OffsetAndMetadata | None, is_unstable: bool
-) -> OffsetFetchResponsePartitions:
+def _fetched(index: int, committed: OffsetAndMetadata | None, is_unstable: bool) -> OffsetFetchResponsePartitions:
     if committed is None or is_unstable:
         return OffsetFetchResponsePartitions(
             partition_index=index,

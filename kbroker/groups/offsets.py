@@ -71,9 +71,7 @@ def expired_offsets(
     elif group.state is ClassicGroupState.EMPTY:
         empty_since_ms = group.state_timestamp_ms
     elif (
-        group.uses_consumer_protocol
-        and group.subscribed_topics is not None
-        and group.state is ClassicGroupState.STABLE
+        group.uses_consumer_protocol and group.subscribed_topics is not None and group.state is ClassicGroupState.STABLE
     ):
         empty_since_ms = None
     else:

@@ -119,9 +119,7 @@ def _encode_names(group_id: str, topic: str) -> bytes:
 _kept_names = lru_cache(maxsize=_MOST_NAMES)(_encode_names)
 
 
-def group_metadata_record(
-    group: ClassicGroup, assignment: dict[str, bytes], now_ms: int
-) -> CoordinatorRecord:
+def group_metadata_record(group: ClassicGroup, assignment: dict[str, bytes], now_ms: int) -> CoordinatorRecord:
     """The record of a classic group with these assignments."""
     protocol = group.protocol_name
     value = GroupMetadataValue(

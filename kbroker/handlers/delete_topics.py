@@ -63,15 +63,11 @@ def _named(request: DeleteTopicsRequest, refused: list[DeletableTopicResult]) ->
         elif topic_id == ZERO_UUID:
             names[topic.name] += 1
         else:
-            refused.append(
-                _answer(topic.name, topic_id, invalid, "You may not specify both topic name and topic id.")
-            )
+            refused.append(_answer(topic.name, topic_id, invalid, "You may not specify both topic name and topic id."))
     return names, ids
 
 
-def _choose(
-    request: DeleteTopicsRequest, image: MetadataImage
-) -> tuple[dict[Uuid, str], list[DeletableTopicResult]]:
+def _choose(request: DeleteTopicsRequest, image: MetadataImage) -> tuple[dict[Uuid, str], list[DeletableTopicResult]]:
     """The topics to delete, names by id, and the results of what else the request names. A topic that is
     named twice, by name, id or both, it is not deleted at all."""
     refused: list[DeletableTopicResult] = []

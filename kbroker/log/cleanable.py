@@ -69,11 +69,7 @@ def log_to_clean(
     if end <= first_dirty_index:
         return None
     oldest = min(
-        (
-            timestamp
-            for segment in segments[first_dirty_index:-1]
-            if (timestamp := segment.first_timestamp()) > 0
-        ),
+        (timestamp for segment in segments[first_dirty_index:-1] if (timestamp := segment.first_timestamp()) > 0),
         default=now_ms,
     )
     return LogToClean(

@@ -134,9 +134,7 @@ them is a tombstone. ``None`` if none stays."""
 _ALL: _Selected = (None, -1, False)
 
 
-def compact(
-    job: CompactionJob, disk: Disk, *, pace: Callable[[int], None] = lambda size: None
-) -> CompactionResult:
+def compact(job: CompactionJob, disk: Disk, *, pace: Callable[[int], None] = lambda size: None) -> CompactionResult:
     """One round; see the module. ``pace(bytes)`` is called for what is read and written, and may wait or raise.
 
     :class:`CorruptSegment` where the log's bytes are not what they should be, ``OSError`` where the disk refuses.
@@ -162,9 +160,7 @@ def group_segments(
             and size + segment.size <= segment_bytes
             and (entries + segment.index_entries) * 8 <= segment_index_bytes
             and (time_entries + segment.time_index_entries) * 12 <= segment_index_bytes
-            and (
-                segment.size == 0 or segment.next_offset - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
-            )
+            and (segment.size == 0 or segment.next_offset - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
         ):
             groups[-1].append(segment)
         else:
@@ -326,9 +322,7 @@ class _Cleaner:
 
     def _clean_group(self, group: list[SegmentToClean]) -> CleanedSegment:
         job, disk = self._job, self._disk
-        writer = CleanedSegmentWriter(
-            disk, job.directory, group[0].base_offset, job.index_interval_bytes, self._pace
-        )
+        writer = CleanedSegmentWriter(disk, job.directory, group[0].base_offset, job.index_interval_bytes, self._pace)
         for segment in group:
             for batch in self._batches(segment):
                 try:
@@ -421,9 +415,7 @@ class _Cleaner:
             return None
         return (None if kept == header.records_count else runs), kept, tombstones
 
-    def _rebuild(
-        self, batch: _Batch, runs: Runs | None, kept: int, needs_horizon: bool
-    ) -> tuple[BatchHeader, bytes]:
+    def _rebuild(self, batch: _Batch, runs: Runs | None, kept: int, needs_horizon: bool) -> tuple[BatchHeader, bytes]:
         """The batch with these records alone, and with a delete horizon if it is to get one."""
         header = batch.header
         data, start, stop = self._records(batch)

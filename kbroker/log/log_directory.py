@@ -43,8 +43,7 @@ def just_replaced(names: list[str]) -> set[int]:
     return {
         _offset_of(name)
         for name in names
-        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)
-        or (name.endswith(LOG_SUFFIX) and name + DELETED_SUFFIX in present)
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) or (name.endswith(LOG_SUFFIX) and name + DELETED_SUFFIX in present)
     }
 
 
@@ -165,9 +164,7 @@ def new_segment(
     disk: Disk, files: OpenFiles, directory: str, base_offset: int, config: LogConfig, now_ms: int
 ) -> Segment:
     """A segment that has no files yet."""
-    return Segment(
-        disk, files, directory, base_offset, index_interval=config.index_interval_bytes, created_ms=now_ms
-    )
+    return Segment(disk, files, directory, base_offset, index_interval=config.index_interval_bytes, created_ms=now_ms)
 
 
 def remove_files(disk: Disk, segment: Segment) -> None:

@@ -372,9 +372,7 @@ class LogManager:
             return None
         offline = [log_dir.path for log_dir in self.log_dirs if log_dir.offline is not None]
         if offline:
-            raise ApiError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is not moved while {', '.join(offline)} is offline"
-            )
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is not moved while {', '.join(offline)} is offline")
         if not log.is_on_disk:
             self._preferred[tp] = target
             del self._logs[tp], self._dir_of[tp]
@@ -494,11 +492,7 @@ class LogManager:
                 if task is not None:
                     tasks.append(task)
         for log in self._logs.values():
-            if (
-                log.flushes_by_config
-                and log.needs_flush(now_ms)
-                and self._dir_of[log.topic_partition].offline is None
-            ):
+            if log.flushes_by_config and log.needs_flush(now_ms) and self._dir_of[log.topic_partition].offline is None:
                 task = log.begin_flush()
                 if task is not None:
                     tasks.append(task)
@@ -539,9 +533,7 @@ class LogManager:
             logs += [move.future for move in self.moves.values() if move.target is log_dir]
         return logs
 
-    def checkpoint_task(
-        self, high_watermarks: Mapping[TopicPartition, int] | None = None
-    ) -> Callable[[], None]:
+    def checkpoint_task(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Callable[[], None]:
         """Collect what the checkpoint files are to say; the result writes those that changed, in any thread.
 
         An ``OSError`` in there takes the log dir offline.
@@ -574,9 +566,7 @@ class LogManager:
         """Write recovery points, log start offsets and, if given, high watermarks, durably."""
         self.checkpoint_task(high_watermarks)()
 
-    def close(
-        self, *, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1
-    ) -> None:
+    def close(self, *, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
         """A clean stop: flush all, write the checkpoints and leave the marker in each dir where all went well."""
         logs = [(log, self._dir_of[tp]) for tp, log in self._logs.items()]
         close_logs(logs, self.disk, self.mark_offline)

@@ -425,8 +425,7 @@ class PartitionLog:
         if offset > end_offset or offset < self.log_start_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.topic_partition} is not in"
-                f" [{self.log_start_offset}, {end_offset}]",
+                f"offset {offset} of {self.topic_partition} is not in [{self.log_start_offset}, {end_offset}]",
             )
         bound = end_offset if max_offset is None or max_offset > end_offset else max_offset
         if offset >= bound:
@@ -440,9 +439,7 @@ class PartitionLog:
         self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
     ) -> bytes:
         """:meth:`read`, and the bytes themselves."""
-        records = self.read(
-            offset, max_bytes, max_offset=max_offset, min_one_message=min_one_message
-        ).records
+        records = self.read(offset, max_bytes, max_offset=max_offset, min_one_message=min_one_message).records
         if isinstance(records, FileRegion):
             file: DiskFile = records.owner  # type: ignore[assignment]
             return file.pread(records.length, records.position)
@@ -529,9 +526,7 @@ class PartitionLog:
             if snapshot is not None:
                 paths.append(snapshot)
         self._list.delete_later(paths, now_ms + self.config.file_delete_delay_ms)
-        logger.info(
-            "%s: %d segments up to offset %d are deleted", self.topic_partition, count, self._bases[0]
-        )
+        logger.info("%s: %d segments up to offset %d are deleted", self.topic_partition, count, self._bases[0])
         return count
 
     def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:

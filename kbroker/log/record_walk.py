@@ -20,9 +20,7 @@ Runs = list[tuple[int, int]]
 """Parts of the records, each of whole records: where it begins and ends."""
 
 
-def index_keys(
-    data: bytes, position: int, stop: int, count: int, base_offset: int, offsets: dict[bytes, int]
-) -> bool:
+def index_keys(data: bytes, position: int, stop: int, count: int, base_offset: int, offsets: dict[bytes, int]) -> bool:
     """Note in ``offsets`` where each key occurs last: its offset, or ``~offset`` if the value there is null.
 
     The ``count`` records lie in [``position``, ``stop``). Those without a key are passed over. Answers whether the

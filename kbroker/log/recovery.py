@@ -409,9 +409,7 @@ def _replay_epochs(segments: list[Segment], note_epoch: Callable[[BatchHeader], 
 # -- producers
 
 
-def replay_producers(
-    producers: ProducerStateManager, segments: list[Segment], log_end_offset: int
-) -> None:
+def replay_producers(producers: ProducerStateManager, segments: list[Segment], log_end_offset: int) -> None:
     """Bring the producers from ``map_end_offset`` to the log's end by the batch headers (and the markers)."""
     start = producers.map_end_offset
     for index, segment in enumerate(segments):
@@ -440,9 +438,7 @@ def _snapshot_at(producers: ProducerStateManager, offset: int) -> None:
         producers.take_snapshot(sync=False)
 
 
-def replay_batch(
-    producers: ProducerStateManager, segment: Segment, position: int, header: BatchHeader
-) -> None:
+def replay_batch(producers: ProducerStateManager, segment: Segment, position: int, header: BatchHeader) -> None:
     """Take in one batch that the log holds already."""
     marker = None
     if header.is_control and header.is_transactional:

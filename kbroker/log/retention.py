@@ -42,9 +42,7 @@ def segment_facts(
     ]
 
 
-def _from_start(
-    segments: Sequence[SegmentFacts], high_watermark: int, breached: Callable[[SegmentFacts], bool]
-) -> int:
+def _from_start(segments: Sequence[SegmentFacts], high_watermark: int, breached: Callable[[SegmentFacts], bool]) -> int:
     count = 0
     for segment in segments:
         is_last = count == len(segments) - 1
@@ -76,15 +74,11 @@ def breached_by_size(segments: Sequence[SegmentFacts], high_watermark: int, rete
     return _from_start(segments, high_watermark, breached)
 
 
-def breached_by_time(
-    segments: Sequence[SegmentFacts], high_watermark: int, retention_ms: int, now_ms: int
-) -> int:
+def breached_by_time(segments: Sequence[SegmentFacts], high_watermark: int, retention_ms: int, now_ms: int) -> int:
     """How many first segments hold only records older than ``retention_ms``; -1 is no limit."""
     if retention_ms < 0:
         return 0
-    return _from_start(
-        segments, high_watermark, lambda segment: now_ms - segment.largest_timestamp > retention_ms
-    )
+    return _from_start(segments, high_watermark, lambda segment: now_ms - segment.largest_timestamp > retention_ms)
 
 
 def deletable(

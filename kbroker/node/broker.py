@@ -409,9 +409,7 @@ class Broker:
             producer_ids=self.services.producer_ids,
             markers=markers,
             remote_markers=BrokerRequests(MARKERS, self.env, self.config, nursery.start_soon, self._address_of),
-            remote_coordinators=BrokerRequests(
-                MEMBERSHIP, self.env, self.config, nursery.start_soon, self._address_of
-            ),
+            remote_coordinators=BrokerRequests(MEMBERSHIP, self.env, self.config, nursery.start_soon, self._address_of),
         )
         self.services.markers = markers
         self.services.transactions = transactions
@@ -425,9 +423,7 @@ class Broker:
         endpoint = None if broker is None else broker.endpoints.get(self.config.inter_broker_listener_name)
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
-    def _open_listeners(
-        self, bound: Mapping[str, StreamListener], nursery: trio.Nursery, names: Sequence[str]
-    ) -> None:
+    def _open_listeners(self, bound: Mapping[str, StreamListener], nursery: trio.Nursery, names: Sequence[str]) -> None:
         config = self.config
         limits = ConnectionLimits(
             max_connections=min(config.max_connections, _connections_by_file_limit()),

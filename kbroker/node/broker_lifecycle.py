@@ -211,9 +211,7 @@ class BrokerLifecycle:
                     current_metadata_offset=self._driver.image.offset,
                     want_shut_down=want_shut_down,
                     offline_log_dirs=[
-                        log_dir.directory_id
-                        for log_dir in self._failed_log_dirs()
-                        if log_dir.directory_id is not None
+                        log_dir.directory_id for log_dir in self._failed_log_dirs() if log_dir.directory_id is not None
                     ],
                 ),
                 within,

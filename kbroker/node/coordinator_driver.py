@@ -404,9 +404,7 @@ class CoordinatorDriver(Generic[C]):
         self._after_step(shard)
         self._reconsider_deadline(shard)
 
-    def _append(
-        self, shard: Shard[C], records: list[CoordinatorRecord], writer: TransactionalWriter
-    ) -> int:
+    def _append(self, shard: Shard[C], records: list[CoordinatorRecord], writer: TransactionalWriter) -> int:
         now_ms = self._env.wall_clock_ms()
         end_offset = 0
         for chunk in _chunks(records):

@@ -18,9 +18,7 @@ from kbroker.wire.record_batch import iter_records
 logger = logging.getLogger(__name__)
 
 
-def replay_chunk(
-    core: CoordinatorCore, key: TopicPartition, data: bytes, offset: int, now_ms: int
-) -> tuple[int, int]:
+def replay_chunk(core: CoordinatorCore, key: TopicPartition, data: bytes, offset: int, now_ms: int) -> tuple[int, int]:
     """Replay whole batches; the offset after them, and the number of their records. `WireError` for a broken batch.
 
     A record that cannot be read is skipped: the others are worth more than a coordinator that does not start.

@@ -114,6 +114,4 @@ class FollowerWriter:
 def log_of(partition: Partition) -> FollowerLog:
     """What has to be known of a follower's log to decide."""
     log = partition.log
-    return FollowerLog(
-        log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs
-    )
+    return FollowerLog(log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs)

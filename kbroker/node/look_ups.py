@@ -38,9 +38,7 @@ class LookUps:
         self._cost = 0
         self._wanted = trio.Event()
 
-    def add(
-        self, connection: ConnectionInfo, steps: Iterator[None], count: int, on_done: Callable[[], None]
-    ) -> bool:
+    def add(self, connection: ConnectionInfo, steps: Iterator[None], count: int, on_done: Callable[[], None]) -> bool:
         """Run the ``count`` steps, then call ``on_done``, unless the connection has ended. Steps must not raise.
 
         False if too much waits already; nothing is done then.

@@ -29,6 +29,7 @@ ALL_BYTES = 2**63 - 1
 _NOBODY: list[Callable[[ApiError | None], None]] = []
 """Of a partition for which nothing is gathered: one for all, which stays empty."""
 
+
 class Partition:
     """One partition on this node: its state in replication, and its log.
 

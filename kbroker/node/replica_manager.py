@@ -270,9 +270,7 @@ class ReplicaManager:
         if not self._is_dirty:
             self.mark_dirty()
 
-    def advance_high_watermark(
-        self, partition: Partition, log: PartitionLog, added_bytes: int = ALL_BYTES
-    ) -> None:
+    def advance_high_watermark(self, partition: Partition, log: PartitionLog, added_bytes: int = ALL_BYTES) -> None:
         """Let the leader's high watermark follow its replicas; whoever waits for it is told."""
         state = partition.state
         before = state.high_watermark

@@ -74,9 +74,7 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         return 0 if self._image is None else int(self._image.features.levels.get(TRANSACTION_VERSION, 0))
 
     def _new_core(self) -> TransactionCoordinator:
-        return TransactionCoordinator(
-            lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take
-        )
+        return TransactionCoordinator(lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take)
 
     def on_image(self, delta: Any, image: Any) -> None:
         """Follow leadership, configs and the finalized version."""

@@ -195,9 +195,7 @@ class Elections:
             return now_ms
         sent = core.send_to_voters(
             sorted(quorum.resignation_unacknowledged),
-            lambda voter: EndQuorumEpochRequest(
-                core.epoch, core.local.id, quorum.leader_endpoints, quorum.successors
-            ),
+            lambda voter: EndQuorumEpochRequest(core.epoch, core.local.id, quorum.leader_endpoints, quorum.successors),
             now_ms,
         )
         return min(sent, quorum.deadline_ms if not core.stopping else math.inf)

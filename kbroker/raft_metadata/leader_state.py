@@ -157,9 +157,7 @@ class LeaderState:
         """Whether an observer may become a voter without holding the high watermark up for long."""
         progress = self.observers.get(key)
         return (
-            progress is not None
-            and progress.last_caught_up_ms >= 0
-            and progress.last_fetch_ms > now_ms - CAUGHT_UP_MS
+            progress is not None and progress.last_caught_up_ms >= 0 and progress.last_fetch_ms > now_ms - CAUGHT_UP_MS
         )
 
     def live_observers(self, now_ms: int) -> list[ReplicaProgress]:

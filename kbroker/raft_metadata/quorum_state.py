@@ -309,9 +309,7 @@ class QuorumState:
 
     # Votes
 
-    def can_grant_vote(
-        self, candidate: ReplicaKey, *, is_log_up_to_date: bool, pre_vote: bool, now_ms: int
-    ) -> bool:
+    def can_grant_vote(self, candidate: ReplicaKey, *, is_log_up_to_date: bool, pre_vote: bool, now_ms: int) -> bool:
         """Whether ``candidate``'s log and this node's role, vote and leader allow a vote in the present epoch."""
         if self.role in (QuorumRole.UNATTACHED, QuorumRole.PROSPECTIVE):
             if pre_vote:

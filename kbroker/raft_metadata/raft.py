@@ -422,9 +422,7 @@ class RaftCore:
         elif reply.refused and isinstance(request, EndQuorumEpochRequest):
             self.quorum.resignation_unacknowledged.discard(reply.source.id)  # it does not run: no use in waiting
         elif reply.refused and self._is_leader_address(reply.source):
-            self.quorum.on_leader_gone(
-                now_ms + 1 + self._rng.randrange(self.config.refused_election_timeout_ms + 1)
-            )
+            self.quorum.on_leader_gone(now_ms + 1 + self._rng.randrange(self.config.refused_election_timeout_ms + 1))
         self.requests.on_result(reply.source, reply.correlation_id, now_ms, success=success)
 
     def _is_leader_address(self, node: Node) -> bool:

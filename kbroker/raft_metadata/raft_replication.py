@@ -129,9 +129,7 @@ class Replication:
         size, data = found
         core.respond(
             token,
-            FetchSnapshotResponse(
-                ErrorCode.NONE, *core.header(), request.snapshot_id, size, request.position, data
-            ),
+            FetchSnapshotResponse(ErrorCode.NONE, *core.header(), request.snapshot_id, size, request.position, data),
         )
 
     def on_leader_high_watermark(self, now_ms: int) -> None:

@@ -92,8 +92,7 @@ def _end(request: EndQuorumEpochRequest, cluster_id: str, version: int) -> Any:
         leader_epoch=request.epoch,
         preferred_successors=[key.id for key in request.successors],
         preferred_candidates=[
-            api.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory_id)
-            for key in request.successors
+            api.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory_id) for key in request.successors
         ],
     )
     return api.EndQuorumEpochRequest(
@@ -244,8 +243,7 @@ def _read_end(message: end_quorum_epoch.EndQuorumEpochRequest, version: int) -> 
         successors = tuple(ReplicaKey(node_id) for node_id in partition.preferred_successors)
     else:
         successors = tuple(
-            ReplicaKey(info.candidate_id, Uuid(info.candidate_directory_id))
-            for info in partition.preferred_candidates
+            ReplicaKey(info.candidate_id, Uuid(info.candidate_directory_id)) for info in partition.preferred_candidates
         )
     return EndQuorumEpochRequest(
         partition.leader_epoch, partition.leader_id, _by_name(message.leader_endpoints), successors

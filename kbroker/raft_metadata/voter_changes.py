@@ -118,9 +118,7 @@ class VoterChanges:
             core.respond(token, RemoveVoterResponse(error, message))
             return
         offset = core.append_voters(core.voters.without(request.voter.id))
-        leader.voter_change = PendingVoterChange(
-            token, False, now_ms + core.config.request_timeout_ms, offset=offset
-        )
+        leader.voter_change = PendingVoterChange(token, False, now_ms + core.config.request_timeout_ms, offset=offset)
 
     def on_update(self, token: int, request: UpdateVoterRequest, now_ms: int) -> None:
         """A voter is elsewhere now, or can do other levels of ``kraft.version``."""

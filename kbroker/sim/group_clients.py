@@ -29,9 +29,7 @@ from kbroker.wire.messages.offset_fetch import (
 SESSION_SECONDS = 45.0
 """``group.consumer.session.timeout.ms``."""
 
-_REJOIN = frozenset(
-    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
-)
+_REJOIN = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
 _NOT_NOW = frozenset(
     {

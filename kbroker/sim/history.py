@@ -147,9 +147,7 @@ class History:
             if any(seen) and not all(seen):
                 raise Violation(f"{transaction.name}: {sum(seen)} of {len(seen)} values of {transaction} were seen")
 
-    def read(
-        self, tp: TopicPartition, offset: int, value: bytes, leader_epoch: int, producer_epoch: int = -1
-    ) -> None:
+    def read(self, tp: TopicPartition, offset: int, value: bytes, leader_epoch: int, producer_epoch: int = -1) -> None:
         """A consumer was given a record."""
         known = self.of(tp)
         self.reads += 1

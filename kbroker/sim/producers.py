@@ -142,9 +142,7 @@ class Producer:
     async def _produce(self, tp: TopicPartition, values: list[bytes]) -> None:
         client, history = self._client, self._history
         sequence = self._sequences.get(tp, 0)
-        batch = make_batch(
-            values, self._producer_id, self._producer_epoch, sequence if self._producer_id >= 0 else -1
-        )
+        batch = make_batch(values, self._producer_id, self._producer_epoch, sequence if self._producer_id >= 0 else -1)
         retried = False
         while not self.stopped:
             found = await client.leader(tp)

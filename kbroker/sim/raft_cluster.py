@@ -204,9 +204,7 @@ class RaftCluster:
         assert leader is not None
         return leader
 
-    def await_progress(
-        self, by: int = 5, nodes: Iterable[SimRaftNode] | None = None, within_ms: int = 120_000
-    ) -> None:
+    def await_progress(self, by: int = 5, nodes: Iterable[SimRaftNode] | None = None, within_ms: int = 120_000) -> None:
         """Wait until ``nodes`` (all running ones) have applied ``by`` offsets more than anyone has now."""
         target = self.committed_offset() + by
         waited = list(nodes) if nodes is not None else self.running
@@ -229,8 +227,10 @@ class RaftCluster:
         self.await_leader()
         self.append_once()
         self.run_until(
-            lambda: len({(n.applied_offset, n.state) for n in self.running}) == 1
-            and all(n.applied_offset == n.log.end_offset for n in self.running),
+            lambda: (
+                len({(n.applied_offset, n.state) for n in self.running}) == 1
+                and all(n.applied_offset == n.log.end_offset for n in self.running)
+            ),
             "all logs equal and committed",
             120_000,
         )

@@ -258,9 +258,7 @@ class TransactionalClient:
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name=tp.topic,
-                    partitions=[
-                        TxnOffsetCommitRequestPartition(partition_index=tp.partition, committed_offset=offset)
-                    ],
+                    partitions=[TxnOffsetCommitRequestPartition(partition_index=tp.partition, committed_offset=offset)],
                 )
                 for tp, offset in offsets.items()
             ],
@@ -379,9 +377,7 @@ class TransactionalProducer:
 class OffsetCommitter:
     """Commits ever higher offsets for a group, and looks them up again: they never go back."""
 
-    def __init__(
-        self, number: int, client: ClusterClient, tp: TopicPartition, offsets_partitions: int
-    ) -> None:
+    def __init__(self, number: int, client: ClusterClient, tp: TopicPartition, offsets_partitions: int) -> None:
         self._offsets_partitions = offsets_partitions
         self.group = f"group-{number}"
         self.stopped = False

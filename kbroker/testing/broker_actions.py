@@ -25,9 +25,7 @@ _READ_BYTES = 1 << 20
 _MAP_BYTES = 64 << 20
 
 
-async def _partitions(
-    node: Broker, topic: str, partitions: Partitions, *, leading: bool = True
-) -> dict[int, Any]:
+async def _partitions(node: Broker, topic: str, partitions: Partitions, *, leading: bool = True) -> dict[int, Any]:
     """The partitions that are meant, when nobody else works on their segments. ApiError for one that is not there."""
     image = node.driver.image.topics.by_name.get(topic)
     if image is None:
@@ -159,9 +157,7 @@ async def delete_topic(node: Broker, topic: str, partitions: Partitions) -> dict
     return {}
 
 
-async def recreate_topic(
-    node: Broker, topic: str, partitions: Partitions, count: int | None
-) -> dict[int, int]:
+async def recreate_topic(node: Broker, topic: str, partitions: Partitions, count: int | None) -> dict[int, int]:
     """Nothing is left to tell of."""
     from kbroker.raft_metadata.controller.topics import NewTopic
 

@@ -302,9 +302,7 @@ class Faults:
 
     # --- records and topics
 
-    def delete_records(
-        self, topic: str, partition: int | None = None, *, before: int | None = None
-    ) -> dict[int, int]:
+    def delete_records(self, topic: str, partition: int | None = None, *, before: int | None = None) -> dict[int, int]:
         """Move the log start of a partition (of all) up to ``before`` (the end), as DeleteRecords does.
 
         Answers with the log start offset of each. A compacted topic is no exception here.
@@ -424,5 +422,3 @@ def _match(api: str | int, arguments: Mapping[str, Any], timestamp: int | None) 
     if not 0.0 <= match.probability <= 1.0:
         raise ValueError("a probability is between 0 and 1")
     return match, seed
-
-

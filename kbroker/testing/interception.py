@@ -290,9 +290,7 @@ async def _fetch_error(code: ErrorCode, call: Call) -> Any:
         return response
     manager = call.ctx.services.replica_manager
     by_id = call.ctx.api_version >= 13
-    topics = {
-        (manager.topic_name(topic.topic_id) if by_id else topic.topic): topic for topic in response.responses
-    }
+    topics = {(manager.topic_name(topic.topic_id) if by_id else topic.topic): topic for topic in response.responses}
     for name, index in call.partitions:
         assert index is not None  # a Fetch names partitions
         topic = topics.get(name)
@@ -329,5 +327,3 @@ async def _stale_latest(behind: int, call: Call) -> Any:
                 answer.offset = older
     await call.note(", ".join(changes))
     return response
-
-

@@ -432,8 +432,5 @@ def _may_recover(transaction: Transaction, expected: ProducerIdAndEpoch) -> bool
     return (
         transaction.producer_epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == transaction.producer_id
-        or (
-            expected.producer_id == transaction.previous_producer_id
-            and is_epoch_exhausted(expected.producer_epoch)
-        )
+        or (expected.producer_id == transaction.previous_producer_id and is_epoch_exhausted(expected.producer_epoch))
     )

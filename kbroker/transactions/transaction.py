@@ -158,9 +158,7 @@ class Transaction(NamedTuple):
         last_epoch = self.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH
         return self._initialized(producer_id, 0, last_epoch, timeout_ms, now_ms)
 
-    def _initialized(
-        self, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
-    ) -> Transaction:
+    def _initialized(self, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Transaction:
         return self._next(
             _S.EMPTY,
             producer_id=producer_id,

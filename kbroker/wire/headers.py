@@ -58,9 +58,7 @@ def decode_request_header(buffer: Buffer, offset: int = 0) -> tuple[RequestHeade
     return RequestHeader(api_key, api_version, correlation_id, client_id), offset
 
 
-def encode_request_header(
-    api_key: int, api_version: int, correlation_id: int, client_id: str | None
-) -> bytes:
+def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
     """The header that a client, or a broker towards another, puts before a request."""
     if client_id is None:
         header = _FIXED.pack(api_key, api_version, correlation_id, -1)
@@ -76,9 +74,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
     return header + b"\0" if response_header_version(api_key, api_version) else header
 
 
-def decode_response_header(
-    api_key: int, api_version: int, buffer: Buffer, offset: int = 0
-) -> tuple[int, int]:
+def decode_response_header(api_key: int, api_version: int, buffer: Buffer, offset: int = 0) -> tuple[int, int]:
     """``(correlation id, offset of the body)``; ``WireError`` if cut short."""
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, offset)

@@ -405,9 +405,7 @@ def render_frame(data: bytes, *, response_to: tuple[int, int] | None = None) -> 
     return "\n".join(render(nodes, data))
 
 
-def render_message(
-    cls: type[Any], version: int, data: bytes | bytearray | memoryview, offset: int = 0
-) -> str:
+def render_message(cls: type[Any], version: int, data: bytes | bytearray | memoryview, offset: int = 0) -> str:
     """A message without a header (a record's key or value, say) as ``render_frame`` shows it."""
     nodes, _ = parse(cls, version, data, offset)
     return "\n".join(render(nodes, bytes(data)))

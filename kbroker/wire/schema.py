@@ -323,9 +323,7 @@ def _build(
             defaults[name] = value
         elif name not in ("__dict__", "__weakref__") and name not in namespace:
             namespace[name] = value
-    namespace["__kafka__"] = _Declaration(
-        annotations, defaults, api_key, versions, flexible, unstable_last, is_message
-    )
+    namespace["__kafka__"] = _Declaration(annotations, defaults, api_key, versions, flexible, unstable_last, is_message)
     if api_key is not None:
         namespace["api_key"] = api_key
     return type(cls.__name__, (Message,), namespace)

@@ -89,9 +89,7 @@ def eventually(condition: Callable[[], bool], what: str, within: float = 30) -> 
 
 def health(bootstrap: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kbroker", "cluster", "health", "-b", bootstrap, "--timeout", "2", *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=30, env=os.environ | {"PYTHONPATH": ROOT}
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, env=os.environ | {"PYTHONPATH": ROOT})
 
 
 def test_three_nodes_serve_and_stop_in_good_order(tmp_path: Path) -> None:

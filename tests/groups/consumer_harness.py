@@ -166,9 +166,7 @@ class Consumer:
             return None
         self.epoch = response.member_epoch
         if response.assignment is not None:
-            self.owned = {
-                Uuid(each.topic_id): set(each.partitions) for each in response.assignment.topic_partitions
-            }
+            self.owned = {Uuid(each.topic_id): set(each.partitions) for each in response.assignment.topic_partitions}
         return response
 
     def leave(self, *, for_a_while: bool = False) -> ConsumerGroupHeartbeatResponse | None:

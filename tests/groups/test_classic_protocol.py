@@ -22,9 +22,7 @@ from kbroker.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from tests.groups.harness import GROUP, Member, Shard, settle
 
 
-def commit(
-    shard: Shard, offset: int, *, member: Member | None = None, topic: str = "t", metadata: str = ""
-) -> int:
+def commit(shard: Shard, offset: int, *, member: Member | None = None, topic: str = "t", metadata: str = "") -> int:
     """Commit partition 0 of a topic; the partition's error."""
     request = OffsetCommitRequest(
         group_id=GROUP,
@@ -49,9 +47,7 @@ def committed(shard: Shard) -> dict[tuple[str, int], int]:
     """Every offset of the group."""
     group = shard.core.fetch_offsets(OffsetFetchRequestGroup(group_id=GROUP, topics=None), {})
     return {
-        (topic.name, each.partition_index): each.committed_offset
-        for topic in group.topics
-        for each in topic.partitions
+        (topic.name, each.partition_index): each.committed_offset for topic in group.topics for each in topic.partitions
     }
 
 
@@ -434,9 +430,7 @@ def test_offsets_of_a_topic_that_is_read_cannot_be_deleted() -> None:
     commit(shard, 1, member=member)
     request = OffsetDeleteRequest(
         group_id=GROUP,
-        topics=[
-            OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
-        ],
+        topics=[OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])],
     )
     response = shard.run(shard.core.delete_offsets(request))
     assert response.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

@@ -329,9 +329,7 @@ def test_leader_epochs_fence(tmp_path: Path) -> None:
                 assert fetched(answer).error_code == code
                 if code == ErrorCode.FENCED_LEADER_EPOCH:
                     assert fetched(answer).current_leader.leader_id == 1
-                    assert [endpoint.port for endpoint in answer.node_endpoints] == [
-                        node.broker.ports["PLAINTEXT"][1]
-                    ]
+                    assert [endpoint.port for endpoint in answer.node_endpoints] == [node.broker.ports["PLAINTEXT"][1]]
                 assert (await list_offsets(client, "t", -1, epoch=epoch)).error_code == code
 
     run(test)

@@ -85,9 +85,7 @@ def test_a_group_is_described_as_often_as_it_is_named(
     run(test)
 
 
-def test_a_consumer_group_is_described_as_often_as_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_consumer_group_is_described_as_often_as_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             await node.create_topic("t", 2)

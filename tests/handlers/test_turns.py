@@ -113,9 +113,7 @@ def requests() -> Iterator[Any]:
     yield ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="none", partitions=wanted)])
 
 
-def test_others_have_a_turn_between_the_parts_of_any_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PARTS", 2)
     monkeypatch.setattr(list_offsets, "MOST_AT_ONCE", PARTS - 1)
     monkeypatch.setattr(look_ups, "SLICE_SECONDS", 0)

@@ -22,9 +22,7 @@ def batch(
     records = [Record(0, timestamp, None, value) for value in values]
     if producer_id < 0:
         return bytearray(build_batch(records))
-    return bytearray(
-        build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-    )
+    return bytearray(build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
 
 
 def open_log(

@@ -49,9 +49,7 @@ def put(
     origin = AppendOrigin.CLIENT if client else AppendOrigin.COORDINATOR
     if transactional:
         guard = log.producers.maybe_start_verification(producer_id, sequence, 0, False, timestamp)
-        info = log.append_as_leader(
-            bytearray(data), 0, now_ms=timestamp, origin=origin, verification_guard=guard
-        )
+        info = log.append_as_leader(bytearray(data), 0, now_ms=timestamp, origin=origin, verification_guard=guard)
     else:
         info = log.append_as_leader(bytearray(data), 0, now_ms=timestamp, origin=origin)
     return info.first_offset

@@ -114,9 +114,7 @@ class CompactionMachine(RuleBasedStateMachine):
     def time_passes(self, milliseconds: int) -> None:
         self.now += milliseconds
 
-    @rule(
-        roll=st.booleans(), map_bytes=st.sampled_from([1, 500, 1 << 30]), read_bytes=st.sampled_from([100, 1 << 20])
-    )
+    @rule(roll=st.booleans(), map_bytes=st.sampled_from([1, 500, 1 << 30]), read_bytes=st.sampled_from([100, 1 << 20]))
     def clean(self, roll: bool, map_bytes: int, read_bytes: int) -> None:
         if roll:
             self.log.roll(self.now)

@@ -63,9 +63,7 @@ class LogMachine(RuleBasedStateMachine):
         if producer:
             entry = self.log.producers.active_producers.get(7)
             options = {"producer_id": 7, "sequence": 0 if entry is None else entry.last_sequence + 1}
-        info = self.log.append_as_leader(
-            batch(values, timestamp=self.now, **options), self.epoch, now_ms=self.now
-        )
+        info = self.log.append_as_leader(batch(values, timestamp=self.now, **options), self.epoch, now_ms=self.now)
         self.now += 1
         assert info.first_offset == self.end
         self.history += [(info.first_offset + index, value) for index, value in enumerate(values)]

@@ -367,9 +367,7 @@ def test_a_damaged_transaction_index_is_built_anew(number: int, damage: Callable
         data = build_batch([Record(0, NOW, None, b"t" * 50)], base_sequence=sequence, is_transactional=True, **options)
         log.append_as_leader(bytearray(data), 0, now_ms=NOW)
         marker = build_end_txn_marker(commit=sequence % 4 == 0, coordinator_epoch=0, timestamp_ms=NOW, **options)
-        log.append_as_leader(
-            bytearray(marker), 0, now_ms=NOW, origin=AppendOrigin.COORDINATOR, transaction_version=1
-        )
+        log.append_as_leader(bytearray(marker), 0, now_ms=NOW, origin=AppendOrigin.COORDINATOR, transaction_version=1)
 
     def known() -> list[list[AbortedTxn]]:
         return [list(segment.txn_index) for segment in log.segments]
@@ -393,12 +391,8 @@ def test_aborted_transactions_are_told_also_after_a_restart(clean: bool) -> None
     )
     log.append_as_leader(bytearray(data), 0, now_ms=NOW)
     assert log.first_unstable_offset == 0
-    marker = build_end_txn_marker(
-        commit=False, producer_id=5, producer_epoch=1, coordinator_epoch=0, timestamp_ms=NOW
-    )
-    log.append_as_leader(
-        bytearray(marker), 0, now_ms=NOW, origin=AppendOrigin.COORDINATOR, transaction_version=1
-    )
+    marker = build_end_txn_marker(commit=False, producer_id=5, producer_epoch=1, coordinator_epoch=0, timestamp_ms=NOW)
+    log.append_as_leader(bytearray(marker), 0, now_ms=NOW, origin=AppendOrigin.COORDINATOR, transaction_version=1)
     log.on_high_watermark_updated(2)
     assert log.first_unstable_offset is None
     for _ in range(2):

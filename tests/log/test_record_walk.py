@@ -82,9 +82,7 @@ def test_records_are_selected(content: list[Record], wanted: set[int], tombstone
         assert base + max_timestamp_delta(data, runs) == max(numbered[index].timestamp for index in chosen)
 
     offsets = {record.key: record.offset for record in numbered if record.key is not None and record.offset % 3}
-    runs, kept, found_tombstone = select_by_key(
-        data, HEADER_SIZE, len(data), len(content), 500, offsets, tombstones
-    )
+    runs, kept, found_tombstone = select_by_key(data, HEADER_SIZE, len(data), len(content), 500, offsets, tombstones)
     expected = [
         record
         for record in numbered

@@ -563,9 +563,7 @@ def test_what_takes_long_is_looked_at_in_steps_only() -> None:
     many = rb.build_batch([Record(0, NOW, b"k", None)] * 20_000, compression=CompressionType.ZSTD)
     assert len(many) < 60_000
     with pytest.raises(TakesLong):
-        validate_and_assign_offsets(
-            many, next_offset=0, leader_epoch=0, now_ms=NOW, config=config, topic_partition=TP
-        )
+        validate_and_assign_offsets(many, next_offset=0, leader_epoch=0, now_ms=NOW, config=config, topic_partition=TP)
     records, steps = examined(many, config)
     assert steps == 1 + 20_000 // 1024
     # Appended to a log that has been configured otherwise meanwhile, it has to be looked at again.
@@ -590,7 +588,5 @@ def test_a_bomb_is_not_decompressed_while_others_wait(codec: CompressionType) ->
     )
     config = LogConfig(cleanup_policy=("compact",))
     with pytest.raises(TakesLong):
-        validate_and_assign_offsets(
-            bomb, next_offset=0, leader_epoch=0, now_ms=NOW, config=config, topic_partition=TP
-        )
+        validate_and_assign_offsets(bomb, next_offset=0, leader_epoch=0, now_ms=NOW, config=config, topic_partition=TP)
     refused(ErrorCode.INVALID_RECORD, bomb, cleanup_policy=("compact",))

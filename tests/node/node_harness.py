@@ -116,9 +116,7 @@ class Node:
 
 def batch(*values: bytes, timestamp: int = 1000, **options: Any) -> bytes:
     """A batch of values without keys, a millisecond apart."""
-    return build_batch(
-        [Record(index, timestamp + index, None, value) for index, value in enumerate(values)], **options
-    )
+    return build_batch([Record(index, timestamp + index, None, value) for index, value in enumerate(values)], **options)
 
 
 def produce_request(

@@ -86,9 +86,7 @@ class Quorum:
             {"controller.quorum.bootstrap.servers": ",".join(addresses)}
             if self._dynamic
             else {
-                "controller.quorum.voters": ",".join(
-                    f"{index}@{address}" for index, address in enumerate(addresses, 1)
-                )
+                "controller.quorum.voters": ",".join(f"{index}@{address}" for index, address in enumerate(addresses, 1))
             }
         )
         return BrokerConfig.from_properties(

@@ -313,9 +313,7 @@ def test_a_clock_that_is_late(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     run(main)
 
 
-def test_what_was_told_of_a_node_is_told_again_after_a_while(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_was_told_of_a_node_is_told_again_after_a_while(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with quorum(tmp_path) as cluster:
             await cluster.start(1, 2, 3)

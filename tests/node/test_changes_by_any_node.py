@@ -72,9 +72,7 @@ def test_a_change_by_way_of_any_node(tmp_path: Path, is_controller: bool) -> Non
             feature = FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
             assert (await client.ask(UpdateFeaturesRequest(feature_updates=[feature]))).error_code == 0
             await cluster.until(
-                lambda: all(
-                    "group.version" not in node.driver.image.features.levels for node in cluster.nodes.values()
-                )
+                lambda: all("group.version" not in node.driver.image.features.levels for node in cluster.nodes.values())
             )
 
             replicas = topic_everywhere(cluster, "t")[0].partitions[0].replicas

@@ -21,9 +21,7 @@ def ports_of(cluster: Quorum, voter: int) -> set[int]:
 
 def test_a_controller_joins_by_itself(tmp_path: Path) -> None:
     async def main() -> None:
-        async with quorum(
-            tmp_path, 4, dynamic=True, initial=3, controller_quorum_auto_join_enable="true"
-        ) as cluster:
+        async with quorum(tmp_path, 4, dynamic=True, initial=3, controller_quorum_auto_join_enable="true") as cluster:
             await cluster.start(1, 2, 3)
             await cluster.await_leader()
             await cluster.start(4)

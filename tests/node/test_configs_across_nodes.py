@@ -122,8 +122,6 @@ def test_what_a_broker_of_apache_kafka_passes_on_is_taken(tmp_path: Path) -> Non
             _, offset = decode_response_header(inner.api_key, 1, answer.response_data)
             response, _ = decode(IncrementalAlterConfigsResponse, 1, answer.response_data, offset)
             assert (response.responses[0].error_code, response.responses[0].resource_name) == (0, other)
-            await cluster.until(
-                lambda: cluster.nodes[int(other)].replica_manager.throttles.leader.bound == 4711
-            )
+            await cluster.until(lambda: cluster.nodes[int(other)].replica_manager.throttles.leader.bound == 4711)
 
     run(main)

@@ -227,9 +227,7 @@ def test_nonsense_behind_a_waiting_fetch_ends_the_connection(tmp_path: Path, lin
     run(test)
 
 
-def test_a_handler_that_fails_is_logged_and_the_node_lives(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handler_that_fails_is_logged_and_the_node_lives(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             client = await node.connect()

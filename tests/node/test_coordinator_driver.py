@@ -331,9 +331,7 @@ def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
             groups = await ready(node)
             client = await node.connect()
             await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
-            begun = await client.ask(
-                InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4
-            )
+            begun = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
             of_id = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
             asked = TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=11)
             answer = await client.ask(

@@ -43,9 +43,7 @@ def test_a_directory_with_fewer_features_opens_and_can_be_raised(tmp_path: Path)
             client = await node.connect()
             assert await finalized(client) == {"metadata.version": 30}
             request = UpdateFeaturesRequest(
-                feature_updates=[
-                    FeatureUpdateKey(feature=name, max_version_level=1) for name in ("group.version", ELR)
-                ]
+                feature_updates=[FeatureUpdateKey(feature=name, max_version_level=1) for name in ("group.version", ELR)]
             )
             assert (await client.ask(request, 2)).error_code == 0
             raised = {"metadata.version": 30, "group.version": 1, ELR: 1}

@@ -103,8 +103,10 @@ def scenario(
 
 def test_flush_ms_is_kept_also_when_nobody_writes_any_more() -> None:
     async def test(make: Any, append: Any, replicas: Replicas) -> None:
-        quick, slow, never = make("quick", LogConfig(flush_ms=700)), make("slow", LogConfig(flush_ms=12_000)), make(
-            "never", LogConfig()
+        quick, slow, never = (
+            make("quick", LogConfig(flush_ms=700)),
+            make("slow", LogConfig(flush_ms=12_000)),
+            make("never", LogConfig()),
         )
         for log in (quick, slow, never):
             append(log)

@@ -53,9 +53,7 @@ def seconds_of_move(rates: list[tuple[float, str | None]], call_off_at: float | 
             await trio.sleep(began + second - trio.current_time())
             resource = ConfigResource(ResourceType.BROKER, "")
             configs = ConfigsImage({} if rate is None else {resource: {RATE: rate}})
-            throttles.on_image(
-                SimpleNamespace(changed_configs=[resource]), SimpleNamespace(configs=configs)
-            )
+            throttles.on_image(SimpleNamespace(changed_configs=[resource]), SimpleNamespace(configs=configs))
         if call_off_at is not None:
             await trio.sleep(began + call_off_at - trio.current_time())
             move.over = True

@@ -194,28 +194,32 @@ def test_an_observer_reads_the_log_and_follows_a_snapshot(tmp_path: Path) -> Non
             data = b""
             while True:
                 piece = (
-                    await client.ask(
-                        FetchSnapshotRequest(
-                            cluster_id=CLUSTER_ID,
-                            replica_id=77,
-                            max_bytes=200,
-                            topics=[
-                                TopicSnapshot(
-                                    name=METADATA_TOPIC,
-                                    partitions=[
-                                        PartitionSnapshot(
-                                            current_leader_epoch=epoch,
-                                            snapshot_id=SnapshotId(
-                                                end_offset=snapshot_id.offset, epoch=snapshot_id.epoch
-                                            ),
-                                            position=len(data),
-                                        )
-                                    ],
-                                )
-                            ],
+                    (
+                        await client.ask(
+                            FetchSnapshotRequest(
+                                cluster_id=CLUSTER_ID,
+                                replica_id=77,
+                                max_bytes=200,
+                                topics=[
+                                    TopicSnapshot(
+                                        name=METADATA_TOPIC,
+                                        partitions=[
+                                            PartitionSnapshot(
+                                                current_leader_epoch=epoch,
+                                                snapshot_id=SnapshotId(
+                                                    end_offset=snapshot_id.offset, epoch=snapshot_id.epoch
+                                                ),
+                                                position=len(data),
+                                            )
+                                        ],
+                                    )
+                                ],
+                            )
                         )
                     )
-                ).topics[0].partitions[0]
+                    .topics[0]
+                    .partitions[0]
+                )
                 assert piece.error_code == ErrorCode.NONE and piece.position == len(data)
                 data += bytes(piece.unaligned_records)
                 if len(data) == piece.size:

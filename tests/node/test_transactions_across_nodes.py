@@ -226,9 +226,7 @@ def test_who_is_fenced_is_not_waited_for() -> None:
     assert answers == [pytest.approx(6), pytest.approx(36)]
 
 
-def test_what_a_followers_fetch_leads_to_is_fetched_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_followers_fetch_leads_to_is_fetched_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fetch that commits a coordinator's record has its next one appended, before that fetch itself waits."""
     monkeypatch.setattr("kbroker.handlers.fetch.NEWS_SECONDS", 60.0)
 

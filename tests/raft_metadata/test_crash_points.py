@@ -91,9 +91,7 @@ class Life:
     def take_snapshot(self, replica: Replica) -> None:
         log = replica.log
         snapshot_id = OffsetAndEpoch(log.end_offset, log.last_epoch)
-        content = encode_snapshot(
-            [NoOpRecord()] * 30, epoch=log.last_epoch, now_ms=0, last_contained_log_timestamp=0
-        )
+        content = encode_snapshot([NoOpRecord()] * 30, epoch=log.last_epoch, now_ms=0, last_contained_log_timestamp=0)
         replica.snapshots.write(snapshot_id, content)
         self.snapshot_offset = snapshot_id.offset
         log.on_snapshot_written(snapshot_id, 0)
@@ -101,9 +99,7 @@ class Life:
     def fetch_snapshot(self, replica: Replica) -> None:
         log = replica.log
         snapshot_id = OffsetAndEpoch(log.end_offset + 10, log.last_epoch)
-        content = encode_snapshot(
-            [NoOpRecord()] * 30, epoch=log.last_epoch, now_ms=0, last_contained_log_timestamp=0
-        )
+        content = encode_snapshot([NoOpRecord()] * 30, epoch=log.last_epoch, now_ms=0, last_contained_log_timestamp=0)
         for position in range(0, len(content), 200):
             log.write_snapshot_chunk(snapshot_id, position, content[position : position + 200])
         log.install_snapshot(snapshot_id)
@@ -129,9 +125,12 @@ def verify(life: Life, disk: FakeDisk, point: int) -> None:
             offset = header.next_offset
     epoch = max(log.last_epoch, 1) + 1
     offset = log.end_offset
-    assert log.append_fetched(
-        encode_records([NoOpRecord()], base_offset=offset, epoch=epoch, timestamp_ms=0, metadata_version=30), epoch
-    ) is None
+    assert (
+        log.append_fetched(
+            encode_records([NoOpRecord()], base_offset=offset, epoch=epoch, timestamp_ms=0, metadata_version=30), epoch
+        )
+        is None
+    )
     log.close()
 
 

@@ -110,9 +110,7 @@ def test_one_vote_in_an_epoch() -> None:
     assert not quorum.can_grant_vote(other, is_log_up_to_date=True, pre_vote=False, now_ms=0)
     assert quorum.can_grant_vote(candidate, is_log_up_to_date=True, pre_vote=False, now_ms=0)
     # The same node with another disk is another candidate.
-    assert not quorum.can_grant_vote(
-        ReplicaKey(2, Uuid(b"3" * 16)), is_log_up_to_date=True, pre_vote=False, now_ms=0
-    )
+    assert not quorum.can_grant_vote(ReplicaKey(2, Uuid(b"3" * 16)), is_log_up_to_date=True, pre_vote=False, now_ms=0)
     # A pre-vote promises nothing.
     assert quorum.can_grant_vote(other, is_log_up_to_date=True, pre_vote=True, now_ms=0)
     quorum.become_unattached(1, 0)

@@ -104,9 +104,7 @@ class Script:
             if self.dynamic and key in voters:
                 replica.snapshots.write(
                     OffsetAndEpoch(0, 0),
-                    encode_snapshot(
-                        (), now_ms=0, last_contained_log_timestamp=0, kraft_version=1, voters=self.voters
-                    ),
+                    encode_snapshot((), now_ms=0, last_contained_log_timestamp=0, kraft_version=1, voters=self.voters),
                 )
 
     def do_start(self, *numbers: str) -> None:

@@ -23,9 +23,7 @@ def voter_set(*ids: int) -> VoterSet:
 
 
 def data(offset: int, epoch: int, count: int = 1) -> bytes:
-    return encode_records(
-        [NoOpRecord()] * count, base_offset=offset, epoch=epoch, timestamp_ms=0, metadata_version=30
-    )
+    return encode_records([NoOpRecord()] * count, base_offset=offset, epoch=epoch, timestamp_ms=0, metadata_version=30)
 
 
 def voters_batch(offset: int, epoch: int, voters: VoterSet) -> bytes:

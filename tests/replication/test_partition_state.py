@@ -19,9 +19,7 @@ def leader(isr: list[int], log_end_offset: int = 0) -> PartitionState:
 
 
 def fetch(state: PartitionState, replica: int, offset: int, end: int, now_ms: int) -> None:
-    state.update_follower(
-        replica, fetch_offset=offset, log_start_offset=0, leader_log_end_offset=end, now_ms=now_ms
-    )
+    state.update_follower(replica, fetch_offset=offset, log_start_offset=0, leader_log_end_offset=end, now_ms=now_ms)
 
 
 def test_alone_in_the_isr_all_that_is_appended_is_committed() -> None:
@@ -69,9 +67,7 @@ def test_the_isr_shrinks_by_who_has_not_caught_up_in_time() -> None:
 
 def test_min_isr_is_capped_by_the_number_of_replicas() -> None:
     state = PartitionState(1)
-    state.become_leader(
-        leader_epoch=0, partition_epoch=0, replicas=[1], isr=[1], log_end_offset=0, now_ms=0
-    )
+    state.become_leader(leader_epoch=0, partition_epoch=0, replicas=[1], isr=[1], log_end_offset=0, now_ms=0)
     assert state.has_min_isr(2)
     assert not leader([1]).has_min_isr(2)
     assert leader([1, 2]).has_min_isr(2)
@@ -134,8 +130,6 @@ def test_one_proposal_at_a_time() -> None:
 def test_metadata_of_the_past_are_passed_over() -> None:
     state = leader([1, 2])
     assert state.commit_isr([1, 2, 3], 6)
-    state.become_leader(
-        leader_epoch=3, partition_epoch=5, replicas=[1, 2, 3], isr=[1, 2], log_end_offset=0, now_ms=0
-    )
+    state.become_leader(leader_epoch=3, partition_epoch=5, replicas=[1, 2, 3], isr=[1, 2], log_end_offset=0, now_ms=0)
     assert state.isr == {1, 2, 3} and state.partition_epoch == 6
     assert not state.commit_isr([1], 6)

@@ -31,9 +31,7 @@ def test_bounds() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(SetupError("no Java"), "error: no Java"), (KeyboardInterrupt(), 130)]
-)
+@pytest.mark.parametrize(("error", "code"), [(SetupError("no Java"), "error: no Java"), (KeyboardInterrupt(), 130)])
 def test_expected_errors_are_one_line(error: BaseException, code: object) -> None:
     @readable_errors
     def main(argv: list[str] | None = None) -> None:

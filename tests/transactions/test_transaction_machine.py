@@ -117,9 +117,7 @@ class Machine(RuleBasedStateMachine):
         transactional_id, *who = producer
         before = shard_state(self.shard, transactional_id)
         try:
-            given = self.shard.end(
-                (who[0], who[1]), commit, transactional_id=transactional_id, version=version
-            )
+            given = self.shard.end((who[0], who[1]), commit, transactional_id=transactional_id, version=version)
         except ApiError:
             self._step()
             return multiple()
@@ -247,9 +245,7 @@ def shard_state(shard: Shard, transactional_id: str) -> Transaction | None:
     return shard.core.transactions.get(transactional_id)
 
 
-_SETTINGS = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+_SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 TestVersion2 = Machine.TestCase
 TestVersion2.settings = _SETTINGS
 TestVersion1 = MachineV1.TestCase

@@ -50,16 +50,16 @@ def test_round_trip(cls: type[Any]) -> None:
 def test_bytes_on_the_wire() -> None:
     """By hand, so that encoder and decoder cannot be wrong together."""
     request = HeartbeatRequest(group_id="g", generation_id=5, member_id="me", group_instance_id=None)
-    assert encode(request, 0) == b"\0\1g" b"\0\0\0\5" b"\0\2me"
-    assert encode(request, 3) == b"\0\1g" b"\0\0\0\5" b"\0\2me" b"\xff\xff"
-    assert encode(request, 4) == b"\2g" b"\0\0\0\5" b"\3me" b"\0" b"\0"
+    assert encode(request, 0) == b"\0\1g\0\0\0\5\0\2me"
+    assert encode(request, 3) == b"\0\1g\0\0\0\5\0\2me\xff\xff"
+    assert encode(request, 4) == b"\2g\0\0\0\5\3me\0\0"
 
 
 def test_a_tagged_field_on_the_wire() -> None:
     change = PartitionChangeRecord(partition_id=1, topic_id=ZERO_UUID, isr=[7], leader=7)
     body = b"\0\0\0\1" + bytes(16)
     # isr has tag 0: a count of 1 and one int32; leader has tag 1.
-    assert encode(change, 0) == body + b"\2" + b"\0\5" b"\2\0\0\0\7" + b"\1\4" b"\0\0\0\7"
+    assert encode(change, 0) == body + b"\2" + b"\0\5\2\0\0\0\7" + b"\1\4\0\0\0\7"
     assert encode(PartitionChangeRecord(partition_id=1), 0) == body + b"\0"
 
 
@@ -95,9 +95,7 @@ def test_a_class_is_a_dataclass() -> None:
 
 
 def test_records_of_a_request_are_a_writable_view() -> None:
-    data = TopicProduceData(
-        name="t", partition_data=[PartitionProduceData(index=0, records=memoryview(b"0123456789"))]
-    )
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=memoryview(b"0123456789"))])
     frame = bytearray(encode(ProduceRequest(topic_data=[data]), 9))
     request, _ = decode(ProduceRequest, 9, memoryview(frame))
     records = request.topic_data[0].partition_data[0].records

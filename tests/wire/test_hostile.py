@@ -121,7 +121,7 @@ def test_overlong_varints() -> None:
     assert not attempt(HeartbeatRequest, 4, b"\x80\x80\x80\x80\x80\x00" + bytes(20))
     assert not attempt(HeartbeatRequest, 4, b"\xff\xff\xff\xff\x1f" + bytes(20))
     # Longer than need be, but no longer than five bytes: read, as Kafka reads it.
-    assert attempt(HeartbeatRequest, 4, b"\x82\x80\x00" b"g" + b"\0\0\0\1" + b"\1" + b"\0" + b"\0")
+    assert attempt(HeartbeatRequest, 4, b"\x82\x80\x00g" + b"\0\0\0\1" + b"\1" + b"\0" + b"\0")
 
 
 def test_a_string_longer_than_kafka_allows() -> None:

@@ -204,9 +204,7 @@ class LeadershipControl:
         """Elect leaders of leaderless partitions whose topic allows an unclean one; whether there may be more to do."""
         return self._elect_some(
             Election.UNCLEAN,
-            lambda topic, partition: (
-                partition.leader == NO_LEADER and self.election(topic.name) is Election.UNCLEAN
-            ),
+            lambda topic, partition: partition.leader == NO_LEADER and self.election(topic.name) is Election.UNCLEAN,
         )
 
     def _elect_some(

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kbroker.raft_metadata.controller.controller import Controller
 
 
-
 class NewTopic(NamedTuple):
     """A topic to create. -1 asks for the default; ``assignments`` are (partition, brokers) chosen by the client."""
 

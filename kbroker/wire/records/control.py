@@ -104,9 +104,7 @@ class VotersRecord:
     voters: list[VotersRecordVoter] = field()
 
 
-ControlRecord = (
-    LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
-)
+ControlRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
 """The values of the metadata log's control records. Each is written in version 0, as in Kafka 4.3.1."""
 
 _QUORUM_RECORDS: Final[Mapping[int, type[ControlRecord]]] = {
