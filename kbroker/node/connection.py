@@ -103,6 +103,7 @@ class Connection:
         self._reader = FrameReader(max_frame_bytes, api_keys=table)
         self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
         self._poller = poller
+        self._long_produces = services.long_produces
         self._wait = RequestWait(stream, self._reader, poller, self._received)
         self._parked: trio.lowlevel.Task | None = None
         self._repeated: RepeatedRequest | None = None
@@ -182,6 +183,8 @@ class Connection:
                 await self._budget.wait(self)
             if len(replies.slots) >= MAX_DELAYED_REPLIES:
                 await replies.wait_for_slots()
+            if self._has_long_produces:
+                await self._long_produces.wait_for_room(self.peer)
             if requests >= FAIR_REQUESTS or received >= FAIR_BYTES:
                 await trio.lowlevel.checkpoint()
                 requests = received = 0
@@ -210,7 +213,15 @@ class Connection:
         if replies.parts and not replies.try_write():
             await replies.flush()
         await replies.wait_for_slots(1 if is_large else MAX_DELAYED_REPLIES)
+        if self._has_long_produces:
+            await self._long_produces.wait_for_room(self.peer)
         await trio.lowlevel.checkpoint()
+
+    @property
+    def _has_long_produces(self) -> bool:
+        """Whether a Produce of this connection is being appended in turns with everything else."""
+        long_produces = self._long_produces
+        return long_produces is not None and bool(long_produces.waiting) and self.peer in long_produces.waiting
 
     async def _park(self, poller: Poller) -> None:
         """Sleep until the poller's task has something for this one; raises what it found to end the connection."""
@@ -250,6 +261,7 @@ class Connection:
                 except (BlockingIOError, InterruptedError):
                     break
                 if n == 0:
+                    self.bytes_received += received
                     self._hand_over(failure=ConnectionLost(""))
                     return
                 received += n
@@ -265,9 +277,11 @@ class Connection:
                     break
             self.bytes_received += received
             self.active = True
-            if (reader.buffered_bytes != self._reserved and self._take_account(reader.buffered_bytes)) or len(
-                replies.slots
-            ) >= MAX_DELAYED_REPLIES:
+            if (
+                (reader.buffered_bytes != self._reserved and self._take_account(reader.buffered_bytes))
+                or len(replies.slots) >= MAX_DELAYED_REPLIES
+                or self._has_long_produces
+            ):
                 self._hand_over()
             elif replies.parts:
                 if received < LARGE_READ and poller is not None:

@@ -25,8 +25,11 @@ logger = logging.getLogger(__name__)
 SLICE_SECONDS = 0.005
 """After so long the work of a request gives way; a step of it that takes longer is not interrupted."""
 
-MOST_BYTES = 128 << 20
-"""Bytes of records that all waiting requests together may hold: more are taken only where nothing else waits."""
+ROOM_BYTES = 128 << 20
+"""While all waiting requests together hold more, connections that have one of them are not read from."""
+
+MOST_BYTES = 512 << 20
+"""What they may hold at most, since others go on: more is taken only where nothing else waits."""
 
 MOST_BEGUN = 4
 """Requests that are under way at the same time: each may hold the records of a batch decompressed."""
@@ -59,6 +62,7 @@ class LongProduces:
         self._bytes = 0
         self._begun = 0
         self._wanted = trio.Event()
+        self._one_over = trio.Event()
 
     def add(
         self,
@@ -84,6 +88,13 @@ class LongProduces:
         self._wanted.set()
         return True
 
+    async def wait_for_room(self, peer: str) -> None:
+        """Wait, before more is read from a client, as long as too much waits and something of it is the client's."""
+        while self._bytes > ROOM_BYTES and peer in self.waiting:
+            if self._one_over.is_set():
+                self._one_over = trio.Event()
+            await self._one_over.wait()
+
     async def run(self) -> None:
         """The work, until cancelled."""
         while True:
@@ -103,6 +114,7 @@ class LongProduces:
             del self.waiting[peer]
             if over:
                 self._bytes -= requests.popleft().size
+                self._one_over.set()
             if requests:
                 self.waiting[peer] = requests  # behind the others
             await trio.lowlevel.checkpoint()

@@ -350,7 +350,6 @@ def test_what_a_closed_connection_has_received_does_not_stay_in_memory(
         async with running_node(tmp_path) as node:
             client = await node.connect()
             await client.stream.send_all((1 << 24).to_bytes(4, "big") + b"\0\0\0\x09" + bytes(3 << 20))
-            await node.connect()
             monkeypatch.setattr(Connection, "close", remember)
             await client.stream.aclose()
             while not closed:

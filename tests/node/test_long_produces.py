@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import batch, fetch_request, produce_request, run, running_node, values
+from node_harness import Client, batch, fetch_request, produce_request, run, running_node, values
 
+from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
 from kbroker.handlers import produce
 from kbroker.handlers.context import CloseConnection
@@ -245,6 +246,51 @@ def test_a_topic_that_takes_the_name_of_another_meanwhile_gets_nothing_of_it(
             assert told[-1].error_code == ErrorCode.UNKNOWN_TOPIC_ID
             fetched = (await other.ask(fetch_request("t", topic_id=namesake))).responses[0].partitions[0]
             assert (fetched.error_code, fetched.high_watermark) == (0, 0)
+
+    run(test)
+
+
+@pytest.mark.parametrize("linux", [True, False])
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_connection_is_not_read_from_while_too_much_waits_and_some_of_it_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acks: int, linux: bool
+) -> None:
+    """Many producers that send much at a time wait, and are not turned away."""
+    batch_ = long_batch()
+    monkeypatch.setattr(long_produces, "ROOM_BYTES", 0)
+    monkeypatch.setattr(long_produces, "MOST_BYTES", 3 * (len(batch_) + long_produces.REQUEST_BYTES + 1000))
+    gate = Gate(monkeypatch)
+
+    async def test() -> None:
+        async with running_node(tmp_path, env=RealEnv(use_epoll=linux)) as node:
+            topic_id = await node.create_topic("t", cleanup_policy="compact")
+            work = node.broker.services.long_produces
+            producers, other = [await node.connect() for _ in range(2)], await node.connect()
+
+            async def send(producer: Client, count: int) -> None:
+                for _ in range(count):
+                    await producer.send(produce_request("", batch_, topic_id=topic_id, acks=acks))
+
+            async with trio.open_nursery() as nursery:
+                for producer in producers:
+                    await send(producer, 1)
+                while len(work.waiting) < 2:
+                    await trio.lowlevel.checkpoint()
+                for producer in producers:
+                    nursery.start_soon(send, producer, 5)
+                for _ in range(3):
+                    await other.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+                assert [len(requests) for requests in work.waiting.values()] == [1, 1]
+                gate.event.set()
+            if acks:
+                for producer in producers:
+                    told = [(await producer.receive())[1].responses[0].partition_responses[0] for _ in range(6)]
+                    assert [each.error_code for each in told] == [0] * 6
+            for producer in producers:  # none was closed, and everything before is done
+                await producer.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+            partition = node.broker.replica_manager.partitions["t", 0]
+            while partition.log.log_end_offset < 2 * 6 * 60_000:
+                await trio.lowlevel.checkpoint()
 
     run(test)
 
