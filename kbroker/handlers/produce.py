@@ -17,7 +17,7 @@ repeat the last one of their connection take an even shorter way (``repeated_pro
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
@@ -246,8 +246,8 @@ class _Appends:
                 raise CloseConnection(f"error in a produce request with acks=0: {_summary(topics)}")
             return None
         response = ProduceResponse(responses=topics)
-        required = self._required() if self._unreplicated else ()
-        if self._failed and ctx.header.api_version >= 10:
+        required = _still_led(self._unreplicated, self._manager)
+        if (self._failed or len(required) < len(self._unreplicated)) and ctx.header.api_version >= 10:
             _add_leaders(response, ctx)
         if self._unflushed is not None:
             return _flush_first(response, self._unflushed, required, request.timeout_ms, ctx)
@@ -255,43 +255,45 @@ class _Appends:
             return _delay(DelayedResponse(), response, required, request.timeout_ms, ctx)
         return response
 
-    def _required(self) -> list[_Unreplicated]:
-        """What is to be waited for. A leader that has changed since the append told nobody: nobody waited yet."""
-        required = []
-        for each in self._unreplicated:
-            partition = each.partition
-            is_same = self._manager.partitions.get(partition.topic_partition) is partition
-            if is_same and partition.state.leader_epoch == each.leader_epoch:
-                required.append(each)
-            else:
-                self._failed = True
-                each.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return required
+
+def _still_led(unreplicated: Sequence[_Unreplicated], manager: Any) -> Sequence[_Unreplicated]:
+    """What is to be waited for. Where the leader has changed since the append, nobody was told: nobody waited yet."""
+    led = []
+    for each in unreplicated:
+        partition = each.partition
+        is_same = manager.partitions.get(partition.topic_partition) is partition
+        if is_same and partition.state.leader_epoch == each.leader_epoch:
+            led.append(each)
+        else:
+            each.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return led
 
 
 def _flush_first(
     response: ProduceResponse,
     unflushed: list[tuple[PartitionProduceResponse, Any]],
-    required: Collection[_Unreplicated],
+    unreplicated: Sequence[_Unreplicated],
     timeout_ms: int,
     ctx: RequestContext,
 ) -> DelayedResponse:
     """Make durable what ``flush.messages`` asks for, and answer (or wait for replication) after that."""
     delayed = DelayedResponse()
+    manager = ctx.services.replica_manager
 
     async def flush() -> None:
         for answer, partition in unflushed:
             try:
-                await ctx.services.replica_manager.flush(partition)
+                await manager.flush(partition)
             except ApiError as error:
                 answer.error_code = error.code
                 answer.base_offset = -1
+        required = _still_led(unreplicated, manager)
         if required:
             _delay(delayed, response, required, timeout_ms, ctx)
         else:
             delayed.complete(response)
 
-    ctx.services.replica_manager.start_soon(flush)
+    manager.start_soon(flush)
     return delayed
 
 
@@ -353,7 +355,7 @@ def _add_leaders(response: ProduceResponse, ctx: RequestContext) -> None:
 def _delay(
     delayed: DelayedResponse,
     response: ProduceResponse,
-    required: Collection[_Unreplicated],
+    required: Sequence[_Unreplicated],
     timeout_ms: int,
     ctx: RequestContext,
 ) -> DelayedResponse:

@@ -442,25 +442,50 @@ def test_a_namesake_gets_nothing_of_the_partitions_behind_a_long_batch(
     run(test)
 
 
-def test_records_that_were_cut_off_meanwhile_are_not_acknowledged(
+class Unreplicated:
+    """A partition whose followers have nothing of what is appended, until it is led again with what they have."""
+
+    def __init__(self, node: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._manager = node.broker.replica_manager
+        self.partition = self._manager.partitions[topic, 0]
+        self._stands = True
+        advance = PartitionState.maybe_advance_high_watermark
+
+        def maybe_advance(state: PartitionState, end: int) -> bool:
+            return not (self._stands and state is self.partition.state) and advance(state, end)
+
+        monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", maybe_advance)
+
+    def cut_and_lead_again(self) -> None:
+        """Another leads, this log is cut and has other records, and this node leads again."""
+        partition, state = self.partition, self.partition.state
+        epoch, version = state.leader_epoch, state.partition_epoch
+        state.become_follower(leader=2, leader_epoch=epoch + 1, partition_epoch=version + 1, replicas=[1, 2], isr=[2])
+        self._manager.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        partition.log.truncate_to(0, now_ms=0)
+        partition.log.append_as_leader(bytearray(batch(b"theirs")), epoch + 1, now_ms=0)
+        self._stands = False
+        state.become_leader(
+            leader_epoch=epoch + 2,
+            partition_epoch=version + 2,
+            replicas=[1],
+            isr=[1],
+            log_end_offset=1,
+            now_ms=0,
+        )
+        partition.on_leadership(partition.log)
+
+
+def test_records_that_were_cut_off_while_others_were_judged_are_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Leadership goes and comes back while another batch of the same request is judged."""
     gate = Gate(monkeypatch)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
             first = await node.create_topic("first")
             other = await node.create_topic("other", cleanup_policy="compact")
-            manager = node.broker.replica_manager
-            partition = manager.partitions["first", 0]
-            advance = PartitionState.maybe_advance_high_watermark
-            stands = True
-            monkeypatch.setattr(
-                PartitionState,
-                "maybe_advance_high_watermark",
-                lambda self, end: False if stands and self is partition.state else advance(self, end),
-            )
+            unreplicated = Unreplicated(node, "first", monkeypatch)
             client = await node.connect()
             await client.send(
                 ProduceRequest(
@@ -473,31 +498,35 @@ def test_records_that_were_cut_off_meanwhile_are_not_acknowledged(
                 )
             )
             await until_waiting(node)
-            assert partition.log.log_end_offset == 1
-            # Another leads, this log is cut, and this node leads again.
-            state = partition.state
-            epoch, version = state.leader_epoch, state.partition_epoch
-            state.become_follower(
-                leader=2, leader_epoch=epoch + 1, partition_epoch=version + 1, replicas=[1, 2], isr=[2]
-            )
-            manager.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            partition.log.truncate_to(0, now_ms=0)
-            partition.log.append_as_leader(bytearray(batch(b"theirs")), epoch + 1, now_ms=0)
-            stands = False
-            state.become_leader(
-                leader_epoch=epoch + 2,
-                partition_epoch=version + 2,
-                replicas=[1],
-                isr=[1],
-                log_end_offset=1,
-                now_ms=0,
-            )
-            partition.on_leadership(partition.log)
+            assert unreplicated.partition.log.log_end_offset == 1
+            unreplicated.cut_and_lead_again()
             gate.event.set()
             answer = (await client.receive())[1].responses[0].partition_responses[0]
-            stored = partition.log.read_bytes(0, 1 << 20)
-            assert values(stored) == [(0, b"theirs")]
+            assert values(unreplicated.partition.log.read_bytes(0, 1 << 20)) == [(0, b"theirs")]
             assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(test)
+
+
+def test_records_that_were_cut_off_while_they_were_flushed_are_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", flush_messages="1")
+            unreplicated = Unreplicated(node, "t", monkeypatch)
+            manager = node.broker.replica_manager
+            flush = manager.flush
+
+            async def flush_and_more(partition: Any) -> None:
+                await flush(partition)
+                unreplicated.cut_and_lead_again()
+
+            monkeypatch.setattr(manager, "flush", flush_and_more)
+            client = await node.connect()
+            response = await client.ask(produce_request("", batch(b"mine"), topic_id=topic_id))
+            assert values(unreplicated.partition.log.read_bytes(0, 1 << 20)) == [(0, b"theirs")]
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run(test)
 
