@@ -268,7 +268,9 @@ class Consumer:
         if answer.error_code:
             client.forget(tp)
             code = ErrorCode(answer.error_code)
-            if code == ErrorCode.OFFSET_OUT_OF_RANGE and not self.may_lose:
+            # One that has not heard of its successor knows no better, with Apache Kafka either; a client asks on.
+            is_latest = leader_epoch >= max(self._bounds, default=0)
+            if code == ErrorCode.OFFSET_OUT_OF_RANGE and is_latest and not self.may_lose:
                 raise Violation(f"{tp}: node {node_id} says that {self.position}, read before, is out of range")
             if code != ErrorCode.OFFSET_OUT_OF_RANGE and code not in RETRIABLE:
                 raise Violation(f"{tp}: a consumer was told {code.name}")
