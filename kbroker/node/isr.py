@@ -244,7 +244,12 @@ class IsrManager:
         error = answer.error_code
         if not error:
             del self._proposed[key]
-            if answer.leader_epoch == state.leader_epoch and state.commit_isr(answer.isr, answer.partition_epoch):
+            if answer.leader_epoch != state.leader_epoch:
+                # It holds, and has completed a reassignment: that is a new leader epoch, which the metadata are to
+                # tell. Until then all of whom was proposed count (``Partition.handleAlterPartitionUpdate``).
+                logger.info("the ISR of %s has changed in leader epoch %d, which begins", key, answer.leader_epoch)
+                return True
+            if state.commit_isr(answer.isr, answer.partition_epoch):
                 self._changed.append(f"{key} {sorted(state.isr)}")
             else:
                 state.withdraw_proposal()

@@ -91,7 +91,7 @@ def commit(request: AlterPartitionRequest) -> AlterPartitionResponse:
 
 
 def answer(**fields: Any) -> AlterPartitionResponse:
-    partition = ResponsePartitionData(partition_index=0, leader_id=1, leader_epoch=4, **fields)
+    partition = ResponsePartitionData(**{"partition_index": 0, "leader_id": 1, "leader_epoch": 4, **fields})
     return AlterPartitionResponse(topics=[ResponseTopicData(topic_id=TOPIC_ID, partitions=[partition])])
 
 
@@ -240,6 +240,30 @@ def test_what_may_have_been_committed_counts_until_the_metadata_tell(code: Error
         assert state.isr == state.maximal_isr == {1, 2, 3}
 
     controller = Controller(refuse(code))
+    run(manager, controller, test)
+    assert len(controller.asked) == 1
+
+
+def test_who_completes_a_reassignment_counts_until_the_metadata_tell_of_the_new_leader_epoch() -> None:
+    manager = FakeManager(frozenset({1, 2}))
+
+    async def test(isr: IsrManager) -> None:
+        manager.fetched(2, 10)
+        manager.fetched(3, 10)
+        isr.follower_fetched(manager.partition, 3)
+        manager.partition.log.log_end_offset = 12
+        manager.fetched(2, 12)
+        await settle()
+        # 3 is a member by now, and may lead next: what it lacks is not committed, though 1 and 2 have it.
+        state = manager.state
+        assert state.maximal_isr == {1, 2, 3}
+        assert not state.maybe_advance_high_watermark(12) and state.high_watermark == 10
+        state.become_leader(leader_epoch=5, partition_epoch=8, replicas=(1, 3), isr=(1, 3), log_end_offset=12, now_ms=0)
+        assert state.isr == state.maximal_isr == {1, 3}
+
+    # 2 was to be replaced by 3, and is no replica any more. For that the same leader begins a new epoch.
+    controller = Controller(lambda request: answer(leader_epoch=5, isr=[1, 3], partition_epoch=8))
+    manager.state.high_watermark = 10
     run(manager, controller, test)
     assert len(controller.asked) == 1
 
