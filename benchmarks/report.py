@@ -234,7 +234,12 @@ def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "load_1_minute": max(run["machine"]["load_1_minute"] for run in runs),
         "load_before": "; ".join(run["machine"]["load_before"] for run in runs),
     }
-    whole["failures"] = [failure for run in runs for failure in run["failures"]]
+    whole["failures"] = [
+        failure
+        for number, run in enumerate(runs)
+        for failure in run["failures"]
+        if not any(failure.split(" ")[0] in later["results"] for later in runs[number + 1 :])
+    ]
     whole["results"] = {name: figures for run in runs for name, figures in run["results"].items()}
     return whole
 

@@ -82,12 +82,12 @@ def test_runs_of_one_commit_are_told_as_one() -> None:
         fixed = {"commit": "c", "rounds": 1, "quick": False, "apache_kafka": "4.3.1", "client": "librdkafka"}
         return {**fixed, "date": f"at {load}", "machine": machine, "failures": [], "results": results, **fields}
 
-    first = run(0.4, {"a": {"kbroker": [{"p50_ms": 1}]}, "b": {}}, failures=["b failed"])
+    first = run(0.4, {"a": {"kbroker": [{"p50_ms": 1}]}, "b": {}}, failures=["a on kbroker: it", "b on apache: that"])
     second = run(0.1, {"b": {"kbroker": [{"p50_ms": 2}]}})
     whole = report.joined([first, second])
     assert whole["results"] == {"a": first["results"]["a"], "b": second["results"]["b"]}
     assert whole["date"] == "at 0.4, at 0.1"
     assert whole["machine"] == {"load_1_minute": 0.4, "load_before": "0.4, 0, 0; 0.1, 0, 0"}
-    assert whole["failures"] == ["b failed"]
+    assert whole["failures"] == ["a on kbroker: it"], "b was run again"
     with pytest.raises(ValueError, match="differ in commit"):
         report.joined([first, run(0.1, {}, commit="d")])
