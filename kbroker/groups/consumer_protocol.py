@@ -129,7 +129,10 @@ class ConsumerProtocol:
         check_upgrade(classic, self.settings())
         group = upgraded(classic, self.hasher)
         records += creation_records(group)
-        result = self._heartbeat(group, request, client, records, now_ms)
+        # The rebalance that was under way ends here. Kafka 4.3 takes what there is for the target: if the one who joins
+        # has the place of a static member and its subscription, nobody asks for another, and what is unassigned stays.
+        unfinished = classic.state is not ClassicGroupState.STABLE
+        result = self._heartbeat(group, request, client, records, now_ms, rebalance=unfinished)
         # Whoever waits for the classic group's rebalance is told to come again, and finds the consumer group.
         result.completed += self.classic.fail_all(classic, ErrorCode.REBALANCE_IN_PROGRESS)
         for member in classic.members.values():
@@ -143,7 +146,10 @@ class ConsumerProtocol:
         client: ClientContext,
         records: list[CoordinatorRecord],
         now_ms: int,
+        *,
+        rebalance: bool = False,
     ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
+        """``rebalance`` makes a new target even if the request has no reason for one."""
         settings, config = self.settings(), self.group_config(group.group_id)
         check_group_size(group, request.member_id, request.instance_id, settings)
         owned = None
@@ -165,7 +171,7 @@ class ConsumerProtocol:
         update = self.update(group, member, _with_request(member, request, client), records, now_ms)
         names_changed = update.store_member()
         regex_changed, regex_resolved = update.update_regex(group.group_id in self._resolving)
-        update.refresh_metadata(names_changed or regex_resolved)
+        update.refresh_metadata(names_changed or regex_resolved or rebalance)
         target_epoch, target = update.update_target(config.consumer_assignment_interval_ms)
         if update.reconcile(target_epoch, target, owned, names_changed or regex_changed):
             self._schedule_rebalance(group, update.new, now_ms)

@@ -266,6 +266,56 @@ def test_who_waits_for_a_rebalance_is_told_to_come_again() -> None:
     assert waiting.joined is None or waiting.joined.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_a_static_member_changes_over_before_the_first_assignment() -> None:
+    shard = ConsumerShard()
+    classic = [ClassicClient(shard), ClassicClient(shard, instance_id="i")]
+    for client in classic:
+        client.rejoin()
+    shard.advance(2 * shard.settings.group_initial_rebalance_delay_ms)
+    group = shard.core._groups.classic[GROUP]
+    assert all(client.joined for client in classic)
+    assert group.state.value == "CompletingRebalance"  # and who leads it never tells who has what
+    consumer = Consumer(shard, member_id="c", instance_id="i")
+    consumer.heartbeat()
+    assert shard.group.group_epoch == group.generation_id + 1
+    go_on(shard, classic[:1], [consumer])
+    assert all_partitions(classic[:1], [consumer]) == list(range(6))
+    assert state(shard.reloaded().core) == state(shard.core)
+
+
+def test_a_static_member_changes_over_while_the_group_rebalances_for_another() -> None:
+    shard = ConsumerShard()
+    static = ClassicClient(shard, instance_id="i")
+    static.rejoin()
+    shard.advance(2 * shard.settings.group_initial_rebalance_delay_ms)
+    static.sync({static.member_id: assignment(*range(6))})
+    other = ClassicClient(shard)
+    other.rejoin()
+    assert shard.core._groups.classic[GROUP].state.value == "PreparingRebalance"
+    consumer = Consumer(shard, member_id="c", instance_id="i")
+    consumer.heartbeat()
+    assert other.joined is not None and other.joined.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    other.rejoin()
+    go_on(shard, [other], [consumer])
+    assert len(other.owned) == 3 and all_partitions([other], [consumer]) == list(range(6))
+
+
+def test_a_static_member_of_a_stable_group_changes_over_and_nobody_is_disturbed() -> None:
+    shard = ConsumerShard()
+    static, other = ClassicClient(shard, instance_id="i"), ClassicClient(shard)
+    for client in (static, other):
+        client.rejoin()
+    shard.advance(2 * shard.settings.group_initial_rebalance_delay_ms)
+    leader, follower = (static, other) if static.is_leader else (other, static)
+    follower.sync()
+    leader.sync({static.member_id: assignment(0, 1, 2), other.member_id: assignment(3, 4, 5)})
+    generation = shard.core._groups.classic[GROUP].generation_id
+    consumer = Consumer(shard, member_id="c", instance_id="i")
+    consumer.heartbeat()
+    assert shard.group.group_epoch == generation and consumer.partitions == {("t", 0), ("t", 1), ("t", 2)}
+    assert other.heartbeat() is ErrorCode.NONE
+
+
 @pytest.mark.parametrize(
     ("policy", "upgrades", "downgrades", "joins"),
     [
