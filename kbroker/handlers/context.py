@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -58,6 +58,9 @@ class DelayedResponse:
 
 class RepeatedRequest(Protocol):
     """Serves requests of a connection that repeat an earlier one, all but a part that it knows."""
+
+    collects: ClassVar[bool]
+    """Whether it goes on to serve what it did when another request has been learned from."""
 
     def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | DelayedResponse | None:
         """Serve the request in ``frame``, of an API that this is for; the whole response frame, or what will have it.
@@ -137,6 +140,7 @@ class ConnectionInfo(Protocol):
     when_closed: Callable[[], None] | None
     client_software_name: str
     client_software_version: str
+    repeated: dict[int, RepeatedRequest]
 
     @property
     def is_asked_more(self) -> bool:

@@ -5,7 +5,7 @@ Served: 0 to 4. 3: static members (KIP-345); 4: flexible.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Defer, RequestContext
@@ -16,6 +16,8 @@ from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 class RepeatedHeartbeat:
     """The heartbeat that a member sends again and again, and the answer that all is well."""
+
+    collects: ClassVar[bool] = False
 
     def __init__(self, frame: memoryview, request: HeartbeatRequest, ctx: RequestContext) -> None:
         self._alike = AlikeRequests(frame)

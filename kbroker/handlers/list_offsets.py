@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
@@ -53,6 +53,8 @@ class RepeatedListOffsets:
     What its requests have in common, all but the timestamp, is remembered, and so are the bytes around offset and
     leader epoch of the answer. The look-up itself is the ordinary one.
     """
+
+    collects: ClassVar[bool] = False
 
     def __init__(self, alike: AlikeRequests, request: ListOffsetsRequest, ctx: RequestContext) -> None:
         self._alike = alike

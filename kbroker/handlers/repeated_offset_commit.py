@@ -9,7 +9,7 @@ asked of the group each time; whatever is refused goes the long way, `kbroker.ha
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.offset_requests import OffsetsToCommit
@@ -30,6 +30,8 @@ class RepeatedOffsetCommit:
     """What one connection's commits and their answers have in common."""
 
     __slots__ = ("_alike", "_commit", "_ctx", "_group_id", "_reply", "_topics")
+
+    collects: ClassVar[bool] = False
 
     def __init__(self, alike: AlikeRequests, commit: OffsetsToCommit, ctx: RequestContext) -> None:
         self._alike = alike

@@ -1,19 +1,20 @@
-"""The short way of a Produce that repeats the connection's last one but for its records.
+"""The short way of a Produce that repeats an earlier one of its connection but for its records.
 
-A producer that writes one partition, a small request after another, sends the same bytes again and again around the
+A producer that writes to a partition, one request after another, sends the same bytes again and again around the
 records, and gets the same bytes around three offsets and times. To decode the one into objects and to encode the
-other from objects costs more than the append itself, so what stays the same is remembered: `learn` takes it from a
-request that `kbroker.handlers.produce` has served, and `RepeatedProduce.answer` serves its repetitions. Whatever is
-not as it was then, and whatever is refused, goes the long way, which has all the rules; this one has none of its own.
-So does a batch whose transaction is to be looked at elsewhere first.
+other from objects costs more than the append itself, so what stays the same is remembered, for each partition that it
+writes to: `learn` takes it from a request that `kbroker.handlers.produce` has served, and `RepeatedProduce.answer`
+serves its repetitions. Whatever is not as it was then, and whatever is refused, goes the long way, which has all the
+rules; this one has none of its own. So does a batch whose transaction is to be looked at elsewhere first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
@@ -48,6 +49,9 @@ _ATTRIBUTES_AT: Final = 22
 
 _TRANSACTIONAL: Final = 0x10
 
+_MOST_FORMS: Final = 256
+"""Partitions that are known for one connection. Where there are more, what was known gives way to what comes."""
+
 _SMALL: Final = 16 * 1024
 """Bytes of a batch that costs less to write, and to copy, than a system call."""
 
@@ -57,54 +61,59 @@ def is_transactional(records: memoryview) -> bool:
     return len(records) > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
 
 
+class _Form(NamedTuple):
+    """What requests for one partition have in common, and the answers to them."""
+
+    partition: Any
+    key: TopicPartition
+    acks: int
+    transactional_id: str | None
+    response: ProduceResponse
+    reply: Callable[..., bytes]
+
+
 class RepeatedProduce:
-    """What one connection's requests and their answers have in common."""
+    """What one connection's requests and their answers have in common, by what comes before the records."""
 
     __slots__ = (
-        "_acks",
         "_before",
         "_flexible",
-        "_key",
+        "_forms",
         "_key_and_version",
         "_length_at",
         "_long_produces",
-        "_partition",
         "_partitions",
         "_peer",
-        "_prefix",
-        "_reply",
-        "_response",
         "_services",
-        "_transactional_id",
         "_version",
         "_wall_clock_ms",
     )
 
-    def __init__(
-        self,
-        frame: memoryview,
-        length_at: int,
-        partition: Any,
-        request: ProduceRequest,
-        response: ProduceResponse,
-        ctx: RequestContext,
-    ) -> None:
+    collects: ClassVar[bool] = True
+
+    def __init__(self, frame: memoryview, length_at: int, form: _Form, ctx: RequestContext) -> None:
         self._flexible = ctx.header.api_version >= _FLEXIBLE_VERSION
         self._length_at = length_at
         self._before = Struct(f">4si{length_at - _CORRELATION_ID_END}s").unpack_from
-        self._key_and_version, _, self._prefix = self._before(frame)
+        self._key_and_version, _, prefix = self._before(frame)
+        self._forms: dict[bytes, _Form] = {prefix: form}
         self._partitions = ctx.services.replica_manager.partitions
-        self._partition = partition
         self._long_produces = ctx.services.long_produces.waiting
         self._peer = ctx.connection.peer
-        self._key = partition.topic_partition
-        self._acks = request.acks
-        self._transactional_id = request.transactional_id
         self._version = ctx.header.api_version
         self._services = ctx.services
         self._wall_clock_ms = ctx.services.env.wall_clock_ms
-        self._response = response
-        self._reply = responses_like(ctx.header.api_key, ctx.header.api_version, response, "qqq", _STAND_INS)
+
+    def add(self, other: RepeatedProduce) -> bool:
+        """Know as well what the other knows; false if their requests differ in more than what comes before records."""
+        if (
+            other._key_and_version != self._key_and_version
+            or other._length_at != self._length_at
+            or len(self._forms) + len(other._forms) > _MOST_FORMS
+        ):
+            return False
+        self._forms.update(other._forms)
+        return True
 
     def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | DelayedResponse | None:
         """Append; the whole response frame, now or later. ``None`` if it is not a repetition that succeeds.
@@ -115,59 +124,61 @@ class RepeatedProduce:
         if len(frame) < length_at:
             return None
         key_and_version, correlation_id, prefix = self._before(frame)
-        if prefix != self._prefix or key_and_version != self._key_and_version:
+        form = self._forms.get(prefix)
+        if form is None or key_and_version != self._key_and_version:
             return None
+        partition, key, acks, transactional_id, _, reply = form
         records = _records_of(frame, length_at, self._flexible)
-        partition = self._partition
         if (
             records is None
-            or self._partitions.get(self._key) is not partition
-            or not partition.acknowledges_at_once(self._acks)
+            or self._partitions.get(key) is not partition
+            or not partition.acknowledges_at_once(acks)
             or (self._long_produces and self._peer in self._long_produces)
         ):
             return None
         guard = None
         if is_transactional(records):
             try:
-                guard = verified_at_once(self._services, self._transactional_id, partition, records, self._version)
+                guard = verified_at_once(self._services, transactional_id, partition, records, self._version)
             except ApiError:
                 return None
         elif defer is not None and len(records) <= _SMALL:
-            delayed = self._gather(records, correlation_id, defer)
+            delayed = self._gather(form, records, correlation_id, defer)
             if delayed is not None:
                 return delayed
         header = records[:HEADER_SIZE].tobytes()
         try:
-            info = partition.append(records, self._acks, self._wall_clock_ms(), guard)
+            info = partition.append(records, acks, self._wall_clock_ms(), guard)
         except ApiError:
             records[:HEADER_SIZE] = header  # the log writes offset and time there before it knows all that it refuses
             return None
-        return self._reply(correlation_id, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+        return reply(correlation_id, info.first_offset, info.log_append_time_ms, info.log_start_offset)
 
-    def _gather(self, records: memoryview, correlation_id: int, defer: Defer) -> DelayedResponse | None:
+    def _gather(self, form: _Form, records: memoryview, correlation_id: int, defer: Defer) -> DelayedResponse | None:
         delayed = DelayedResponse()
-        partition = self._partition
+        partition = form.partition
 
         def on_written(error: ApiError | None) -> None:
-            delayed.complete(reply if error is None else self._failure(error.code))
+            delayed.complete(reply if error is None else _failure(form.response, error.code))
 
         try:
             # A copy: the connection's buffer is read into again.
-            placed = partition.gather(bytearray(records), self._acks, self._wall_clock_ms(), defer, on_written)
+            placed = partition.gather(bytearray(records), form.acks, self._wall_clock_ms(), defer, on_written)
         except ApiError:
             return None
         if placed is None:
             return None
         log_start_offset = partition.log.log_start_offset
-        reply = self._reply(correlation_id, placed.first_offset, placed.log_append_time_ms, log_start_offset)
+        reply = form.reply(correlation_id, placed.first_offset, placed.log_append_time_ms, log_start_offset)
         return delayed
 
-    def _failure(self, code: ErrorCode) -> ProduceResponse:
-        """The answer to a batch that was judged but could not be written."""
-        (topic,) = self._response.responses
-        (partition,) = topic.partition_responses
-        failed = replace(partition, error_code=code, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1)
-        return ProduceResponse(responses=[replace(topic, partition_responses=[failed])])
+
+def _failure(response: ProduceResponse, code: ErrorCode) -> ProduceResponse:
+    """The answer to a batch that was judged but could not be written."""
+    (topic,) = response.responses
+    (partition,) = topic.partition_responses
+    failed = replace(partition, error_code=code, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1)
+    return ProduceResponse(responses=[replace(topic, partition_responses=[failed])])
 
 
 def _records_of(frame: memoryview, length_at: int, flexible: bool) -> memoryview | None:
@@ -190,7 +201,10 @@ def _records_of(frame: memoryview, length_at: int, flexible: bool) -> memoryview
 
 
 def learn(frame: memoryview, request: ProduceRequest, response: Any, ctx: RequestContext) -> RepeatedProduce | None:
-    """What the next requests of the connection may repeat; ``None`` if this one was not of the kind."""
+    """What the next requests of the connection may repeat, with what was known before if that is alike.
+
+    ``None`` if this one was not of the kind.
+    """
     version = ctx.header.api_version
     if (
         not isinstance(response, ProduceResponse)
@@ -224,4 +238,10 @@ def learn(frame: memoryview, request: ProduceRequest, response: Any, ctx: Reques
     response = ProduceResponse(
         responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[alike])]
     )
-    return RepeatedProduce(frame, length_at, partition, request, response, ctx)
+    reply = responses_like(ctx.header.api_key, version, response, "qqq", _STAND_INS)
+    form = _Form(partition, partition.topic_partition, request.acks, request.transactional_id, response, reply)
+    learned = RepeatedProduce(frame, length_at, form, ctx)
+    earlier = ctx.connection.repeated.get(ctx.header.api_key)
+    if isinstance(earlier, RepeatedProduce) and earlier.add(learned):
+        return earlier
+    return learned

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
     from kbroker.handlers.context import Defer, RepeatedRequest, Services
     from kbroker.node.memory_budget import MemoryBudget
+    from kbroker.wire.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,12 @@ LONG_REQUEST = 64 * 1024
 
 LEARN_EVERY = 32
 """Of so many requests that repeat nothing known, one is learned from, which costs as much as to serve it."""
+
+LEARNING_PAID_BY = 2
+"""So many repetitions save that much, and pay for another one where that is kept beside what is known."""
+
+LEARNING_CREDIT = 32
+"""Repetitions that a new connection is taken to bring."""
 
 _PREFIX = Struct(">hhi")
 
@@ -76,6 +83,7 @@ class Connection:
         max_frame_bytes: int,
         start_soon: Callable[..., Any],
         budget: MemoryBudget,
+        buffers: BufferPool | None = None,
         poller: Poller | None = None,
     ) -> None:
         self.stream = stream
@@ -86,6 +94,8 @@ class Connection:
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.closed = False
+        #: By API key, what serves requests like earlier ones.
+        self.repeated: dict[int, RepeatedRequest] = {}
         #: Called once when the connection ends.
         self.when_closed: Callable[[], None] | None = None
         #: Cancelled by the listener to end the connection.
@@ -100,14 +110,14 @@ class Connection:
         self._start_soon = start_soon
         self._budget = budget
         self._reserved = 0
-        self._reader = FrameReader(max_frame_bytes, api_keys=table)
+        self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
         self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
         self._poller = poller
         self._long_produces = services.long_produces
         self._wait = RequestWait(stream, self._reader, poller, self._received)
         self._parked: trio.lowlevel.Task | None = None
-        self._repeated: RepeatedRequest | None = None
         self._unrepeated = 0
+        self._learning_credit = LEARNING_CREDIT
         #: What the poller's task leaves to the connection's own: a frame, and what ends the connection.
         self._handed: memoryview | None = None
         self._failure: BaseException | None = None
@@ -256,8 +266,9 @@ class Connection:
         try:
             received = requests = 0
             while True:
+                room = reader.get_buffer()
                 try:
-                    n = self.stream.recv_into(reader.get_buffer())
+                    n = self.stream.recv_into(room)
                 except (BlockingIOError, InterruptedError):
                     break
                 if n == 0:
@@ -273,7 +284,7 @@ class Connection:
                         self.active = True
                         self._hand_over(frame)
                         return
-                if n < LARGE_READ or received >= FAIR_BYTES:
+                if (n < LARGE_READ and n < len(room)) or received >= FAIR_BYTES:
                     break
             self.bytes_received += received
             self.active = True
@@ -352,10 +363,12 @@ class Connection:
         registration = self._table.get(api_key)
         if registration is None or registration.is_async:
             return False
-        if self._repeated is not None and registration.learn is not None:
-            reply = self._repeated.answer(frame, defer)
+        repeated = self.repeated.get(api_key)
+        if repeated is not None:
+            reply = repeated.answer(frame, defer)
             if reply is not None:
                 self.frames += 1
+                self._learning_credit += 1
                 if isinstance(reply, bytes):
                     self._replies.add([reply])
                 else:
@@ -376,12 +389,20 @@ class Connection:
         except Exception:
             response = self._failed(api_key, version)
         else:
-            if registration.learn is not None:
-                self._unrepeated += 1
-                if self._unrepeated % LEARN_EVERY == 2:
-                    self._repeated = registration.learn(frame, request, response, context)
+            if registration.learn is not None and self._may_learn(repeated):
+                learned = registration.learn(frame, request, response, context)
+                if learned is not None:
+                    self.repeated[api_key] = learned
         self._replies.answer(response, api_key, version, correlation_id)
         return True
+
+    def _may_learn(self, repeated: RepeatedRequest | None) -> bool:
+        """Whether it is worth it to learn from a request that ``repeated`` has not recognised."""
+        self._unrepeated += 1
+        if repeated is not None and repeated.collects and self._learning_credit >= LEARNING_PAID_BY:
+            self._learning_credit -= LEARNING_PAID_BY
+            return True
+        return self._unrepeated % LEARN_EVERY == 2
 
     async def _request(self, frame: memoryview) -> None:
         """Decode and serve one request, and queue its reply."""

@@ -17,6 +17,7 @@ import trio
 from kbroker.handlers.registration import Registration
 from kbroker.node.connection import Connection
 from kbroker.node.memory_budget import MemoryBudget
+from kbroker.wire.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream, StreamListener
@@ -111,6 +112,7 @@ class Listener:
         self.is_controller = is_controller
         self._quota = quota
         self._budget = budget
+        self._buffers = BufferPool()
         self._connections: dict[Connection, _Seen] = {}
         self._some = trio.Event()
         self._refused_logged = float("-inf")
@@ -175,6 +177,7 @@ class Listener:
             max_frame_bytes=self._quota.limits.max_frame_bytes,
             start_soon=nursery.start_soon,
             budget=self._budget,
+            buffers=self._buffers,
             poller=self._poller,
         )
         self._connections[connection] = _Seen(trio.current_time())

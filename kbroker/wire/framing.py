@@ -16,7 +16,9 @@ change the bytes (the log patches base offsets in place).
 Copies: small frames are views into the chunk that they were received in. A frame larger than the chunk moves
 once, while small, to a buffer of its own, into which the socket then reads directly. Memory: a buffer has
 at most four times the bytes received of its frame, whatever size the frame declares, except that a
-connection which has just sent a frame of N bytes gets a buffer of up to N (at most 2 MiB) for the next.
+connection which has just sent a frame of N bytes gets a buffer of up to N (at most 2 MiB) for the next, and that
+large ones are rounded up to multiples of 64 KiB. With a ``BufferPool`` large buffers are taken from it, and given
+back: it hands them out again when no view of them is left.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from collections.abc import Container, Iterator
 from typing import Any, Final
 
 from kbroker.types import Part
+from kbroker.wire.buffer_pool import LEAST, BufferPool
 from kbroker.wire.compiler import encode_parts
 from kbroker.wire.errors import FrameTooLarge, NotKafka, UnknownApi, WireError
 from kbroker.wire.headers import encode_request_header, encode_response_header
@@ -53,7 +56,7 @@ class FrameReader:
 
     ``limit``: the largest frame, in bytes without the size field; may be changed at any time (it is raised
     after authentication). ``api_keys``: the keys that a request may have, looked at as soon as six bytes
-    are there; ``None`` on the client's side, where frames are responses.
+    are there; ``None`` on the client's side, where frames are responses. ``pool``: where large buffers come from.
 
     After a ``WireError`` the stream is lost: every further call raises it again.
     """
@@ -65,14 +68,22 @@ class FrameReader:
         "_credit",
         "_end",
         "_error",
+        "_pool",
         "_size",
         "_start",
         "_view",
         "limit",
     )
 
-    def __init__(self, limit: int = DEFAULT_LIMIT, *, api_keys: Container[int] | None = API_KEYS) -> None:
+    def __init__(
+        self,
+        limit: int = DEFAULT_LIMIT,
+        *,
+        api_keys: Container[int] | None = API_KEYS,
+        pool: BufferPool | None = None,
+    ) -> None:
         self.limit = limit
+        self._pool = pool
         self._api_keys = api_keys
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
@@ -119,12 +130,15 @@ class FrameReader:
 
     def _move_to(self, capacity: int) -> None:
         """Take a new buffer, with the bytes of the unfinished frame at its start."""
-        rest = self._view[self._start : self._end]
-        buffer = bytearray(capacity)
-        buffer[: len(rest)] = rest
+        pool, left = self._pool, self._buffer
+        buffer = bytearray(capacity) if pool is None or capacity <= LEAST else pool.take(capacity)
+        length = self._end - self._start
+        buffer[:length] = self._view[self._start : self._end]
         self._buffer = buffer
         self._view = memoryview(buffer)
-        self._start, self._end = 0, len(rest)
+        self._start, self._end = 0, length
+        if pool is not None:
+            pool.give(left)
 
     def buffer_updated(self, count: int) -> None:
         """``count`` bytes have been written to the start of what ``get_buffer`` returned last."""
@@ -217,6 +231,8 @@ class FrameReader:
 
     def drop(self) -> None:
         """Let go of the buffer, whatever is in it."""
+        if self._pool is not None:
+            self._pool.give(self._buffer)
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
         self._start = self._end = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from node_harness import Node, batch, fetch_request, produce_request, run, runni
 
 from kbroker.env import EpollPoller
 from kbroker.errors import ErrorCode
+from kbroker.handlers import repeated_produce
 from kbroker.handlers.repeated_produce import RepeatedProduce
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.validated_batches import ValidatedBatches
@@ -333,5 +335,51 @@ def test_a_failing_disk_is_told_to_all_whose_batches_were_together(
                 _, answer = await client.receive()
                 told = answer.responses[0].partition_responses[0]
                 assert (told.error_code, told.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+    run(test)
+
+
+def test_each_partition_that_a_producer_writes_to_is_known(tmp_path: Path, taken: list[bool]) -> None:
+    """Of two topics, in turns and in no order, by two ways to acknowledge; what is told is what stands in the log."""
+    partitions = 5
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            for topic in ("one", "two"):
+                await node.create_topic(topic, partitions)
+            client = await node.connect()
+            told: dict[tuple[str, int], dict[int, bytes]] = {}
+            rng = random.Random(7)
+            for number in range(150):
+                topic, index, acks = rng.choice(("one", "two")), rng.randrange(partitions), rng.choice((-1, 1))
+                value = b"%d" % number
+                request = produce_request(topic, batch(value), partition=index, acks=acks)
+                answer = (await client.ask(request, 12)).responses[0]
+                (partition,) = answer.partition_responses
+                assert (answer.name, partition.index, partition.error_code) == (topic, index, ErrorCode.NONE)
+                assert partition.base_offset not in told.setdefault((topic, index), {})
+                told[topic, index][partition.base_offset] = value
+            for (topic, index), expected in told.items():
+                fetched = await client.ask(fetch_request(topic, [(index, 0)], max_bytes=1 << 20), 12)
+                assert dict(values(fetched.responses[0].partitions[0].records)) == expected
+            assert taken.count(True) >= 150 - 2 - 2 * 2 * partitions, "all but the first of each kind"
+
+    run(test)
+
+
+def test_where_there_are_too_many_to_know_those_that_come_are_known(
+    tmp_path: Path, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_produce, "_MOST_FORMS", 2)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t", 3)
+            client = await node.connect()
+            for index in (0, 0, 0, 1, 1, 2, 2, 2, 0):
+                answer = await client.ask(produce_request("t", batch(b"x"), partition=index), 12)
+                assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+            #                   0            1      1     2      2     2     0
+            assert taken == [True, False, True, False, True, True, False]
 
     run(test)
