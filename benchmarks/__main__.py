@@ -53,7 +53,10 @@ TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
 
 class PeakMemory:
-    """Looks at a server's resident memory ten times a second, in a thread, until it is closed."""
+    """Looks at a server's resident memory twice a second, in a thread, until it is closed.
+
+    Not more often: it takes processor time from what is measured. Of the server's own process the kernel knows the peak.
+    """
 
     def __init__(self, server: Server) -> None:
         self.peak_bytes = 0
@@ -63,13 +66,20 @@ class PeakMemory:
         self._thread.start()
 
     def _watch(self) -> None:
-        while not self._ended.wait(0.1):
+        while not self._ended.wait(0.5):
             with contextlib.suppress(ServerError, psutil.Error):
-                self.peak_bytes = max(self.peak_bytes, self._server.resident_bytes())
+                self.peak_bytes = max(self.peak_bytes, self._server.resident_bytes(), self._server.peak_bytes())
 
     def close(self) -> None:
         self._ended.set()
         self._thread.join()
+
+
+QUIET_CPU_PERCENT = 8
+"""Of one processor: what a broker that nobody speaks to stays below."""
+
+QUIET_SECONDS = 15
+"""How long one may take to come to rest; what it does then is its ordinary idling."""
 
 
 class Run:
@@ -90,10 +100,13 @@ class Run:
                 if phase == "loaded" and chosen:
                     chosen = [WARM_UP, *chosen]
                 for number in range(rounds):
-                    for workload in chosen:
+                    for index, workload in enumerate(chosen):
                         if workload is WARM_UP and number:
                             continue
-                        for kind in self.kinds:
+                        # In turns, so that neither always comes behind what the other has just done.
+                        for kind in self.kinds if (number + index) % 2 else self.kinds[::-1]:
+                            if phase == "loaded":
+                                self._settle()
                             self._measure(workload, kind, f"{number + 1}/{rounds}")
             for kind, peak in self._peaks.items():
                 for figures in self.results.get("memory", {}).get(kind, ()):
@@ -104,6 +117,19 @@ class Run:
             for server in self._servers.values():
                 server.stop()
         self._run_clusters([workload for workload in workloads if workload.phase == "cluster"])
+
+    def _settle(self) -> None:
+        """Wait until what was measured before is over: what it wrote is on disk, and no broker works at it any more."""
+        os.sync()
+        until = time.monotonic() + QUIET_SECONDS
+        while time.monotonic() < until:
+            before, start = self._cpu_seconds(), time.monotonic()
+            time.sleep(0.5)
+            if (self._cpu_seconds() - before) / (time.monotonic() - start) * 100 < QUIET_CPU_PERCENT:
+                return
+
+    def _cpu_seconds(self) -> float:
+        return sum(server.cpu_seconds() for server in self._servers.values() if server.is_alive())
 
     def _run_clusters(self, chosen: list[Workload]) -> None:
         """One cluster of each broker for each round, when no other server runs any more."""

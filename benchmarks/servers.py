@@ -113,6 +113,14 @@ class Server(ABC):
         """Resident memory of the broker and its worker processes."""
         return sum(process.memory_info().rss for process in self._processes())
 
+    def peak_bytes(self) -> int:
+        """The most resident memory that the broker's own process has had, where the kernel tells; else 0."""
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+        return 0
+
     def _processes(self) -> list[psutil.Process]:
         try:
             process = psutil.Process(self.pid)

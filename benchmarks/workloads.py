@@ -76,8 +76,8 @@ class Bench:
 
 
 def record_count(bench: Bench, size: int) -> int:
-    """About three to five seconds of produce; less than half of that in a quick run."""
-    return bench.amount(1_000_000, 400_000) if size >= 1000 else bench.amount(5_000_000, 2_500_000)
+    """Two to five seconds of produce; less than half of that in a quick run."""
+    return bench.amount(2_000_000, 500_000) if size >= 1000 else bench.amount(5_000_000, 2_500_000)
 
 
 LEADER_SECONDS = 60

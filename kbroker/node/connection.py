@@ -155,6 +155,7 @@ class Connection:
             # Frames of what ended the connection may keep it for a while; what it has received must not stay with it.
             self._reader.drop()
             self._failure = self._handed = None
+            self.repeated.clear()  # some know the connection: nothing of it is to wait for the collector
             self.stream.close()
             if self.when_closed is not None:
                 self.when_closed()
