@@ -55,7 +55,7 @@ TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 class PeakMemory:
     """Looks at a server's resident memory twice a second, in a thread, until it is closed.
 
-    Not more often: it takes processor time from what is measured. Of the server's own process the kernel knows the peak.
+    Not more often, as it takes time from what is measured. Of the server's own process the kernel knows the peak.
     """
 
     def __init__(self, server: Server) -> None:
