@@ -57,10 +57,12 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
     if waiting:
         for each, failure in (await _followed(required, request.timeout_ms / 1000, ctx)).items():
             answer, partition = waiting[each], manager.partitions.get(each)
-            if partition is None:  # dropped while others were waited for
-                failure = failure or ErrorCode.NOT_LEADER_OR_FOLLOWER
-            answer.error_code = failure or ErrorCode.NONE
-            answer.low_watermark = -1 if failure else manager.low_watermark(partition)
+            try:
+                if failure or partition is None:  # None: dropped while others were waited for
+                    raise ApiError(failure or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                answer.low_watermark = manager.low_watermark(partition)
+            except ApiError as error:
+                answer.error_code, answer.low_watermark = error.code, -1
     return DeleteRecordsResponse(topics=topics)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
@@ -28,7 +28,7 @@ from kbroker.handlers.repeated_produce import is_transactional, learn
 from kbroker.handlers.transactional_produce import Unverified, Verified, handle_transactional
 from kbroker.log.record_validation import Steps, TakesLong, examine
 from kbroker.log.validation import check_produce_version
-from kbroker.replication.delayed import DelayedProduce
+from kbroker.replication.delayed import Appended
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -169,13 +169,8 @@ def _steps(request: ProduceRequest, ctx: RequestContext, verified: Verified | No
     return appends.response(topics)
 
 
-class _Unreplicated(NamedTuple):
-    """A batch that is in the log of this node, whose high watermark has not come to ``end_offset`` yet."""
-
-    answer: PartitionProduceResponse
-    partition: Any
-    leader_epoch: int
-    end_offset: int
+_Unreplicated = tuple[PartitionProduceResponse, Appended]
+"""The answer for a batch that is in the log of this node, and what is to be replicated before it holds."""
 
 
 class _Appends:
@@ -227,9 +222,8 @@ class _Appends:
                 self._unflushed = []
             self._unflushed.append((answer, partition))
         if self._request.acks == -1 and partition.state.high_watermark <= info.last_offset:
-            self._unreplicated.append(
-                _Unreplicated(answer, partition, partition.state.leader_epoch, info.last_offset + 1)
-            )
+            appended = Appended(partition, partition.state.leader_epoch, info.last_offset + 1)
+            self._unreplicated.append((answer, appended))
         return answer
 
     def refused(self, name: str | None, index: int, error: ApiError) -> PartitionProduceResponse:
@@ -246,27 +240,13 @@ class _Appends:
                 raise CloseConnection(f"error in a produce request with acks=0: {_summary(topics)}")
             return None
         response = ProduceResponse(responses=topics)
-        required = _still_led(self._unreplicated, self._manager)
-        if (self._failed or len(required) < len(self._unreplicated)) and ctx.header.api_version >= 10:
+        if self._failed and ctx.header.api_version >= 10:
             _add_leaders(response, ctx)
         if self._unflushed is not None:
-            return _flush_first(response, self._unflushed, required, request.timeout_ms, ctx)
-        if required:
-            return _delay(DelayedResponse(), response, required, request.timeout_ms, ctx)
+            return _flush_first(response, self._unflushed, self._unreplicated, request.timeout_ms, ctx)
+        if self._unreplicated:
+            return _delay(DelayedResponse(), response, self._unreplicated, request.timeout_ms, ctx)
         return response
-
-
-def _still_led(unreplicated: Sequence[_Unreplicated], manager: Any) -> Sequence[_Unreplicated]:
-    """What is to be waited for. Where the leader has changed since the append, nobody was told: nobody waited yet."""
-    led = []
-    for each in unreplicated:
-        partition = each.partition
-        is_same = manager.partitions.get(partition.topic_partition) is partition
-        if is_same and partition.state.leader_epoch == each.leader_epoch:
-            led.append(each)
-        else:
-            each.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return led
 
 
 def _flush_first(
@@ -287,9 +267,8 @@ def _flush_first(
             except ApiError as error:
                 answer.error_code = error.code
                 answer.base_offset = -1
-        required = _still_led(unreplicated, manager)
-        if required:
-            _delay(delayed, response, required, timeout_ms, ctx)
+        if unreplicated:
+            _delay(delayed, response, unreplicated, timeout_ms, ctx)
         else:
             delayed.complete(response)
 
@@ -355,25 +334,26 @@ def _add_leaders(response: ProduceResponse, ctx: RequestContext) -> None:
 def _delay(
     delayed: DelayedResponse,
     response: ProduceResponse,
-    required: Sequence[_Unreplicated],
+    unreplicated: Sequence[_Unreplicated],
     timeout_ms: int,
     ctx: RequestContext,
 ) -> DelayedResponse:
-    """Answer once every appended partition is replicated, or with errors for those that are not in time."""
+    """Answer once every appended partition is replicated, or with errors for those that are not in time, or not at all:
+    others have had turns since the append, if the request is long or something was flushed."""
 
     def finish(results: dict[Hashable, Any]) -> None:
         failed = False
-        for each in required:
-            error = results[each.partition.topic_partition]
+        for answer, appended in unreplicated:
+            error = results[appended.partition.topic_partition]
             if error is not None:
                 failed = True
-                each.answer.error_code = error
+                answer.error_code = error
         if failed and ctx.header.api_version >= 10:
             _add_leaders(response, ctx)  # whoever leads by now, so that the client need not ask
         delayed.complete(response)
 
-    ends: dict[Hashable, int] = {each.partition.topic_partition: each.end_offset for each in required}
-    ctx.services.replica_manager.watch_produce(DelayedProduce(ends, finish), timeout_ms)
+    appends = [appended for _, appended in unreplicated]
+    ctx.services.replica_manager.watch_produce(appends, finish, timeout_ms)
     return delayed
 
 

@@ -1,4 +1,8 @@
-"""Requests with many parts take turns with everything else that the node does. Not an API itself."""
+"""Requests with many parts take turns with everything else that the node does. Not an API itself.
+
+Fetch and Produce count for themselves: their loops are no coroutines, so that a short one needs nobody's turn, and to
+await something for each partition would cost more than to count it.
+"""
 
 from __future__ import annotations
 

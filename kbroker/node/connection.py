@@ -343,7 +343,10 @@ class Connection:
 
         One that ``gives_way`` is waited for no longer when the client asks for something else meanwhile.
         """
-        await self._replies.flush()
+        try:
+            await self._replies.flush()
+        except (OSError, trio.ClosedResourceError) as error:
+            raise ConnectionLost("") from error
         await self._wait.until_done(operation, timeout, gives_way=gives_way)
         self.active = True
 

@@ -26,7 +26,7 @@ from kbroker.coordinator.result import (
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinator_loading import replay_chunk
 from kbroker.node.coordinator_shard import C, GatheredStep, PendingReply, Shard
-from kbroker.replication.delayed import DelayedProduce
+from kbroker.replication.delayed import Appended, DelayedProduce
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
 
@@ -191,8 +191,8 @@ class CoordinatorDriver(Generic[C]):
             return None
         outcome = PendingReply(Token())
         name = partition.topic_partition
-        operation = DelayedProduce({name: end}, lambda results: outcome.complete(results[name]))
-        self._manager.watch_produce(operation, _REPLICATION_TIMEOUT_MS)
+        known = Appended(partition, shard.leader_epoch, end)
+        self._manager.watch_produce([known], lambda results: outcome.complete(results[name]), _REPLICATION_TIMEOUT_MS)
         return outcome
 
     async def _until_committed(self, shard: Shard[C]) -> None:
@@ -355,6 +355,7 @@ class CoordinatorDriver(Generic[C]):
             finished(None)
             return outcome
         key = shard.partition.topic_partition
+        appended = Appended(shard.partition, shard.partition.state.leader_epoch, end_offset)
 
         def replicated(results: dict[Hashable, Any]) -> None:
             error = results[key]
@@ -362,7 +363,7 @@ class CoordinatorDriver(Generic[C]):
             if error is not None and self.REPLAYS_COMMITTED:
                 self._reload(shard)
 
-        self._manager.watch_produce(DelayedProduce({key: end_offset}, replicated), _REPLICATION_TIMEOUT_MS)
+        self._manager.watch_produce([appended], replicated, _REPLICATION_TIMEOUT_MS)
         return outcome
 
     def _append_gathered(self, shard: Shard[C]) -> None:

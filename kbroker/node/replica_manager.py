@@ -7,7 +7,7 @@ All of it runs on the event loop; only cold reads and flushes leave it, elsewher
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -18,7 +18,7 @@ from kbroker.node.clock_warnings import ClockWarnings
 from kbroker.node.partition import ALL_BYTES, Partition
 from kbroker.node.replica_log_dirs import ReplicaLogDirs
 from kbroker.node.replication_throttles import ReplicationThrottles
-from kbroker.replication.delayed import DelayedProduce, Purgatory
+from kbroker.replication.delayed import Appended, DelayedProduce, Purgatory
 from kbroker.replication.replica_selector import ReplicaView, select_by_rack
 from kbroker.types import TopicPartition, Uuid
 
@@ -343,27 +343,36 @@ class ReplicaManager:
         if self._nursery is not None:
             self._nursery.start_soon(function, *args)
 
-    def watch_produce(self, operation: DelayedProduce, timeout_ms: int) -> None:
-        """Have a DelayedProduce end when it can, with REQUEST_TIMED_OUT once its time is out.
+    def watch_produce(
+        self, appends: Sequence[Appended], on_complete: Callable[[dict[Hashable, Any]], None], timeout_ms: int
+    ) -> None:
+        """Have ``on_complete(results)`` called once all is replicated or cannot be any more, perhaps at once.
+
+        The results are by partition: None, or an error. REQUEST_TIMED_OUT for what is still waited for when the time
+        (milliseconds) is out; NOT_LEADER_OR_FOLLOWER for what is not led any more in the epoch of its append. A
+        partition that was appended to in several epochs or lives has one result for all, which is the error then.
 
         It looks before it waits (``tryCompleteElseWatch``): what has come to pass before is not told again.
         """
-        for key in operation.keys:
-            partition = self.partitions.get(key)  # type: ignore[call-overload]
-            if partition is not None and partition.state.is_leader and not partition.offline:
-                operation.high_watermark_reached(key, partition.state.high_watermark)
+        required: dict[Hashable, int] = {}
+        for partition, _, end_offset in appends:
+            key = partition.topic_partition
+            required[key] = max(end_offset, required.get(key, 0))  # the last may be one that was sent again
+        operation = DelayedProduce(required, on_complete)
+        for partition, leader_epoch, _ in appends:
+            key, state = partition.topic_partition, partition.state
+            if not state.is_leader or state.leader_epoch != leader_epoch:
+                # Also if it was dropped, whatever has its name now.
+                operation.fail(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif partition.offline:
+                operation.fail(key, ErrorCode.KAFKA_STORAGE_ERROR)
             else:
-                operation.fail(key, self._why_not_led(key, partition))
+                operation.high_watermark_reached(key, state.high_watermark)
         if operation.done:
             return
         self.purgatory.watch_produce(operation)
         if self.purgatory.expirations.add(operation, timeout_ms, self.env.now()) < self._timer_until:
             self._wake_timer.set()
-
-    def _why_not_led(self, key: Any, partition: Partition | None) -> ErrorCode:
-        if partition is None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER if self.exists(*key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.KAFKA_STORAGE_ERROR if partition.offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     async def _expire(self) -> None:
         purgatory = self.purgatory

@@ -72,7 +72,11 @@ class RequestWait:
 
     async def _watched_by(self, poller: Poller, operation: Any, timeout: float) -> None:
         if self._has_room:
-            poller.register(self._stream, self._on_readable)
+            try:
+                poller.register(self._stream, self._on_readable)
+            except trio.ClosedResourceError as error:
+                # The node stops, and what closes comes before this task hears of it.
+                raise ConnectionLost("") from error
             self._watched = True
         deadline = poller.call_at(trio.current_time() + timeout, self._wake) if timeout < inf else None
         operation.wake = self._wake
@@ -134,7 +138,10 @@ class RequestWait:
             while not operation.done and not (self._gives_way and self.is_asked_more):
                 if not self._has_room:
                     await trio.sleep_forever()
-                await self._stream.wait_readable()
+                try:
+                    await self._stream.wait_readable()
+                except (OSError, trio.ClosedResourceError) as error:
+                    raise ConnectionLost("") from error
                 try:
                     self._read()
                 except (BlockingIOError, InterruptedError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.group_driver import CONSUMER_OFFSETS_TOPIC, GroupDriver
-from kbroker.replication.delayed import DelayedProduce
+from kbroker.replication.delayed import Appended
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.types import TopicPartition
 from kbroker.wire.control_batch import build_end_txn_marker
@@ -42,18 +42,19 @@ class MarkerWriter:
             timestamp_ms=now_ms,
         )
         errors: dict[TopicPartition, ErrorCode] = {}
-        required: dict[Hashable, int] = {}
+        unreplicated: list[Appended] = []
         for key in partitions:
             try:
                 end_offset = self._append(key, bytearray(batch), marker, now_ms)
             except ApiError as error:
                 errors[key] = error.code
                 continue
-            if self._manager.partitions[key].state.high_watermark >= end_offset:
+            partition = self._manager.partitions[key]
+            if partition.state.high_watermark >= end_offset:
                 errors[key] = ErrorCode.NONE
             else:
-                required[key] = end_offset
-        if not required:
+                unreplicated.append(Appended(partition, partition.state.leader_epoch, end_offset))
+        if not unreplicated:
             on_done(errors)
             return
 
@@ -63,7 +64,7 @@ class MarkerWriter:
                 errors[key] = ErrorCode.NONE if error is None else error
             on_done(errors)
 
-        self._manager.watch_produce(DelayedProduce(required, replicated), self._timeout_ms)
+        self._manager.watch_produce(unreplicated, replicated, self._timeout_ms)
 
     def _append(self, key: TopicPartition, batch: bytearray, marker: TransactionMarker, now_ms: int) -> int:
         partition = self._manager.partitions.get(key)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from kbroker.replication.fetch_session import FetchSession, PartitionKey
+    from kbroker.replication.partition_state import PartitionState
+    from kbroker.types import TopicPartition
 
 
 class DelayedFetch:
@@ -47,6 +49,31 @@ class DelayedFetch:
             self.done = True
             if self.wake is not None:
                 self.wake()
+
+
+class LedPartition(Protocol):
+    """What is watched of a partition (``node.partition.Partition``)."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    @property
+    def state(self) -> PartitionState: ...
+
+    @property
+    def offline(self) -> bool: ...
+
+
+class Appended(NamedTuple):
+    """What this node has appended to a partition as its leader, and what is to be replicated up to ``end_offset``.
+
+    It is what was appended only as long as this node leads that partition in that epoch. Later another leader may have
+    cut it off, and what is replicated up to there may be something else, whoever leads by then.
+    """
+
+    partition: LedPartition
+    leader_epoch: int
+    end_offset: int
 
 
 class DelayedProduce:

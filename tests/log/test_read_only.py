@@ -145,6 +145,35 @@ def test_a_compacted_directory_is_sound() -> None:
     assert (report.problems, report.notes) == ([], [])
 
 
+@pytest.mark.parametrize("is_active", [True, False])
+def test_a_torn_transaction_index(is_active: bool) -> None:
+    """Of the segment that is written it is what a crash may leave; the others were made durable when they ended."""
+    disk = FakeDisk()
+    log = open_log(disk, LogConfig())
+    for sequence in range(2):
+        put(log, [(b"k", b"aborted")], producer_id=1, sequence=sequence, transactional=True)
+        end_txn(log, 1, commit=False)
+    path = log.active_segment.txn_index.path
+    if not is_active:
+        log.roll(NOW)
+        put(log, [(b"k", b"later")])
+    log.close()
+    whole = disk.read_bytes(path)
+    disk.open(path).truncate(len(whole) - 5)
+
+    report = verify_partition(DIRECTORY, records=True, disk=disk)
+    if not is_active:
+        assert report.problems == [f"{path}: its last entry is torn"]
+        return
+    text = f"{path}: its last entry is torn (of the segment that is written; a start builds it again)"
+    assert (report.problems, report.notes) == ([], [text])
+    assert len(disk.read_bytes(path)) == len(whole) - 5, "nothing is changed"
+    open_log(disk, LogConfig()).close()
+    assert disk.read_bytes(path) == whole
+    report = verify_partition(DIRECTORY, records=True, disk=disk)
+    assert (report.problems, report.notes) == ([], [])
+
+
 def test_each_kind_of_damage_is_told_with_its_file() -> None:
     def damaged(change: str) -> tuple[list[str], list[str]]:
         disk = FakeDisk()

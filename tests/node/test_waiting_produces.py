@@ -10,18 +10,42 @@ from node_harness import batch, run, running_node
 from node_harness import produce_request as produce
 
 from kbroker.errors import ErrorCode
+from kbroker.node.partition import Partition
 from kbroker.node.replica_manager import ReplicaManager
-from kbroker.replication.delayed import DelayedProduce
+from kbroker.replication.delayed import Appended
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def watch(manager: ReplicaManager, required: dict[Hashable, int]) -> list[dict[Hashable, Any]]:
+def watch(manager: ReplicaManager, *appends: Appended) -> list[dict[Hashable, Any]]:
     """What is told, once it is."""
     told: list[dict[Hashable, Any]] = []
-    manager.watch_produce(DelayedProduce(required, told.append), 60_000)
+    manager.watch_produce(appends, told.append, 60_000)
     return told
+
+
+def up_to(partition: Partition, end_offset: int) -> Appended:
+    """What has just been appended."""
+    return Appended(partition, partition.state.leader_epoch, end_offset)
+
+
+def lead_again(manager: ReplicaManager, partition: Partition) -> None:
+    """The node leads in another epoch, and all who wait by now are told."""
+    state = partition.state
+    epoch, version, log_end_offset = state.leader_epoch, state.partition_epoch, partition.log.log_end_offset
+    state.become_follower(leader=7, leader_epoch=epoch + 1, partition_epoch=version + 1, replicas=[7], isr=[7])
+    state.become_leader(
+        leader_epoch=epoch + 2,
+        partition_epoch=version + 2,
+        replicas=[manager.node_id],
+        isr=[manager.node_id],
+        log_end_offset=log_end_offset,
+        now_ms=0,
+    )
+    partition.on_leadership(partition.log)
+    manager.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def test_who_waits_is_answered_by_what_is_so_already(tmp_path: Path) -> None:
@@ -31,25 +55,74 @@ def test_who_waits_is_answered_by_what_is_so_already(tmp_path: Path) -> None:
             client = await node.connect()
             await client.ask(produce("t", batch(b"1", b"2", b"3")), 12)
             manager = node.broker.replica_manager
-            assert watch(manager, {FIRST: 3}) == [{FIRST: None}]
-            assert watch(manager, {FIRST: 3, TopicPartition("none", 0): 1}) == [
-                {FIRST: None, TopicPartition("none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-            ]
+            first, second = manager.partitions[FIRST], manager.partitions[SECOND]
+            assert watch(manager, up_to(first, 3)) == [{FIRST: None}]
             assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
 
-            told = watch(manager, {FIRST: 4, SECOND: 0})
+            told = watch(manager, up_to(first, 4), up_to(second, 0))
             assert told == [] and manager.purgatory.produce_watch_count > 0
             await client.ask(produce("t", batch(b"4")), 12)
             assert told == [{FIRST: None, SECOND: None}]
             assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
 
-            state = manager.partitions[FIRST].state
-            state.leader = 7
-            assert watch(manager, {FIRST: 1}) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
-            state.leader = manager.node_id
-            manager.partitions[SECOND].offline = True
-            assert watch(manager, {SECOND: 0}) == [{SECOND: ErrorCode.KAFKA_STORAGE_ERROR}]
-            del manager.partitions[SECOND]
-            assert watch(manager, {SECOND: 0}) == [{SECOND: ErrorCode.NOT_LEADER_OR_FOLLOWER}], "it exists, elsewhere"
+            told = watch(manager, up_to(first, 5), up_to(first, 1))
+            assert told == [], "a batch that was sent again ends before the others"
+            await client.ask(produce("t", batch(b"5")), 12)
+            assert told == [{FIRST: None}]
+
+            before = up_to(first, 1)
+            first.state.leader = 7
+            assert watch(manager, before) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
+            first.state.leader = manager.node_id
+            second.offline = True
+            assert watch(manager, up_to(second, 0)) == [{SECOND: ErrorCode.KAFKA_STORAGE_ERROR}]
+
+    run(main)
+
+
+def test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged(tmp_path: Path) -> None:
+    """Whoever led in between may have cut it off: what is replicated up to there now is something else."""
+
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t", partitions=2)
+            client = await node.connect()
+            await client.ask(produce("t", batch(b"1", b"2", b"3")), 12)
+            manager = node.broker.replica_manager
+            first, second = manager.partitions[FIRST], manager.partitions[SECOND]
+            old, unconcerned = up_to(first, 2), up_to(second, 5)
+            lead_again(manager, first)
+            assert first.state.is_leader and first.state.high_watermark == 3
+            assert watch(manager, old) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
+            assert watch(manager, up_to(first, 2)) == [{FIRST: None}]
+            # Both are told the worse of the two, whichever is the further.
+            assert watch(manager, old, up_to(first, 3)) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
+
+            told = watch(manager, old, unconcerned)
+            assert told == [], "the other is waited for"
+            manager.purgatory.high_watermark_moved(SECOND, 5)
+            assert told == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER, SECOND: None}]
+            assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
+
+    run(main)
+
+
+def test_what_was_appended_to_a_namesake_is_not_acknowledged(tmp_path: Path) -> None:
+    """Of the same leader epoch: each topic begins at the same one."""
+
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t", partitions=2)
+            client = await node.connect()
+            await client.ask(produce("t", batch(b"1", b"2", b"3")), 12)
+            manager = node.broker.replica_manager
+            old = up_to(manager.partitions[FIRST], 2)
+            await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
+            await node.create_topic("t", partitions=2)
+            await client.ask(produce("t", batch(b"4", b"5", b"6")), 12)
+            new = up_to(manager.partitions[FIRST], 2)
+            assert new.leader_epoch == old.leader_epoch
+            assert watch(manager, old) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
+            assert watch(manager, new) == [{FIRST: None}]
 
     run(main)

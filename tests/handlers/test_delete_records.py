@@ -1,0 +1,130 @@
+"""DeleteRecords, while it waits until the followers have deleted, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from node_harness import batch, produce_request, run, running_node
+
+from kbroker.errors import ErrorCode
+from kbroker.node.partition import Partition
+from kbroker.node.replica_manager import ReplicaManager
+from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+END = 3
+"""Records that each topic has."""
+
+
+@pytest.fixture
+def followers(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How far the followers of a topic are, by its name: from the beginning, nowhere."""
+    low_watermarks: dict[str, int] = {}
+
+    def low_watermark(self: ReplicaManager, partition: Partition) -> int:
+        return low_watermarks.get(partition.topic_partition.topic, 0)
+
+    monkeypatch.setattr(ReplicaManager, "low_watermark", low_watermark)
+    return low_watermarks
+
+
+async def filled(node: Any, *names: str) -> None:
+    client = await node.connect()
+    for name in names:
+        await node.create_topic(name)
+        answer = await client.ask(produce_request(name, batch(*[b"x"] * END)), 12)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+async def delete_all_and_wait(node: Any, *names: str) -> Any:
+    """A client whose request for all records of the topics waits for followers, for an hour at most."""
+    client = await node.connect()
+    wanted = [DeleteRecordsPartition(partition_index=0, offset=END)]
+    topics = [DeleteRecordsTopic(name=name, partitions=wanted) for name in names]
+    await client.send(DeleteRecordsRequest(topics=topics, timeout_ms=3_600_000))
+    with trio.fail_after(10):
+        while len(node.broker.replica_manager.purgatory.deletes) < len(names):
+            await trio.lowlevel.checkpoint()
+    return client
+
+
+async def delete_topic(node: Any, name: str) -> None:
+    client = await node.connect()
+    answer = await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000))
+    assert answer.responses[0].error_code == 0
+
+
+async def told(client: Any) -> list[tuple[int, int]]:
+    """Error and low watermark of each topic's partition."""
+    with trio.fail_after(10):
+        _, response = await client.receive()
+    return [(topic.partitions[0].error_code, topic.partitions[0].low_watermark) for topic in response.topics]
+
+
+def test_who_waits_for_a_partition_that_is_dropped_is_told_at_once(tmp_path: Path, followers: dict[str, int]) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await filled(node, "t")
+            client = await delete_all_and_wait(node, "t")
+            await delete_topic(node, "t")
+            assert await told(client) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+            assert not node.broker.replica_manager.purgatory.deletes
+
+    run(test)
+
+
+def test_other_partitions_are_waited_for_all_the_same(tmp_path: Path, followers: dict[str, int]) -> None:
+    """One is dropped while its followers are waited for, one after they had followed; the third has nothing of that."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            names = ("waiting", "followed", "kept")
+            await filled(node, *names)
+            client = await delete_all_and_wait(node, *names)
+            manager = node.broker.replica_manager
+
+            def follow(name: str) -> None:
+                followers[name] = END
+                manager._low_watermark_moved(manager.partitions[name, 0])
+
+            follow("followed")
+            await delete_topic(node, "waiting")
+            await delete_topic(node, "followed")
+            follow("kept")
+            assert await told(client) == [
+                (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+                (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+                (0, END),
+            ]
+            assert not manager.purgatory.deletes
+
+    run(test)
+
+
+def test_a_log_dir_that_fails_while_others_are_waited_for_is_told(
+    tmp_path: Path, followers: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The followers of its partition were done already."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await filled(node, "failed", "kept")
+            client = await delete_all_and_wait(node, "failed", "kept")
+            manager = node.broker.replica_manager
+            low_watermark = ReplicaManager.low_watermark
+
+            def of_its_log(self: ReplicaManager, partition: Partition) -> int:
+                assert partition.log is not None  # raises where the dir has failed
+                return low_watermark(self, partition)
+
+            monkeypatch.setattr(ReplicaManager, "low_watermark", of_its_log)
+            for name in ("failed", "kept"):
+                followers[name] = END
+                manager._low_watermark_moved(manager.partitions[name, 0])
+                manager.partitions["failed", 0].offline = True
+            assert await told(client) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (0, END)]
+
+    run(test)

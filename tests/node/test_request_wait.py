@@ -1,0 +1,190 @@
+"""What ends a wait for a request that is held back, and what is left of it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import socket
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from node_harness import fetch_request, run, running_node
+
+from kbroker.env import EpollPoller, RealEnv, RealStream
+from kbroker.node.connection import Connection
+from kbroker.node.reply_queue import ReplyQueue
+from kbroker.node.request_wait import ConnectionLost, RequestWait
+from kbroker.replication.delayed import Purgatory
+from kbroker.wire.framing import FrameReader
+
+NEVER = float("inf")
+
+
+@contextmanager
+def connected() -> Iterator[tuple[RealStream, socket.socket]]:
+    """A stream, and the other end of it."""
+    near, far = socket.socketpair()
+    stream = RealStream(near, use_sendfile=False)
+    with far:
+        yield stream, far
+        stream.close()
+
+
+def waiting_operation() -> Any:
+    return SimpleNamespace(done=False, wake=None)
+
+
+def request_wait(stream: RealStream, poller: EpollPoller | None) -> RequestWait:
+    return RequestWait(stream, FrameReader(1000), poller, lambda count: None)
+
+
+def closed_stream(stream: RealStream, poller: EpollPoller) -> None:
+    stream.close()
+
+
+def closed_poller(stream: RealStream, poller: EpollPoller) -> None:
+    poller._epoll.close()
+
+
+@pytest.mark.parametrize("close", [closed_stream, closed_poller])
+def test_what_was_closed_before_the_wait_is_a_lost_connection(
+    close: Callable[[RealStream, EpollPoller], None],
+) -> None:
+    async def main() -> None:
+        with connected() as (stream, _):
+            poller = EpollPoller()
+            close(stream, poller)
+            with pytest.raises(ConnectionLost):
+                await request_wait(stream, poller).until_done(waiting_operation(), NEVER, gives_way=False)
+
+    trio.run(main)
+
+
+def test_a_stream_that_is_closed_while_its_own_task_waits_is_a_lost_connection() -> None:
+    async def main() -> None:
+        with connected() as (stream, _):
+
+            async def wait() -> None:
+                with pytest.raises(ConnectionLost):
+                    await request_wait(stream, None).until_done(waiting_operation(), NEVER, gives_way=False)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked()
+                stream.close()
+
+    trio.run(main)
+
+
+def test_a_fetch_that_begins_to_wait_while_the_node_stops_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The poller's task ends first; the connection's own task is about to run, and hears of it later."""
+    ended: list[Connection] = []
+    close = Connection.close
+
+    def remember(connection: Connection) -> None:
+        ended.append(connection)
+        close(connection)
+
+    async def main() -> None:
+        async with running_node(tmp_path, env=RealEnv(use_epoll=True)) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            monkeypatch.setattr(Connection, "close", remember)
+            watch = Purgatory.watch_fetch
+
+            def watch_and_stop(purgatory: Purgatory, operation: Any) -> None:
+                watch(purgatory, operation)
+                for listener in node.broker.listeners:
+                    listener._poller._epoll.close()
+
+            with caplog.at_level(logging.INFO):
+                monkeypatch.setattr(Purgatory, "watch_fetch", watch_and_stop)
+                await client.send(fetch_request("t", max_wait_ms=3_600_000), 12)
+                with trio.fail_after(10):
+                    while not ended:
+                        await trio.lowlevel.checkpoint()
+            assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+    run(main)
+
+
+def test_a_client_that_is_gone_with_replies_unwritten_before_its_fetch_waits_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = trio.Event()
+    close = Connection.close
+
+    async def refuse(replies: ReplyQueue) -> None:
+        raise BrokenPipeError
+
+    def remember(connection: Connection) -> None:
+        close(connection)
+        ended.set()
+
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            await client.ask(fetch_request("t"), 12)
+            monkeypatch.setattr(Connection, "close", remember)
+            monkeypatch.setattr(ReplyQueue, "flush", refuse)
+            with caplog.at_level(logging.INFO), trio.fail_after(10):
+                await client.send(fetch_request("t", max_wait_ms=3_600_000), 12)
+                await ended.wait()
+            assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("with_poller", [True, False])
+def test_what_ended_a_wait_does_not_stay(with_poller: bool) -> None:
+    """Its traceback has the frames of the request that waited, and with them all that the request brought."""
+
+    class Request:
+        """What the handler had in its hands."""
+
+    async def main() -> None:
+        with connected() as (stream, far):
+            poller = EpollPoller() if with_poller else None
+            wait = request_wait(stream, poller)
+            left: list[weakref.ref[Any]] = []
+
+            async def handle() -> None:
+                request = Request()
+                left.append(weakref.ref(request))
+                await wait.until_done(waiting_operation(), NEVER, gives_way=False)
+                del request
+
+            async def serve() -> None:
+                try:
+                    await handle()
+                except ConnectionLost as error:
+                    left.append(weakref.ref(error))
+
+            async with trio.open_nursery() as nursery:
+                if poller is not None:
+                    nursery.start_soon(poller.run)
+                nursery.start_soon(serve)
+                await trio.testing.wait_all_tasks_blocked()
+                gc.disable()
+                try:
+                    far.close()
+                    with trio.fail_after(10):
+                        while len(left) < 2:
+                            await trio.lowlevel.checkpoint()
+                    await trio.testing.wait_all_tasks_blocked()
+                    assert [ref() for ref in left] == [None, None]
+                finally:
+                    gc.enable()
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
