@@ -2,7 +2,7 @@
 
     python -m spark_examples.page
 
-For a clone in which none has run: a second run would find nothing new. Takes five minutes on two cores.
+For a clone in which none has run: a second run would find nothing new. Takes five to eight minutes on two cores.
 """
 
 from __future__ import annotations
