@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -89,13 +89,15 @@ Key = tuple[str, int]
 class _Followed:
     """A partition that is followed in one leader epoch."""
 
-    __slots__ = ("attempts", "begun", "in_sync", "key", "leader_epoch", "partition", "retry_at")
+    __slots__ = ("accepted", "attempts", "begun", "in_sync", "key", "leader_epoch", "partition", "retry_at")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.key: Key = partition.topic_partition
         self.leader_epoch = partition.state.leader_epoch
         self.begun = False
+        self.accepted = False
+        """The leader's last answer was no error: it knows the partition, and may hold a request until there is news."""
         self.in_sync = False
         """By the leader's last answer it has all that is committed (``PartitionFetchState.isReplicaInSync``)."""
         self.attempts = 0
@@ -328,6 +330,7 @@ class LeaderFetcher:
         forgotten: dict[Uuid, ForgottenTopic] = {}
         session = self._session
         max_bytes = self._config.replica_fetch_max_bytes
+        may_be_held = True
         for key in self._changed:
             name, index = key
             known = session.get(key)
@@ -339,7 +342,13 @@ class LeaderFetcher:
                 topic = forgotten.setdefault(topic_id, ForgottenTopic(topic=name, topic_id=topic_id, partitions=[]))
                 topic.partitions.append(index)
                 del session[key]
-            if position is None or position == known:
+            if position is None:
+                continue
+            if not position.followed.accepted:
+                # A leader that has not heard of the topic yet may hold the request for the sake of other partitions
+                # (``KafkaApis.handleFetchRequest``), and would go on to do so once it has heard of it.
+                may_be_held = False
+            if position == known:
                 continue
             session[key] = position
             topic_id = position.followed.partition.topic_id
@@ -357,7 +366,7 @@ class LeaderFetcher:
         self._held = True
         config = self._config
         request = FetchRequest(
-            max_wait_ms=config.replica_fetch_wait_max_ms,
+            max_wait_ms=self._max_wait_ms() if may_be_held else 0,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=self._session_id,
@@ -372,6 +381,15 @@ class LeaderFetcher:
         else:
             request.replica_id = self._manager.node_id
         return request
+
+    def _max_wait_ms(self) -> int:
+        """For how long the leader may hold the next request: while it does, no partition that has backed off is asked
+        for again."""
+        longest: int = self._config.replica_fetch_wait_max_ms
+        retry_at = min((followed.retry_at for followed in self._aside.values()), default=inf)
+        if retry_at == inf:
+            return longest
+        return min(longest, max(ceil((retry_at - self._env.now()) * 1000), 0))
 
     def _position(self, key: Key) -> _Position | None:
         """Where a partition is to be read, if it is."""
@@ -405,6 +423,7 @@ class LeaderFetcher:
             if partition.log.log_end_offset != position.fetch_offset:
                 return
             action = on_fetched(log_of(partition), data)
+            followed.accepted = not data.error_code
             if isinstance(action, Append):
                 self._append(followed, action, data.records)
             elif isinstance(action, TruncateTo):

@@ -235,7 +235,7 @@ def test_what_a_followers_fetch_leads_to_is_fetched_at_once(tmp_path: Path, monk
             tmp_path,
             transaction_state_log_num_partitions="1",
             offsets_topic_num_partitions="1",
-            replica_fetch_wait_max_ms="3000",
+            replica_fetch_wait_max_ms="20000",
             replica_lag_time_max_ms="60000",
         ) as cluster:
             await cluster.start(1, 2, 3)
