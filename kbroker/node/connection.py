@@ -285,7 +285,7 @@ class Connection:
                         self.active = True
                         self._hand_over(frame)
                         return
-                if (n < LARGE_READ and n < len(room)) or received >= FAIR_BYTES:
+                if (n < LARGE_READ and n < len(room)) or received >= FAIR_BYTES or self._has_long_produces:
                     break
             self.bytes_received += received
             self.active = True
