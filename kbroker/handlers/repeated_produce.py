@@ -52,6 +52,9 @@ _TRANSACTIONAL: Final = 0x10
 _MOST_FORMS: Final = 256
 """Partitions that are known for one connection. Where there are more, what was known gives way to what comes."""
 
+_MOST_BEFORE: Final = 4096
+"""Bytes before the records, kept for each partition: names, and what is in tagged fields that nobody knows."""
+
 _SMALL: Final = 16 * 1024
 """Bytes of a batch that costs less to write, and to copy, than a system call."""
 
@@ -215,6 +218,8 @@ def learn(frame: memoryview, request: ProduceRequest, response: Any, ctx: Reques
         or response.responses[0].partition_responses[0].error_code != ErrorCode.NONE
     ):
         return None
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return None  # topics without partitions, which have no answer
     topic, answer = response.responses[0], response.responses[0].partition_responses[0]
     manager = ctx.services.replica_manager
     name = topic.name or manager.topic_name(topic.topic_id)
@@ -227,7 +232,7 @@ def learn(frame: memoryview, request: ProduceRequest, response: Any, ctx: Reques
     else:
         length_at = len(frame) - length - _LENGTH.size
     records = _records_of(frame, length_at, version >= _FLEXIBLE_VERSION)
-    if records is None or len(records) != length:
+    if records is None or len(records) != length or length_at > _MOST_BEFORE:
         return None  # tagged fields around them, which are not for the short way
     alike = PartitionProduceResponse(
         index=answer.index,

@@ -249,8 +249,10 @@ class Connection:
             raise self._failure
 
     def _hand_over(self, frame: memoryview | None = None, failure: BaseException | None = None) -> None:
-        """Wake the connection's own task."""
-        assert self._poller is not None and self._parked is not None
+        """Wake the connection's own task, unless it has been cancelled: by a reply that could not be written, say."""
+        if self._parked is None:
+            return
+        assert self._poller is not None
         self._poller.unregister(self.stream)
         self._handed = frame
         self._failure = failure
@@ -301,8 +303,6 @@ class Connection:
                 elif not replies.try_write():
                     self._hand_over()
         except BaseException as error:  # the connection's task tells it, as its own
-            if self._parked is None:
-                raise
             self._hand_over(failure=error)
 
     def _write_deferred(self) -> None:
@@ -318,8 +318,6 @@ class Connection:
             if replies.parts and not replies.is_writing and not replies.try_write():
                 self._hand_over()
         except BaseException as error:
-            if self._parked is None:
-                raise
             self._hand_over(failure=error)
 
     def _take_account(self, capacity: int) -> bool:

@@ -202,7 +202,9 @@ class LeaderFetcher:
             if len(self._aside) < len(self._partitions):
                 await self._fetch()
             else:
-                await self._sleep(min(followed.retry_at for followed in self._aside.values()))
+                # What is out of range stays aside until its bounds have been told, which may fail.
+                again = self._env.now() + self._config.replica_fetch_backoff_ms / 1000
+                await self._sleep(min(again, *(followed.retry_at for followed in self._aside.values())))
 
     def give_up(self) -> None:
         """The request that is under way has taken too long."""

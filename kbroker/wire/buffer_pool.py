@@ -11,7 +11,7 @@ from collections import deque
 from typing import Final
 
 LEAST: Final = 64 << 10
-"""Bytes from which on a buffer is worth keeping. Sizes are multiples of it, so that requests of about one size fit."""
+"""Bytes beyond which a buffer is worth keeping. Sizes are multiples of it, so that requests of about one size fit."""
 
 MOST: Final = 2 << 20
 """Bytes of the largest buffer that is kept."""
@@ -37,7 +37,7 @@ class BufferPool:
 
     def give(self, buffer: bytearray) -> None:
         """Have it used again as soon as all views of it are gone. The caller must not write to it from now on."""
-        if LEAST <= len(buffer) <= MOST:
+        if LEAST < len(buffer) <= MOST:
             self._buffers.append(buffer)
 
 

@@ -115,7 +115,9 @@ class FrameReader:
         if self._error is not None:
             raise self._error
         if self._size is None:
-            if len(self._buffer) - self._end < _LEAST_ROOM:
+            # A large buffer is one frame's: what comes behind it would keep it for long.
+            is_spent = self._start == self._end and len(self._buffer) > _LARGE_CHUNK
+            if is_spent or len(self._buffer) - self._end < _LEAST_ROOM:
                 self._move_to(self._chunk_size)
         else:
             total = 4 + self._size
@@ -126,7 +128,10 @@ class FrameReader:
                     self._move_to(capacity)
         if self._end == len(self._buffer):
             self._move_to(self._end - self._start + self._chunk_size)
-        return self._view[self._end :]
+        stop = len(self._buffer)
+        if self._size is not None and stop > _LARGE_CHUNK and self._end < self._start + 4 + self._size:
+            stop = self._start + 4 + self._size  # else more is wanted than the frame that nobody has taken yet
+        return self._view[self._end : stop]
 
     def _move_to(self, capacity: int) -> None:
         """Take a new buffer, with the bytes of the unfinished frame at its start."""

@@ -20,6 +20,7 @@ from kbroker.handlers.repeated_produce import RepeatedProduce
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.produce import TopicProduceData
 from tests.handlers import short_way
 from tests.handlers.test_transactions import ID, Producer, contents, open_producer, read
 
@@ -381,5 +382,29 @@ def test_where_there_are_too_many_to_know_those_that_come_are_known(
                 assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
             #                   0            1      1     2      2     2     0
             assert taken == [True, False, True, False, True, True, False]
+
+    run(test)
+
+
+def test_what_is_named_without_partitions_and_what_is_too_long_is_not_for_the_short_way(
+    tmp_path: Path, taken: list[bool]
+) -> None:
+    """An empty topic has no answer; a client's id, and tagged fields that nobody knows, may be as long as they like."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            for _ in range(3):
+                request = produce_request("t", batch(b"x"))
+                request.topic_data.insert(0, TopicProduceData(name="empty", partition_data=[]))
+                (answer,) = (await client.ask(request, 12)).responses
+                assert answer.partition_responses[0].error_code == ErrorCode.NONE
+            assert taken == []
+            long = await node.connect()
+            for _ in range(3):
+                answer = await long.ask(produce_request("t", batch(b"x")), 12, client_id="c" * 30_000)
+                assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+            assert taken == []
 
     run(test)

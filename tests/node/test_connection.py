@@ -16,8 +16,11 @@ from node_harness import batch, fetch_request, produce_request, run, running_nod
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
 from kbroker.node.connection import Connection
+from kbroker.node.reply_queue import ReplyQueue
 from kbroker.wire.compiler import decode
+from kbroker.wire.framing import request_parts
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
@@ -475,3 +478,42 @@ def test_many_requests_in_one_read_are_left_to_the_connections_own_task(
 
     run(test)
     assert any(handed)
+
+
+def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing_but_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply that is complete at once finds the socket reset, which cancels the connection in the middle of a turn."""
+    write_now = ReplyQueue._write_now
+    closed = trio.Event()
+    close = Connection.close
+    gone: list[ReplyQueue] = []
+
+    def reset(replies: ReplyQueue) -> bool:
+        if replies in gone:
+            raise ConnectionResetError
+        return write_now(replies)
+
+    def remember(connection: Connection) -> None:
+        close(connection)
+        if connection._replies in gone:
+            closed.set()
+
+    async def test() -> None:
+        async with running_node(tmp_path, env=RealEnv(use_epoll=True)) as node:
+            client, other = await node.connect(), await node.connect()
+            request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
+            await client.ask(request)
+            _, port, *_ = client.stream.socket.getsockname()
+            connections = [each for listener in node.broker.listeners for each in listener._connections]
+            (connection,) = [each for each in connections if each.peer.endswith(f":{port}")]
+            gone.append(connection._replies)
+            monkeypatch.setattr(ReplyQueue, "_write_now", reset)
+            monkeypatch.setattr(Connection, "close", remember)
+            one = b"".join(bytes(part) for part in request_parts(26, 3, 1, "c", request))  # type: ignore[arg-type]
+            await client.stream.send_all(one * 200)
+            await closed.wait()
+            answer = await other.ask(ApiVersionsRequest(**SOFTWARE))
+            assert answer.error_code == 0
+
+    run(test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,4 +128,34 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
 
     fetcher: LeaderFetcher
     began = 0.0
+    run(test)
+
+
+def test_bounds_that_could_not_be_looked_up_are_looked_up_again() -> None:
+    """With nothing else to follow, an offset out of range is asked about until the leader tells its bounds."""
+    asked: list[float] = []
+
+    async def fail(request_class: type[Any], make: Any) -> Any:
+        asked.append(trio.current_time())
+        raise OSError("the connection broke")
+
+    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+        owner: Any = SimpleNamespace(
+            env=SimpleNamespace(now=trio.current_time, network=None),
+            config=SimpleNamespace(replica_socket_timeout_ms=30_000, replica_fetch_backoff_ms=1000),
+            manager=SimpleNamespace(node_id=1, throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False))),
+            suspect=fetchers.suspect,
+            ended=lambda fetcher: None,
+        )
+        fetcher = LeaderFetcher(owner, 2, "host", 9)
+        fetcher._peer = SimpleNamespace(ask_versioned=fail, close=lambda: None)  # type: ignore[assignment]
+        partition: Any = SimpleNamespace(topic_partition=TopicPartition("t", 0), state=SimpleNamespace(leader_epoch=1))
+        fetcher.add(partition)
+        followed = fetcher._partitions["t", 0]
+        followed.retry_at = inf  # as OFFSET_OUT_OF_RANGE leaves it
+        fetcher._out_of_range["t", 0] = fetcher._aside["t", 0] = followed
+        with trio.move_on_after(60):
+            await fetcher.run()
+        assert len(asked) > 20
+
     run(test)

@@ -30,12 +30,12 @@ def test_a_buffer_that_nobody_looks_into_is_used_again() -> None:
 def test_one_that_is_looked_into_waits(look: object) -> None:
     assert callable(look)
     pool = BufferPool()
-    buffer = pool.take(LEAST)
+    buffer = pool.take(2 * LEAST)
     seen = look(memoryview(buffer))
     pool.give(buffer)
-    assert pool.take(LEAST) is not buffer
+    assert pool.take(2 * LEAST) is not buffer
     del seen
-    assert pool.take(LEAST) is buffer
+    assert pool.take(2 * LEAST) is buffer
 
 
 def test_one_much_larger_than_asked_for_is_left_to_others() -> None:
@@ -48,16 +48,16 @@ def test_one_much_larger_than_asked_for_is_left_to_others() -> None:
 
 def test_only_a_few_are_kept_and_no_huge_ones() -> None:
     pool = BufferPool()
-    given = [pool.take(LEAST) for _ in range(KEPT + 1)]
+    given = [pool.take(2 * LEAST) for _ in range(KEPT + 1)]
     for buffer in given:
         pool.give(buffer)
-    assert {id(pool.take(LEAST)) for _ in range(KEPT)} == {id(buffer) for buffer in given[1:]}
+    assert {id(pool.take(2 * LEAST)) for _ in range(KEPT)} == {id(buffer) for buffer in given[1:]}
     huge = pool.take(MOST + 1)
     pool.give(huge)
     assert pool.take(MOST + 1) is not huge
-    tiny = bytearray(8)
-    pool.give(tiny)
-    assert pool.take(8) is not tiny
+    small = pool.take(LEAST)
+    pool.give(small)
+    assert pool.take(LEAST) is not small, "those of small requests would take the places of the large"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -97,3 +97,24 @@ def test_frames_that_are_held_stay_as_they_were(seed: int) -> None:
             held.pop(rng.randrange(len(held)))
         assert all(view == whole for view, whole in held)
     assert [next(each, None) for each in expected] == [None, None]
+
+
+def test_what_follows_a_large_frame_has_a_buffer_of_its_own() -> None:
+    """Or each small request behind it would hold all of it in memory."""
+    pool = BufferPool()
+    reader = FrameReader(pool=pool)
+    stream = memoryview(frame_of(1_000_000) + frame_of(100) + frame_of(3_000_000) + frame_of(70_000) + frame_of(50))
+    frames = []
+    while stream:
+        room = reader.get_buffer()
+        count = min(len(room), len(stream))
+        room[:count] = stream[:count]
+        reader.buffer_updated(count)
+        stream = stream[count:]
+        del room
+        frames += list(reader)
+    assert [len(frame) for frame in frames] == [1_000_000, 100, 3_000_000, 70_000, 50]
+    assert len({id(frame.obj) for frame in frames}) == len(frames)
+    held = [len(memoryview(frame.obj)) for frame in frames if len(frame) < 1000]
+    assert max(held) <= LEAST
+    assert reader.buffered_bytes <= LEAST
