@@ -78,6 +78,9 @@ class PeakMemory:
 QUIET_CPU_PERCENT = 8
 """Of one processor: what a broker that nobody speaks to stays below."""
 
+DELETED_SECONDS = 1.5
+"""By then both brokers have begun to remove the files of a topic that was deleted (`log.segment.delete.delay.ms`)."""
+
 QUIET_SECONDS = 15
 """How long one may take to come to rest; what it does then is its ordinary idling."""
 
@@ -120,6 +123,7 @@ class Run:
 
     def _settle(self) -> None:
         """Wait until what was measured before is over: what it wrote is on disk, and no broker works at it any more."""
+        time.sleep(DELETED_SECONDS)
         os.sync()
         until = time.monotonic() + QUIET_SECONDS
         while time.monotonic() < until:
