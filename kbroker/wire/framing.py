@@ -16,9 +16,9 @@ change the bytes (the log patches base offsets in place).
 Copies: small frames are views into the chunk that they were received in. A frame larger than the chunk moves
 once, while small, to a buffer of its own, into which the socket then reads directly. Memory: a buffer has
 at most four times the bytes received of its frame, whatever size the frame declares, except that a
-connection which has just sent a frame of N bytes gets a buffer of up to N (at most 2 MiB) for the next, and that
-large ones are rounded up to multiples of 64 KiB. With a ``BufferPool`` large buffers are taken from it, and given
-back: it hands them out again when no view of them is left.
+connection which has just sent a frame of N bytes gets a buffer of up to N (at most 2 MiB) for the next. With a
+``BufferPool`` large buffers are taken from it, which may be up to twice as large as asked for, and given back: it
+hands them out again when no view of them is left. A large buffer holds one frame.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from node_harness import batch, run, running_node
+from node_harness import Client, Node, batch, run, running_node
 from node_harness import produce_request as produce
 
 from kbroker.errors import ErrorCode
@@ -48,12 +49,19 @@ def lead_again(manager: ReplicaManager, partition: Partition) -> None:
     manager.purgatory.partition_changed(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
+@asynccontextmanager
+async def node_with_three_records(tmp_path: Path) -> AsyncIterator[tuple[Node, Client]]:
+    """A node, and a client that has written them to FIRST; SECOND is empty."""
+    async with running_node(tmp_path) as node:
+        await node.create_topic("t", partitions=2)
+        client = await node.connect()
+        await client.ask(produce("t", batch(b"1", b"2", b"3")), 12)
+        yield node, client
+
+
 def test_who_waits_is_answered_by_what_is_so_already(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t", partitions=2)
-            client = await node.connect()
-            await client.ask(produce("t", batch(b"1", b"2", b"3")), 12)
+        async with node_with_three_records(tmp_path) as (node, client):
             manager = node.broker.replica_manager
             first, second = manager.partitions[FIRST], manager.partitions[SECOND]
             assert watch(manager, up_to(first, 3)) == [{FIRST: None}]
@@ -84,10 +92,7 @@ def test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged(tmp_path: Pat
     """Whoever led in between may have cut it off: what is replicated up to there now is something else."""
 
     async def main() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t", partitions=2)
-            client = await node.connect()
-            await client.ask(produce("t", batch(b"1", b"2", b"3")), 12)
+        async with node_with_three_records(tmp_path) as (node, _):
             manager = node.broker.replica_manager
             first, second = manager.partitions[FIRST], manager.partitions[SECOND]
             old, unconcerned = up_to(first, 2), up_to(second, 5)
@@ -111,10 +116,7 @@ def test_what_was_appended_to_a_namesake_is_not_acknowledged(tmp_path: Path) -> 
     """Of the same leader epoch: each topic begins at the same one."""
 
     async def main() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t", partitions=2)
-            client = await node.connect()
-            await client.ask(produce("t", batch(b"1", b"2", b"3")), 12)
+        async with node_with_three_records(tmp_path) as (node, client):
             manager = node.broker.replica_manager
             old = up_to(manager.partitions[FIRST], 2)
             await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
