@@ -164,6 +164,12 @@ class Writer:
         assert left == 0, f"{left} records were neither acknowledged nor failed within {within} s"
 
 
+_COORDINATOR_ELSEWHERE = (
+    confluent_kafka.KafkaError.NOT_COORDINATOR,
+    confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
+
+
 class Group:
     """Members of one consumer group that commit what they have seen."""
 
@@ -181,6 +187,13 @@ class Group:
             thread.start()
 
     def _consume(self) -> None:
+        while not self._ended.is_set():
+            consumer = confluent_kafka.Consumer(self._settings())
+            consumer.subscribe([self._topic])
+            self._read_and_commit(consumer)
+            consumer.close()
+
+    def _settings(self) -> dict[str, Any]:
         settings = {
             "bootstrap.servers": self._bootstrap,
             "group.id": self.name,
@@ -191,16 +204,23 @@ class Group:
             **QUICK,
         }
         if self._protocol == "consumer":
-            settings["group.protocol"] = "consumer"
-        else:
-            settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
-        consumer = confluent_kafka.Consumer(settings)
-        consumer.subscribe([self._topic])
+            return settings | {"group.protocol": "consumer"}
+        return settings | {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+
+    def _read_and_commit(self, consumer: confluent_kafka.Consumer) -> None:
+        """Until the end, or until this consumer has to be replaced.
+
+        librdkafka 2.16 never reads a partition for which it asked a broker for the committed offset that is no longer
+        the coordinator: it says so, finds the new one, and does not ask that one (confluentinc/librdkafka#5586). What
+        helps is what helps its users: another consumer."""
         committed = time.monotonic()
         while not self._ended.is_set():
             for message in consumer.consume(500, 0.1):
-                if message.error() is None:
+                error: Any = message.error()
+                if error is None:
                     self._take(message)
+                elif error.code() in _COORDINATOR_ELSEWHERE:
+                    return
             if time.monotonic() - committed > 0.3:
                 committed = time.monotonic()
                 try:
@@ -211,7 +231,6 @@ class Group:
                     for each in done or ():
                         if each.error is None and each.offset >= 0:
                             self.commits[each.partition].append(each.offset)
-        consumer.close()
 
     def _take(self, message: Any) -> None:
         with self._lock:
