@@ -11,12 +11,21 @@ from collections.abc import Iterator
 LIST_GROUPS_V0 = struct.pack(">ihhih", 10, 16, 0, 7, -1)
 
 
-class EarlyClients:
-    """Connects again and again, whether anybody listens or not, and asks ListGroups over each connection."""
+def offset_fetch_v2(group_id: bytes) -> bytes:
+    """OffsetFetch for no topic."""
+    body = struct.pack(f">hhihh{len(group_id)}si", 9, 2, 7, -1, len(group_id), group_id, 0)
+    return struct.pack(">i", len(body)) + body
 
-    def __init__(self, address: str) -> None:
+
+class EarlyClients:
+    """Connects again and again, whether anybody listens or not, and asks one thing over each connection."""
+
+    def __init__(self, address: str, request: bytes = LIST_GROUPS_V0, *, error_at: int = 4) -> None:
+        """``error_at``: where the answer has its error code, counted from the correlation id."""
         host, _, port = address.rpartition(":")
         self._address = (host, int(port))
+        self._request = request
+        self._before_error = 4 + error_at
         self._stop = threading.Event()
         self.error_codes: list[int] = []
         """Of each answer, in their order."""
@@ -43,8 +52,9 @@ class EarlyClients:
 
     def _ask(self, timeout: float) -> int:
         with socket.create_connection(self._address, timeout) as connection, connection.makefile("rb") as answers:
-            connection.sendall(LIST_GROUPS_V0)
-            answer = answers.read(10)
-            if len(answer) < 10:
+            connection.sendall(self._request)
+            size = self._before_error + 2
+            answer = answers.read(size)
+            if len(answer) < size:
                 raise EOFError
-            return int(struct.unpack(">iih", answer)[2])
+            return int(struct.unpack_from(">h", answer, self._before_error)[0])

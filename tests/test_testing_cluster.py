@@ -13,8 +13,9 @@ import pytest
 
 from kbroker.client import ClientError
 from kbroker.client.nodes import describe_cluster
-from kbroker.errors import FatalError
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.testing import RunningCluster, running_cluster
+from tests.first_requests import EarlyClients, offset_fetch_v2
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +107,19 @@ def test_all_killed_at_once_come_back_with_what_they_knew(cluster: RunningCluste
     cluster.start()
     with cluster.client() as client:
         assert describe_cluster(client).cluster_id == before
+
+
+def test_a_node_knows_what_it_coordinates_before_it_serves_clients() -> None:
+    """Those that know it from its last life are there at once. librdkafka does not ask again for committed offsets when
+    it is told NOT_COORDINATOR by the node that others call the coordinator."""
+    with running_cluster(3, {"offsets.topic.replication.factor": 1}) as cluster, cluster.client() as client:
+        node = cluster.nodes[0]
+        group = next(name for i in range(1000) if client.coordinator(name := f"group-{i}") == node.id)
+        for _ in range(3):
+            node.kill()
+            with EarlyClients(node.bootstrap_servers, offset_fetch_v2(group.encode()), error_at=8).asking() as codes:
+                node.start()
+            assert set(codes) <= {ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 def test_data_outlives_the_cluster_in_a_directory_of_ones_own(tmp_path: Path) -> None:

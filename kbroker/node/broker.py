@@ -237,11 +237,10 @@ class Broker:
         nursery.start_soon(flusher.run)
         if config.log_cleaner_enable:
             nursery.start_soon(self._run_cleaner)
+        if self.lifecycle is not None and config.is_broker and not alone:
+            await self._unfence(self.lifecycle, nursery)
         self._open_listeners(bound, nursery, [name for name in bound if name not in self._opened])
         self.on_opening()
-        if self.lifecycle is not None and config.is_broker and not alone:
-            # Last: once it is unfenced, clients come.
-            await nursery.start(self.lifecycle.run)
         logger.info(
             "node %d serves %s",
             config.node_id,
@@ -275,6 +274,21 @@ class Broker:
             )
             # Only then may it act on its metadata: those of its last life may call it the leader of what it has lost.
             await self.driver.wait_for_image(lambda image: image.offset >= self.broker_epoch)
+
+    async def _unfence(self, lifecycle: BrokerLifecycle, nursery: trio.Nursery) -> None:
+        """Be unfenced, and know what this broker leads since, before any client is served.
+
+        Clients that know it from its last life are there at once, and would be told that it does not lead or
+        coordinate what others say it does. (So does Kafka's ``BrokerServer``; librdkafka, told so when it fetches
+        committed offsets, never asks again.)
+        """
+        await nursery.start(lifecycle.run)
+
+        def is_unfenced(image: MetadataImage) -> bool:
+            own = image.brokers.get(self.config.node_id)
+            return own is not None and own.epoch == lifecycle.broker_epoch and not own.fenced
+
+        await self.driver.wait_for_image(is_unfenced)
 
     def _expect_others(self, nursery: trio.Nursery) -> None:
         """A quorum of one may have many brokers: once there is another, this one replicates as they do."""
