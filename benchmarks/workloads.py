@@ -192,7 +192,7 @@ def _partitions(count: int) -> str:
 
 def latency(bench: Bench, server: Server) -> Figures:
     topic = bench.new_topic(server, 1)
-    count = bench.amount(10_000, 3_000)
+    count = bench.amount(50_000, 3_000)
     result = bench.load.run("latency", server.bootstrap, topic, count, 100, "acks=all", "linger.ms=0")
     bench.delete_topic(server, topic)
     return {name: result[name] for name in ("p50_ms", "p99_ms", "max_ms")}

@@ -65,7 +65,8 @@ class RepeatedRequest(Protocol):
     def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | DelayedResponse | None:
         """Serve the request in ``frame``, of an API that this is for; the whole response frame, or what will have it.
 
-        ``defer`` is there where many requests have come at once: what it is given is done when all have been served.
+        ``defer`` is there where many requests have come at once: what it is given is done when all have been served,
+        before their answers go out, which may be taken back until then (``ConnectionInfo.take_back``).
         ``None``: it is no repetition, or not one for the short way, and nothing has been done.
         """
         ...
@@ -145,6 +146,10 @@ class ConnectionInfo(Protocol):
     @property
     def is_asked_more(self) -> bool:
         """Whether a request of another API waits behind the Fetch that is being served."""
+        ...
+
+    def take_back(self, reply: bytes, response: Any, version: int) -> None:
+        """Answer ``response`` instead of ``reply``: what a ``RepeatedRequest`` has answered in this turn of a crowd."""
         ...
 
     async def wait_for(self, operation: Any, timeout: float, *, gives_way: bool = False) -> None:

@@ -11,13 +11,14 @@ rules; this one has none of its own. So does a batch whose transaction is to be 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from struct import Struct
 from struct import error as StructError
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
+from kbroker.handlers.context import Defer, RequestContext
 from kbroker.handlers.transactional_produce import verified_at_once
 from kbroker.types import TopicPartition
 from kbroker.wire.alike import STAND_IN, responses_like
@@ -40,6 +41,7 @@ _LENGTH = Struct(">i")
 _CORRELATION_ID_END: Final = 8
 _NO_TAGS: Final = b"\0\0\0"
 """After the records of a flexible request: no tagged fields of the partition, of the topic, of the request."""
+_TAGS = Struct(f"{len(_NO_TAGS)}s")
 
 _STAND_INS: Final = (STAND_IN, STAND_IN + 1, STAND_IN + 2)
 """For base_offset, log_append_time_ms and log_start_offset, adjacent in every version."""
@@ -64,7 +66,8 @@ def is_transactional(records: memoryview) -> bool:
     return len(records) > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
 
 
-class _Form(NamedTuple):
+@dataclass(slots=True)
+class _Form:
     """What requests for one partition have in common, and the answers to them."""
 
     partition: Any
@@ -80,6 +83,7 @@ class RepeatedProduce:
 
     __slots__ = (
         "_before",
+        "_connection",
         "_flexible",
         "_forms",
         "_key_and_version",
@@ -102,6 +106,7 @@ class RepeatedProduce:
         self._forms: dict[bytes, _Form] = {prefix: form}
         self._partitions = ctx.services.replica_manager.partitions
         self._long_produces = ctx.services.long_produces.waiting
+        self._connection = ctx.connection
         self._peer = ctx.connection.peer
         self._version = ctx.header.api_version
         self._services = ctx.services
@@ -118,23 +123,24 @@ class RepeatedProduce:
         self._forms.update(other._forms)
         return True
 
-    def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | DelayedResponse | None:
-        """Append; the whole response frame, now or later. ``None`` if it is not a repetition that succeeds.
+    def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | None:
+        """Append; the whole response frame. ``None`` if it is not a repetition that succeeds.
 
-        In that case nothing has happened yet. In a crowd small batches for a partition are written together.
+        In that case nothing has happened yet. In a crowd small batches for a partition are written together, at the
+        end of the turn, and the answer is taken back if that fails.
         """
-        length_at = self._length_at
-        if len(frame) < length_at:
-            return None
-        key_and_version, correlation_id, prefix = self._before(frame)
+        try:
+            key_and_version, correlation_id, prefix = self._before(frame)
+        except StructError:
+            return None  # too short
         form = self._forms.get(prefix)
         if form is None or key_and_version != self._key_and_version:
             return None
-        partition, key, acks, transactional_id, _, reply = form
-        records = _records_of(frame, length_at, self._flexible)
+        partition, acks = form.partition, form.acks
+        records = _records_of(frame, self._length_at, self._flexible)
         if (
             records is None
-            or self._partitions.get(key) is not partition
+            or self._partitions.get(form.key) is not partition
             or not partition.acknowledges_at_once(acks)
             or (self._long_produces and self._peer in self._long_produces)
         ):
@@ -142,38 +148,36 @@ class RepeatedProduce:
         guard = None
         if is_transactional(records):
             try:
-                guard = verified_at_once(self._services, transactional_id, partition, records, self._version)
+                guard = verified_at_once(self._services, form.transactional_id, partition, records, self._version)
             except ApiError:
                 return None
         elif defer is not None and len(records) <= _SMALL:
-            delayed = self._gather(form, records, correlation_id, defer)
-            if delayed is not None:
-                return delayed
+            gathered = self._gather(form, records, correlation_id, defer)
+            if gathered is not None:
+                return gathered
         header = records[:HEADER_SIZE].tobytes()
         try:
             info = partition.append(records, acks, self._wall_clock_ms(), guard)
         except ApiError:
             records[:HEADER_SIZE] = header  # the log writes offset and time there before it knows all that it refuses
             return None
-        return reply(correlation_id, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+        return form.reply(correlation_id, info.first_offset, info.log_append_time_ms, info.log_start_offset)
 
-    def _gather(self, form: _Form, records: memoryview, correlation_id: int, defer: Defer) -> DelayedResponse | None:
-        delayed = DelayedResponse()
+    def _gather(self, form: _Form, records: memoryview, correlation_id: int, defer: Defer) -> bytes | None:
         partition = form.partition
-
-        def on_written(error: ApiError | None) -> None:
-            delayed.complete(reply if error is None else _failure(form.response, error.code))
-
         try:
-            # A copy: the connection's buffer is read into again.
-            placed = partition.gather(bytearray(records), form.acks, self._wall_clock_ms(), defer, on_written)
+            # A copy: what is refused is served again, and must be as it came.
+            placed = partition.gather(bytearray(records), form.acks, self._wall_clock_ms(), defer)
         except ApiError:
             return None
         if placed is None:
             return None
-        log_start_offset = partition.log.log_start_offset
-        reply = form.reply(correlation_id, placed.first_offset, placed.log_append_time_ms, log_start_offset)
-        return delayed
+        reply = form.reply(correlation_id, *placed)
+        partition.when_unwritten.append(partial(self._take_back, reply, form.response))
+        return reply
+
+    def _take_back(self, reply: bytes, response: ProduceResponse, error: ApiError) -> None:
+        self._connection.take_back(reply, _failure(response, error.code), self._version)
 
 
 def _failure(response: ProduceResponse, code: ErrorCode) -> ProduceResponse:
@@ -190,7 +194,7 @@ def _records_of(frame: memoryview, length_at: int, flexible: bool) -> memoryview
         if flexible:
             length, start = decode_uvarint(frame, length_at)
             end = start + length - 1
-            if frame[end:].tobytes() != _NO_TAGS:
+            if end + _TAGS.size != len(frame) or _TAGS.unpack_from(frame, end)[0] != _NO_TAGS:
                 return None
         else:
             (length,) = _LENGTH.unpack_from(frame, length_at)

@@ -34,7 +34,7 @@ from kbroker.log.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
 from kbroker.types import FileRegion, TopicPartition, Uuid
-from kbroker.wire.batch_header import Buffer
+from kbroker.wire.batch_header import BatchHeader, Buffer
 from kbroker.wire.control_batch import EndTxnMarker, parse_end_txn_marker
 
 logger = logging.getLogger(__name__)
@@ -307,20 +307,20 @@ class PartitionLog:
 
     def append_together(self, judged: Sequence[ValidatedBatches], now_ms: int) -> None:
         """Write what `GatheredBatches` has judged, in one write unless it takes a new segment. ``OSError`` as above."""
-        size = sum(len(each.records) for each in judged)
-        together = ValidatedBatches(
-            b"",
-            [header for each in judged for header in each.batches],
-            judged[0].first_offset,
-            judged[-1].last_offset,
-            max(each.max_timestamp for each in judged),
-            -1,
-            -1,
-        )
+        size, max_timestamp = 0, -1
+        headers: list[BatchHeader] = []
+        buffers: list[Buffer] = []
+        for records, batches, _, _, timestamp, _, _ in judged:
+            size += len(records)
+            headers += batches
+            buffers.append(records)
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+        together = ValidatedBatches(b"", headers, judged[0].first_offset, judged[-1].last_offset, max_timestamp, -1, -1)
         if not self._on_disk:
             self.ensure_on_disk()
         if self._rolling.keeps_all(self._segments[-1], size, together, now_ms):
-            self._write(together, [each.records for each in judged], now_ms, None)
+            self._write(together, buffers, now_ms, None)
         else:
             for each in judged:
                 self._append(each, now_ms, None)
@@ -351,17 +351,22 @@ class PartitionLog:
         if durability.first_unflushed_ms < 0:
             durability.first_unflushed_ms = now_ms
         epochs = self.leader_epochs
-        began = False
-        for header in batches:
-            if header.partition_leader_epoch > epochs.latest:
-                began = epochs.assign(header.partition_leader_epoch, header.base_offset)
+        latest = epochs.latest
+        began = has_producers = False
+        for base_offset, _, leader_epoch, _, _, _, _, _, _, producer_id, _, _, _ in batches:
+            if leader_epoch > latest:
+                began = epochs.assign(leader_epoch, base_offset)
+                latest = epochs.latest
+            if producer_id >= 0:
+                has_producers = True
         end = validated.last_offset + 1
         producers = self.producers
-        for index, header in enumerate(batches):
-            if header.producer_id >= 0:
-                completed = producers.update(header, markers[index] if markers is not None else None)
-                if completed is not None:
-                    self._complete(completed, segment)
+        if has_producers:
+            for index, header in enumerate(batches):
+                if header.producer_id >= 0:
+                    completed = producers.update(header, markers[index] if markers is not None else None)
+                    if completed is not None:
+                        self._complete(completed, segment)
         producers.update_map_end_offset(end)
         self.log_end_offset = end
         return AppendInfo(

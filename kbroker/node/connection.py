@@ -114,6 +114,7 @@ class Connection:
         self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
         self._poller = poller
         self._long_produces = services.long_produces
+        self._long_waiting = services.long_produces.waiting if services.long_produces is not None else {}
         self._wait = RequestWait(stream, self._reader, poller, self._received)
         self._parked: trio.lowlevel.Task | None = None
         self._unrepeated = 0
@@ -231,8 +232,7 @@ class Connection:
     @property
     def _has_long_produces(self) -> bool:
         """Whether a Produce of this connection is being appended in turns with everything else."""
-        long_produces = self._long_produces
-        return long_produces is not None and bool(long_produces.waiting) and self.peer in long_produces.waiting
+        return self.peer in self._long_waiting
 
     async def _park(self, poller: Poller) -> None:
         """Sleep until the poller's task has something for this one; raises what it found to end the connection."""
@@ -245,6 +245,7 @@ class Connection:
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
+        self._replies.is_held = False
         if self._failure is not None:
             raise self._failure
 
@@ -264,8 +265,11 @@ class Connection:
         if self._replies.is_writing:
             self._hand_over()  # replies are stuck, so reading on is for who can wait for them
             return
-        reader, replies, poller = self._reader, self._replies, self._poller
-        defer = poller.defer if poller is not None and poller.is_crowded else None
+        reader, replies, poller, waiting = self._reader, self._replies, self._poller, self._long_waiting
+        defer = None
+        if poller is not None and poller.is_crowded:
+            defer = poller.defer
+            replies.is_held = True  # until `_write_deferred`, or until the connection's own task has its turn
         try:
             received = requests = 0
             while True:
@@ -279,6 +283,14 @@ class Connection:
                     self._hand_over(failure=ConnectionLost(""))
                     return
                 received += n
+                frame = reader.only_frame(n)
+                if frame is not None:
+                    if self._request_now(frame, defer):
+                        break
+                    self.bytes_received += received
+                    self.active = True
+                    self._hand_over(frame)
+                    return
                 reader.buffer_updated(n)
                 while (frame := reader.next_frame()) is not None:
                     requests += 1
@@ -287,21 +299,27 @@ class Connection:
                         self.active = True
                         self._hand_over(frame)
                         return
-                if (n < LARGE_READ and n < len(room)) or received >= FAIR_BYTES or self._has_long_produces:
+                if (
+                    (n < LARGE_READ and n < len(room))
+                    or received >= FAIR_BYTES
+                    or (waiting and self._has_long_produces)
+                ):
                     break
             self.bytes_received += received
             self.active = True
             if (
                 (reader.buffered_bytes != self._reserved and self._take_account(reader.buffered_bytes))
                 or len(replies.slots) >= MAX_DELAYED_REPLIES
-                or self._has_long_produces
+                or (waiting and self._has_long_produces)
             ):
                 self._hand_over()
             elif replies.parts:
-                if received < LARGE_READ and poller is not None:
+                if poller is not None and (received < LARGE_READ or defer is not None):
                     poller.defer(self._write_deferred)
                 elif not replies.try_write():
                     self._hand_over()
+            else:
+                replies.is_held = False
         except BaseException as error:  # the connection's task tells it, as its own
             self._hand_over(failure=error)
 
@@ -314,6 +332,7 @@ class Connection:
         if self._parked is None:
             return  # its own task has them now
         replies = self._replies
+        replies.is_held = False
         try:
             if replies.parts and not replies.is_writing and not replies.try_write():
                 self._hand_over()
@@ -326,6 +345,11 @@ class Connection:
         self._reserved = capacity
         self._budget.take(grown)
         return capacity > FREE_BUFFER and self._budget.exhausted
+
+    def take_back(self, reply: bytes, response: Any, version: int) -> None:
+        """Answer ``response`` instead of ``reply``, which is held (``ReplyQueue.is_held``)."""
+        if not self.closed:
+            self._replies.take_back(reply, response, type(response).api_key, version)
 
     async def flush(self) -> None:
         """Write what has been answered so far, waiting for the peer as long as it takes."""
@@ -367,14 +391,17 @@ class Connection:
             return False
         repeated = self.repeated.get(api_key)
         if repeated is not None:
-            reply = repeated.answer(frame, defer)
+            # Behind a reply that is delayed nothing can be held: both might go out at any moment.
+            reply = repeated.answer(frame, None if self._replies.slots else defer)
             if reply is not None:
                 self.frames += 1
                 self._learning_credit += 1
-                if isinstance(reply, bytes):
+                if not isinstance(reply, bytes):
+                    self._replies.delay(reply, api_key, version, correlation_id)
+                elif self._replies.slots:
                     self._replies.add([reply])
                 else:
-                    self._replies.delay(reply, api_key, version, correlation_id)
+                    self._replies.parts.append(reply)
                 return True
         if version not in registration.versions:
             return False

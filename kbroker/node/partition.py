@@ -18,7 +18,6 @@ from kbroker.types import TopicPartition, Uuid
 if TYPE_CHECKING:
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.log.producer_state import VerificationGuard
-    from kbroker.log.validated_batches import ValidatedBatches
     from kbroker.node.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 _NEVER = 2**63 - 1  # flush.messages by default
 ALL_BYTES = 2**63 - 1
 """As many as any waiting fetch may want."""
-_NOBODY: list[Callable[[ApiError | None], None]] = []
+_NOBODY: list[Callable[[ApiError], None]] = []
 """Of a partition for which nothing is gathered: one for all, which stays empty."""
 
 
@@ -41,7 +40,6 @@ class Partition:
         "_gathered",
         "_log",
         "_manager",
-        "_on_written",
         "config",
         "is_internal",
         "is_new",
@@ -49,6 +47,7 @@ class Partition:
         "state",
         "topic_id",
         "topic_partition",
+        "when_unwritten",
     )
 
     def __init__(
@@ -72,7 +71,8 @@ class Partition:
         self.offline = False
         self._log: PartitionLog | None = None
         self._gathered: GatheredBatches | None = None
-        self._on_written: list[Callable[[ApiError | None], None]] = _NOBODY
+        self.when_unwritten = _NOBODY
+        """To be told, of those whose batches `gather` has taken in this turn, when they cannot be written."""
 
     @property
     def log(self) -> PartitionLog:
@@ -214,37 +214,40 @@ class Partition:
         required_acks: int,
         now_ms: int,
         defer: Callable[[Callable[[], None]], None],
-        on_written: Callable[[ApiError | None], None],
-    ) -> ValidatedBatches | None:
+    ) -> tuple[int, int, int] | None:
         """Judge a small batch as `append` does, and have it written with others that come in the same turn.
 
         ``defer`` has something done at the end of this turn, before which nothing else may run that is not of it.
-        ``on_written`` hears then whether the batch is in the log, which ``acknowledges_at_once``. None, or
-        ``ApiError``: nothing has happened, and `append` tells more.
+        What is deferred later finds the batch in the log, of a partition that ``acknowledges_at_once``; or
+        ``when_unwritten``, to which the caller adds who is to know it, has been told why not. None, or ``ApiError``:
+        nothing has happened, and `append` tells more.
+
+        Returns what the client is told: base offset, log append time (-1 without one), log start offset.
         """
         log = self._log_of_leader(required_acks)
         gathered = self._gathered
         if gathered is None:
             gathered = GatheredBatches(log, self.state.leader_epoch)
-        validated = gathered.add(records, now_ms)
-        if validated is not None:
-            if self._gathered is None:
-                self._gathered, self._on_written = gathered, []
-                defer(self._write_gathered)
-            self._on_written.append(on_written)
-        return validated
+        placed = gathered.add(records, now_ms)
+        if placed is None:
+            return None
+        if self._gathered is None:
+            self._gathered, self.when_unwritten = gathered, []
+            defer(self._write_gathered)
+        return placed.first_offset, placed.log_append_time_ms, log.log_start_offset
 
     def _write_gathered(self) -> None:
-        """Write what has been gathered, and tell who waits for it. Never raises."""
+        """Write what has been gathered, or tell whose it is that it could not be written. Never raises."""
         gathered, self._gathered = self._gathered, None
         if gathered is None:
             return  # something that had to come after it has seen to it
-        told, self._on_written = self._on_written, _NOBODY
-        manager, failure = self._manager, None
+        told, self.when_unwritten = self.when_unwritten, _NOBODY
+        manager = self._manager
         try:
             log = self.log
             gathered.write(manager.env.wall_clock_ms())
             manager.appended(self, log, gathered.size)
+            return
         except ApiError as error:
             failure = error
         except OSError as error:
@@ -253,8 +256,8 @@ class Partition:
         except Exception:
             logger.exception("Produce to %s failed", self.topic_partition)
             failure = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        for on_written in told:
-            on_written(failure)
+        for tell in told:
+            tell(failure)
 
     def append_as_coordinator(
         self,

@@ -68,6 +68,7 @@ class ReplyQueue:
         "_start_soon",
         "_stream",
         "_written",
+        "is_held",
         "is_writing",
         "parts",
         "slots",
@@ -90,6 +91,8 @@ class ReplyQueue:
         self.slots: deque[_Slot] = deque()
         #: Whether a task waits for the peer to take what there is.
         self.is_writing = False
+        #: Whether replies of this turn may still be taken back, so that none may go out. Whoever sets it unsets it.
+        self.is_held = False
         self._stream = stream
         self._env = env
         self._scope = scope
@@ -129,6 +132,14 @@ class ReplyQueue:
         else:
             self.parts.extend(parts)
 
+    def take_back(self, reply: bytes, response: Any, api_key: int, version: int) -> None:
+        """Have ``response`` in the place of a reply that is held."""
+        (correlation_id,) = _CORRELATION_ID.unpack_from(reply, 4)
+        instead = b"".join(_encode(api_key, version, correlation_id, response))  # type: ignore[arg-type]
+        for index, part in enumerate(self.parts):
+            if part is reply:
+                self.parts[index] = instead
+
     def delay(self, delayed: DelayedResponse, api_key: int, version: int, correlation_id: int) -> None:
         """Keep the place of a reply that is sent when it is complete."""
         self.slots.append(_Slot(delayed, api_key, version, correlation_id))
@@ -153,7 +164,7 @@ class ReplyQueue:
             slots.popleft()
         if self._slot_freed is not None and len(slots) < MAX_DELAYED_REPLIES:
             self._slot_freed.set()
-        if self.parts and not self.is_writing:
+        if self.parts and not self.is_writing and not self.is_held:
             try:
                 if not self._write_now():
                     self._start_soon(self._drain)
@@ -277,6 +288,8 @@ class ReplyQueue:
         except (OSError, ConnectionLost, trio.ClosedResourceError, trio.BrokenResourceError):
             self._scope.cancel()
 
+
+_CORRELATION_ID = Struct(">i")
 
 _header_formats: dict[tuple[int, int], tuple[Struct, int]] = {}
 """By API and version: length and response header in one, and the header's size."""

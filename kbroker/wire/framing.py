@@ -42,6 +42,8 @@ _LARGE_CHUNK: Final = 64 << 10
 _FIRST_CAPACITY: Final = 16 << 10
 _MOST_CREDIT: Final = 2 << 20
 _LEAST_ROOM: Final = 512
+_LEAST_FRAME: Final = 12
+"""Size, API key, version and correlation id."""
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_AND_KEY: Final = struct.Struct(">ih")
@@ -72,6 +74,7 @@ class FrameReader:
         "_size",
         "_start",
         "_view",
+        "buffered_bytes",
         "limit",
     )
 
@@ -87,6 +90,8 @@ class FrameReader:
         self._api_keys = api_keys
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
+        self.buffered_bytes = 0
+        """Memory that the reader itself holds now."""
         self._start = 0
         """First byte of the frame being received (of its size field)."""
         self._end = 0
@@ -102,22 +107,20 @@ class FrameReader:
         """Whether a frame has begun and is not complete: the time to read it is running."""
         return self._end > self._start
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Memory that the reader itself holds now."""
-        return len(self._buffer)
-
     def get_buffer(self) -> memoryview:
         """Room for the next bytes, never empty; fill it from its start, then call ``buffer_updated``.
 
         To be called when ``next_frame`` has answered ``None``: the buffer is sized by the frame that has begun.
         """
+        end = self._end
+        if self._start == end and end + _LEAST_ROOM <= self.buffered_bytes <= _LARGE_CHUNK:
+            return self._view[end:]
         if self._error is not None:
             raise self._error
         if self._size is None:
             # A large buffer is one frame's: what comes behind it would keep it for long.
             is_spent = self._start == self._end and len(self._buffer) > _LARGE_CHUNK
-            if is_spent or len(self._buffer) - self._end < _LEAST_ROOM:
+            if is_spent or self.buffered_bytes - self._end < _LEAST_ROOM:
                 self._move_to(self._chunk_size)
         else:
             total = 4 + self._size
@@ -141,6 +144,7 @@ class FrameReader:
         buffer[:length] = self._view[self._start : self._end]
         self._buffer = buffer
         self._view = memoryview(buffer)
+        self.buffered_bytes = len(buffer)
         self._start, self._end = 0, length
         if pool is not None:
             pool.give(left)
@@ -150,6 +154,22 @@ class FrameReader:
         self._end += count
         if self._end == len(self._buffer) and self._size is None and self._chunk_size < _LARGE_CHUNK:
             self._chunk_size *= 4
+
+    def only_frame(self, count: int) -> memoryview | None:
+        """``buffer_updated(count)`` and ``next_frame()`` in one, where these bytes are a small frame and all that there is.
+
+        Such are the requests of who waits for each answer. ``None``: it is not so, and nothing has been done.
+        """
+        start = self._start
+        end = start + count
+        if start != self._end or count < _LEAST_FRAME or end >= self.buffered_bytes:
+            return None
+        size, api_key = _SIZE_AND_KEY.unpack_from(self._buffer, start)
+        if size != count - 4 or size > self.limit or self._api_keys is None or api_key not in self._api_keys:
+            return None
+        self._start = self._end = end
+        self._credit >>= 1
+        return self._view[start + 4 : end]
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Copy bytes in, for those who have them already.
@@ -240,6 +260,7 @@ class FrameReader:
             self._pool.give(self._buffer)
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
+        self.buffered_bytes = 0
         self._start = self._end = 0
         self._chunk_size = _SMALL_CHUNK
 

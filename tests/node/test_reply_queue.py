@@ -19,6 +19,7 @@ from kbroker.handlers.context import DelayedResponse
 from kbroker.node.reply_queue import LARGE_REPLY, MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.request_wait import ConnectionLost
 from kbroker.types import FileRegion
+from kbroker.wire.framing import response_parts
 from kbroker.wire.messages.heartbeat import HeartbeatResponse
 
 HEARTBEAT = 12
@@ -95,6 +96,25 @@ def test_a_delayed_reply_is_out_before_whoever_completes_it_goes_on() -> None:
 
     queue_on(socket).delay(DelayedResponse(begin), HEARTBEAT, 0, 7)
     assert socket.ids() == [7]
+
+
+def test_what_is_held_does_not_go_out_with_what_is_complete_and_may_be_taken_back() -> None:
+    """As when batches of one turn are written together at its end, and a delayed reply is complete before."""
+    socket = Socket()
+    replies = queue_on(socket)
+    held = [b"".join(response_parts(HEARTBEAT, 0, correlation_id, HeartbeatResponse())) for correlation_id in (1, 2)]
+    replies.is_held = True
+    for reply in held:
+        replies.add([reply])
+    delayed = DelayedResponse()
+    replies.delay(delayed, HEARTBEAT, 0, 3)
+    delayed.complete(HeartbeatResponse())
+    assert not socket.sent and not replies.slots
+    replies.take_back(held[1], HeartbeatResponse(error_code=56), HEARTBEAT, 0)
+    replies.is_held = False
+    assert replies.try_write()
+    assert socket.ids() == [1, 2, 3]
+    assert [socket.sent[at + 9] for at in (0, FRAME, 2 * FRAME)] == [0, 56, 0]
 
 
 @settings(deadline=None)

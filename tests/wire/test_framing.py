@@ -71,6 +71,62 @@ def test_random_reads() -> None:
         assert got == [frame[4:] for frame in frames]
 
 
+def test_one_frame_a_read_comes_out_as_it_would_by_steps() -> None:
+    """All frames are kept until the end: what is read later leaves them as they are."""
+    rng = random.Random(5)
+    taken = 0
+    for _ in range(50):
+        sizes = [rng.choice((8, 9, 50, 700, 4000, 70_000)) for _ in range(40)]
+        frames = [frame_of(size, number) for number, size in enumerate(sizes)]
+        reader = FrameReader()
+        got: list[memoryview] = []
+        for at, frame in enumerate(frames):
+            behind = frames[at + 1][:5] if at + 1 < len(frames) and rng.random() < 0.2 else b""
+            frames[at + 1 : at + 2] = [frames[at + 1][len(behind) :]] if at + 1 < len(frames) else []
+            data = frame + behind
+            while data:
+                room = reader.get_buffer()
+                count = min(len(room), len(data), rng.choice((7, 1 << 20, 1 << 20)))
+                room[:count] = data[:count]
+                data = data[count:]
+                only = reader.only_frame(count)
+                if only is None:
+                    reader.buffer_updated(count)
+                    got += list(reader)
+                else:
+                    assert not reader.partial and reader.next_frame() is None
+                    taken += 1
+                    got.append(only)
+        assert got == [frame_of(size, number)[4:] for number, size in enumerate(sizes)]
+    assert taken > 500
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\0\0\x08\x7f\x7f\0\0\0\0\0\0",
+        b"\0\0\0\x09" + frame_of(8)[4:],
+        b"\0\0\0\x07" + frame_of(8)[4:],
+        frame_of(101),
+        b"GET / HTTP/1",
+        b"\0\0\0\x04\0\x0c\0\4",
+    ],
+)
+def test_what_is_not_one_good_frame_is_left_to_the_steps(data: bytes) -> None:
+    reader = FrameReader(limit=100)
+    reader.get_buffer()[: len(data)] = data
+    assert reader.only_frame(len(data)) is None
+    reader.buffer_updated(len(data))
+    if data[3] == 9:
+        assert reader.next_frame() is None
+    elif data[3] == 7:
+        with pytest.raises(WireError, match="too short"):
+            reader.next_frame()
+    else:
+        with pytest.raises(WireError):
+            reader.next_frame()
+
+
 def test_receive() -> None:
     frames = [frame_of(size, number) for number, size in enumerate(SIZES)]
     reader = FrameReader()
