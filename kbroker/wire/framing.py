@@ -156,7 +156,7 @@ class FrameReader:
             self._chunk_size *= 4
 
     def only_frame(self, count: int) -> memoryview | None:
-        """``buffer_updated(count)`` and ``next_frame()`` in one, where these bytes are a small frame and all that there is.
+        """``buffer_updated(count)`` and ``next_frame()`` in one, where all that there is is these bytes, a small frame.
 
         Such are the requests of who waits for each answer. ``None``: it is not so, and nothing has been done.
         """
