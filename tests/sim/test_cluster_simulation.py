@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from kbroker.groups import group_coordinator
 from kbroker.groups.classic_group import ClassicGroup
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.node.broker import Broker
+from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.follower_writer import FollowerWriter
 from kbroker.node.raft_driver import RaftDriver
 from kbroker.raft_metadata.controller.leadership import LeadershipControl
@@ -129,12 +132,16 @@ def _hides_no_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _acts_on_old_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that starts does not wait for what its registration has changed."""
+    """A broker that starts serves clients before it knows what its registration has changed."""
 
     async def at_once(self: RaftDriver, condition: Callable[[Any], bool]) -> None:
         return None
 
+    async def later(self: Broker, lifecycle: BrokerLifecycle, nursery: trio.Nursery) -> None:
+        nursery.start_soon(lifecycle.run)
+
     monkeypatch.setattr(RaftDriver, "wait_for_image", at_once)
+    monkeypatch.setattr(Broker, "_unfence", later)
 
 
 def _knows_static_members_by_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
