@@ -48,16 +48,32 @@ _OWN_EPOCH = re.compile(r"bumped epoch to PID\{Id:(\d+),Epoch:(\d+)\}")
 
 
 class _Keeper(logging.Handler):
-    def __init__(self, writer: Writer) -> None:
+    """Keeps what librdkafka tells of itself, for when a test fails."""
+
+    def __init__(self, said: deque[str]) -> None:
         super().__init__()
-        self._writer = writer
+        self._said = said
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        self._writer.said.append(f"{record.created:.3f} {message}")
-        found = _OWN_EPOCH.search(message)
+        self._said.append(f"{record.created:.3f} {record.getMessage()}")
+
+
+class _WritersKeeper(_Keeper):
+    def __init__(self, writer: Writer) -> None:
+        super().__init__(writer.said)
+        self._own_epochs = writer.own_epochs
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        found = _OWN_EPOCH.search(record.getMessage())
         if found is not None:
-            self._writer.own_epochs.add((int(found[1]), int(found[2])))
+            self._own_epochs.add((int(found[1]), int(found[2])))
+
+
+def _logger(handler: logging.Handler) -> logging.Logger:
+    logger = logging.Logger("librdkafka")
+    logger.addHandler(handler)
+    return logger
 
 
 class Writer:
@@ -77,8 +93,6 @@ class Writer:
         librdkafka 2.16 does so when leaders change, and not because of a broker's error: it counts a batch that the
         old leader refused as no longer under way before it has put its messages back, and its thread for the new leader
         may in this moment send the next batch, which is out of sequence there. The new epoch is for all partitions."""
-        logger = logging.Logger(name)
-        logger.addHandler(_Keeper(self))
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -95,7 +109,7 @@ class Writer:
                 "debug": "eos",
                 "log_level": 7,
             },
-            logger=logger,
+            logger=_logger(_WritersKeeper(self)),
         )
         self._ended = threading.Event()
         self.acknowledged_at: list[tuple[float, int]] = []
@@ -180,6 +194,8 @@ class Group:
         self.seen: dict[int, list[Seen]] = defaultdict(list)
         self.commits: dict[int, list[int]] = defaultdict(list)
         """Partition -> committed offsets in the order in which the coordinator accepted them."""
+        self.said: deque[str] = deque(maxlen=2000)
+        """What the members' librdkafka tells of the group."""
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._consume, daemon=True) for _ in range(members)]
@@ -188,7 +204,7 @@ class Group:
 
     def _consume(self) -> None:
         while not self._ended.is_set():
-            consumer = confluent_kafka.Consumer(self._settings())
+            consumer = confluent_kafka.Consumer(self._settings(), logger=_logger(_Keeper(self.said)))
             consumer.subscribe([self._topic])
             self._read_and_commit(consumer)
             consumer.close()
@@ -202,6 +218,8 @@ class Group:
             "check.crcs": True,
             "fetch.wait.max.ms": 100,
             **QUICK,
+            "debug": "cgrp",
+            "log_level": 7,
         }
         if self._protocol == "consumer":
             return settings | {"group.protocol": "consumer"}
@@ -244,7 +262,9 @@ class Group:
                 behind = {p: end for p, end in ends.items() if end and self._highest(p) < end - 1}
             if not behind:
                 return
-            assert time.monotonic() < deadline, f"the group has not read up to {behind} within {within} s"
+            if time.monotonic() >= deadline:
+                print(*self.said, sep="\n")
+                raise AssertionError(f"the group has not read up to {behind} within {within} s")
             time.sleep(0.05)
 
     def _highest(self, partition: int) -> int:
