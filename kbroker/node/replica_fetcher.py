@@ -201,9 +201,9 @@ class LeaderFetcher:
             self._hold_back()
             if len(self._aside) < len(self._partitions):
                 await self._fetch()
-            else:
+            elif self._aside:  # nothing may be left to follow once bounds have been asked for
                 # What is out of range stays aside until its bounds have been told, which may fail.
-                again = self._env.now() + self._config.replica_fetch_backoff_ms / 1000
+                again = self._env.now() + self._longest_backoff
                 await self._sleep(min(again, *(followed.retry_at for followed in self._aside.values())))
 
     def give_up(self) -> None:
@@ -253,7 +253,12 @@ class LeaderFetcher:
 
     def _backoff(self, attempts: int) -> float:
         doubled: float = FIRST_BACKOFF * 2 ** min(attempts - 1, 20)
-        return min(self._config.replica_fetch_backoff_ms / 1000, doubled)
+        return min(self._longest_backoff, doubled)
+
+    @property
+    def _longest_backoff(self) -> float:
+        """``replica.fetch.backoff.ms`` in seconds; also where that is 0 nobody asks all the time."""
+        return max(self._config.replica_fetch_backoff_ms / 1000, FIRST_BACKOFF)
 
     async def _fetch(self) -> None:
         response: FetchResponse | None = await self._ask(FetchRequest, self._request)

@@ -14,6 +14,7 @@ import trio.testing
 from kbroker.node.replica_fetcher import FIRST_BACKOFF, LeaderFetcher
 from kbroker.node.replica_fetchers import SUSPICION_SECONDS, ReplicaFetchers
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 
 def run(test: Callable[[ReplicaFetchers, dict[int, SimpleNamespace]], Awaitable[None]]) -> None:
@@ -131,22 +132,26 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
     run(test)
 
 
-def test_bounds_that_could_not_be_looked_up_are_looked_up_again() -> None:
+@pytest.mark.parametrize("backoff_ms", [1000, 0])
+def test_bounds_that_could_not_be_looked_up_are_looked_up_again(backoff_ms: int) -> None:
     """With nothing else to follow, an offset out of range is asked about until the leader tells its bounds."""
     asked: list[float] = []
 
     async def fail(request_class: type[Any], make: Any) -> Any:
         asked.append(trio.current_time())
+        if len(asked) > most:
+            fetcher.remove(("t", 0))
         raise OSError("the connection broke")
 
     async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
         owner: Any = SimpleNamespace(
             env=SimpleNamespace(now=trio.current_time, network=None),
-            config=SimpleNamespace(replica_socket_timeout_ms=30_000, replica_fetch_backoff_ms=1000),
+            config=SimpleNamespace(replica_socket_timeout_ms=30_000, replica_fetch_backoff_ms=backoff_ms),
             manager=SimpleNamespace(node_id=1, throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False))),
             suspect=fetchers.suspect,
             ended=lambda fetcher: None,
         )
+        nonlocal fetcher
         fetcher = LeaderFetcher(owner, 2, "host", 9)
         fetcher._peer = SimpleNamespace(ask_versioned=fail, close=lambda: None)  # type: ignore[assignment]
         partition: Any = SimpleNamespace(topic_partition=TopicPartition("t", 0), state=SimpleNamespace(leader_epoch=1))
@@ -156,6 +161,42 @@ def test_bounds_that_could_not_be_looked_up_are_looked_up_again() -> None:
         fetcher._out_of_range["t", 0] = fetcher._aside["t", 0] = followed
         with trio.move_on_after(60):
             await fetcher.run()
-        assert len(asked) > 20
+        assert 20 < len(asked) <= most, "but not all the time"
+
+    fetcher: LeaderFetcher
+    most = 60 / FIRST_BACKOFF + 1
+    run(test)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_what_is_given_up_while_its_bounds_are_looked_up_is_all_that_ends(answers: bool) -> None:
+    """As when another becomes the leader, or the topic is deleted."""
+    asked: list[Any] = []
+
+    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+        async def ask(request_class: type[Any], make: Any) -> Any:
+            asked.append(request_class)
+            fetcher.remove(("t", 0))
+            if not answers:
+                raise OSError("the connection broke")
+            return ListOffsetsResponse(), 7
+
+        owner: Any = SimpleNamespace(
+            env=SimpleNamespace(now=trio.current_time, network=None),
+            config=SimpleNamespace(replica_socket_timeout_ms=30_000, replica_fetch_backoff_ms=1000),
+            manager=SimpleNamespace(node_id=1, throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False))),
+            suspect=fetchers.suspect,
+            ended=lambda fetcher: None,
+        )
+        fetcher = LeaderFetcher(owner, 2, "host", 9)
+        fetcher._peer = SimpleNamespace(ask_versioned=ask, close=lambda: None)  # type: ignore[assignment]
+        partition: Any = SimpleNamespace(topic_partition=TopicPartition("t", 0), state=SimpleNamespace(leader_epoch=1))
+        fetcher.add(partition)
+        followed = fetcher._partitions["t", 0]
+        followed.retry_at = inf  # as OFFSET_OUT_OF_RANGE leaves it
+        fetcher._out_of_range["t", 0] = fetcher._aside["t", 0] = followed
+        with trio.fail_after(60):
+            await fetcher.run()
+        assert set(asked) == {ListOffsetsRequest}
 
     run(test)
