@@ -153,7 +153,7 @@ class BrokerLifecycle:
         return self.broker_epoch
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Heartbeats until the node leaves; started when the controller has unfenced this broker.
+        """Heartbeats until the node leaves; started when the controller has unfenced this broker, or the node leaves.
 
         :class:`FatalError` when every log dir has failed: another broker can do better.
         """
@@ -178,6 +178,8 @@ class BrokerLifecycle:
                 task_status.started()
             with trio.move_on_after(interval):
                 await self._wanted.wait()
+        if not started:
+            task_status.started()  # else the starter fails; it is cancelled as soon as this broker has left
 
     def _failed_log_dirs(self) -> list[LogDir]:
         return [log_dir for log_dir in self._services.log_manager.log_dirs if log_dir.offline is not None]

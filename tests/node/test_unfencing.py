@@ -1,0 +1,65 @@
+"""A node that waits to be unfenced before it serves clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from node_harness import CLUSTER_ID, run
+from quorum_harness import quorum
+
+from kbroker.env import RealEnv
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.broker import run_broker
+from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
+from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.raft_metadata.storage import format_log_dirs
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_one_that_waits_to_be_unfenced_stops_in_good_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    heartbeat = SessionKeeper.heartbeat
+    waits = trio.Event()
+
+    async def keep_fenced(keeper: SessionKeeper, beat: Heartbeat, connection: Any) -> HeartbeatState:
+        if beat.broker_id != 3 or (beat.want_shut_down and answered):
+            return await heartbeat(keeper, beat, connection)
+        waits.set()
+        if not answered:
+            raise ApiError(ErrorCode.NOT_CONTROLLER)
+        return HeartbeatState(is_caught_up=False, is_fenced=True, should_shut_down=False)
+
+    async def test() -> None:
+        async with quorum(tmp_path) as cluster, trio.open_nursery() as nursery:
+            await cluster.start(1, 2)
+            await cluster.await_leader()
+            monkeypatch.setattr(SessionKeeper, "heartbeat", keep_fenced)
+            config, env = cluster.config(3), RealEnv()
+            format_log_dirs(
+                env.disk,
+                config.log_dirs,
+                config.metadata_log_dir,
+                node_id=3,
+                cluster_id=CLUSTER_ID,
+                rng=env.rng,
+                now_ms=1_700_000_000_000,
+            )
+            scope = trio.CancelScope()
+            stopped = trio.Event()
+
+            async def node() -> None:
+                with scope:
+                    await run_broker(config, env)
+                stopped.set()
+
+            nursery.start_soon(node)
+            await waits.wait()
+            scope.cancel()
+            with trio.fail_after(5):
+                await stopped.wait()
+
+    run(test)
