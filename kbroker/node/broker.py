@@ -132,7 +132,7 @@ class Broker:
             replica_manager=self.replica_manager,
             log_manager=self.log_manager,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots, env.rng),
-            producer_ids=ProducerIdAllocator(self.driver, config.node_id, lambda: self.broker_epoch),
+            producer_ids=ProducerIdAllocator(self.driver, config.node_id, self._present_epoch),
             look_ups=LookUps(env),
             long_produces=LongProduces(env),
         )
@@ -326,6 +326,10 @@ class Broker:
         )
         await lifecycle.run()
 
+    def _present_epoch(self) -> int:
+        """This broker's epoch, also once it has registered anew because the controller had forgotten it."""
+        return self.broker_epoch if self.lifecycle is None else self.lifecycle.broker_epoch
+
     def _previous_epoch(self) -> int:
         """This broker's epoch before a clean stop; -1 if any log directory was not left in order (KIP-966)."""
         epochs = {log_dir.broker_epoch if log_dir.was_clean else -1 for log_dir in self.log_manager.log_dirs}
@@ -476,8 +480,7 @@ class Broker:
         """Make everything durable and leave the marker of a clean stop, off the loop and within its time."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
             marks = self.replica_manager.high_watermarks()
-            if self.lifecycle is not None:
-                self.broker_epoch = self.lifecycle.broker_epoch
+            self.broker_epoch = self._present_epoch()
 
             def close() -> None:
                 self.log_manager.close(high_watermarks=marks, broker_epoch=self.broker_epoch)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from node_harness import run
+from quorum_harness import quorum
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.producer_ids import ProducerIdAllocator
@@ -35,3 +38,21 @@ def test_a_client_is_to_try_again_while_the_controller_grants_none(error: ErrorC
         assert [await ids.next_id(), ids.take()] == [7000, 7001]
 
     trio.run(main)
+
+
+def test_a_broker_that_had_to_register_anew_is_granted_ids(tmp_path: Path) -> None:
+    """Somebody has unregistered it while it ran: its epoch is another since."""
+
+    async def test() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            forgotten = next(node_id for node_id in cluster.nodes if node_id != leader)
+            broker, lifecycle = cluster.nodes[forgotten], cluster.nodes[forgotten].lifecycle
+            assert lifecycle is not None
+            before = lifecycle.broker_epoch
+            await cluster.nodes[leader].driver.submit(lambda controller, _: controller.brokers.unregister(forgotten))
+            await cluster.until(lambda: lifecycle.broker_epoch > before)
+            assert await broker.services.producer_ids.next_id() >= 0
+
+    run(test)
