@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -132,8 +133,10 @@ class Connection:
                 await self._serve()
         except WireError as error:
             logger.warning("closing connection from %s on %s: %s", self.peer, self.listener_name, error)
+            self._write_last()
         except CloseConnection as error:
             logger.info("closing connection from %s: %s", self.peer, error)
+            self._write_last()
         except ConnectionLost as error:
             if str(error):
                 logger.info("connection from %s lost: %s", self.peer, error)
@@ -143,6 +146,11 @@ class Connection:
             logger.exception("closing connection from %s: internal error", self.peer)
         finally:
             self.close()
+
+    def _write_last(self) -> None:
+        """What was asked before the request that ends the connection has been done: say so, if the client listens."""
+        with suppress(OSError):
+            self._replies.try_write()
 
     def close(self) -> None:
         """Give everything back. Waiters of this connection are cancelled with its scope."""
@@ -279,6 +287,8 @@ class Connection:
                 except (BlockingIOError, InterruptedError):
                     break
                 if n == 0:
+                    if replies.parts:
+                        break  # they go out first: the client may have ended its side alone
                     self.bytes_received += received
                     self._hand_over(failure=ConnectionLost(""))
                     return

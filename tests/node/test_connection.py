@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import struct
 from pathlib import Path
 
@@ -224,6 +225,7 @@ def test_nonsense_behind_a_waiting_fetch_ends_the_connection(tmp_path: Path, lin
                 await trio.sleep(0.001)
             with contextlib.suppress(trio.BrokenResourceError):  # it may be closed before all is sent
                 await client.stream.send_all(struct.pack(">i", -5) + bytes(100_000))
+            await client.receive()  # what waits gives way to whatever comes
             assert await client.closed()
             assert not purgatory.fetch_watch_count
 
@@ -515,5 +517,33 @@ def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing_but_i
             await closed.wait()
             answer = await other.ask(ApiVersionsRequest(**SOFTWARE))
             assert answer.error_code == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+@pytest.mark.parametrize("use_epoll", [True, False])
+@pytest.mark.parametrize("end", ["its side", "nonsense"])
+def test_what_was_done_before_the_end_of_a_connection_is_answered(
+    tmp_path: Path, end: str, use_epoll: bool, size: int
+) -> None:
+    """A client that has nothing more to say, or nothing but nonsense, listens on."""
+
+    async def test() -> None:
+        async with running_node(tmp_path, env=RealEnv(use_epoll=use_epoll)) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            request = produce_request("t", batch(b"x" * size))
+            await client.ask(request, 9)
+            await trio.testing.wait_all_tasks_blocked()
+            data = b"".join(bytes(part) for part in request_parts(0, 9, 5, "c", request))  # type: ignore[arg-type]
+            if end == "nonsense":
+                data += b"GET / HTTP/1.1"
+            # Both are there when the node looks.
+            assert client.stream.socket._sock.send(data) == len(data)
+            if end == "its side":
+                client.stream.socket._sock.shutdown(socket.SHUT_WR)
+            assert int.from_bytes((await client.frame())[:4], "big") == 5
+            assert await client.closed()
 
     run(test)
