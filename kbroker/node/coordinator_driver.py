@@ -99,6 +99,9 @@ class CoordinatorDriver(Generic[C]):
             self._unload(index)
         for index, leader_epoch in led.items():
             shard = self._shards.get(index)
+            if shard is not None and shard.partition is not self._manager.partitions.get((self.TOPIC, index)):
+                self._unload(index)  # of a topic that was deleted, and one of its name created, since the last image
+                shard = None
             if shard is not None:
                 shard.leader_epoch = leader_epoch
             else:
@@ -121,7 +124,8 @@ class CoordinatorDriver(Generic[C]):
         """The log may hold what the core does not know: begin again from the log."""
         if self._shards.get(shard.index) is shard:
             self._unload(shard.index)
-            self._begin_load(shard.index, shard.leader_epoch)
+            if (self.TOPIC, shard.index) in self._manager.partitions:  # else it is just being dropped
+                self._begin_load(shard.index, shard.leader_epoch)
 
     def _failed(self, shard: Shard[C]) -> None:
         """A mistake in the core, where no request is there to fail: what the log holds is right, so begin with that."""
@@ -515,8 +519,12 @@ class CoordinatorDriver(Generic[C]):
             return
 
         def loaded(results: dict[Hashable, Any]) -> None:
-            if self._shards.get(shard.index) is not shard or results[key] is not None:
-                return  # the image that took the leadership away unloads it
+            if self._shards.get(shard.index) is not shard:
+                return
+            if results[key] is not None:
+                # It is led in another epoch now; or not here, and the image that is being taken in unloads it.
+                self._reload(shard)
+                return
             try:
                 shard.core.on_loaded(self.now_ms())
             except Exception:

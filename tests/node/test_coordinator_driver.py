@@ -11,10 +11,14 @@ import trio.testing
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.replication.partition_state import ReplicaProgress
 from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.messages import alter_partition_reassignments as moves
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -33,7 +37,8 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from kbroker.wire.record_batch import Record, build_batch
-from tests.node.node_harness import Node, run, running_node
+from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.quorum_harness import three_nodes
 
 
 def commit(partition: int, offset: int = 7, group: str = "g") -> OffsetCommitRequest:
@@ -382,5 +387,145 @@ def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(
     def broken(core: Any) -> Any:
         core.on_loaded = wrong
         return core
+
+    run(test)
+
+
+async def create(controller: Client, name: str, *replicas: int) -> None:
+    """A topic with one partition on those brokers."""
+    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))
+    topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment])
+    answer = await controller.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+    assert answer.topics[0].error_code == 0
+
+
+async def move(controller: Client, name: str, *replicas: int) -> None:
+    """Have those brokers replicate a topic's partition."""
+    wish = moves.ReassignablePartition(partition_index=0, replicas=list(replicas))
+    topics = [moves.ReassignableTopic(name=name, partitions=[wish])]
+    answer = await controller.ask(moves.AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=topics))
+    assert answer.responses[0].partitions[0].error_code == 0
+
+
+def let_lag(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ids of brokers that follow nobody from now on."""
+    fetch = LeaderFetcher._fetch
+    lagging: list[int] = []
+
+    async def fetch_if_not_lagging(fetcher: LeaderFetcher) -> None:
+        if fetcher._manager.node_id in lagging:
+            await trio.sleep(0.01)
+        else:
+            await fetch(fetcher)
+
+    monkeypatch.setattr(LeaderFetcher, "_fetch", fetch_if_not_lagging)
+    return lagging
+
+
+def test_a_topic_that_is_created_again_before_this_node_hears_of_its_end_is_coordinated(tmp_path: Path) -> None:
+    """A node that is behind takes both from one image: it leads the partition as before, and it is another one."""
+    offsets = "__consumer_offsets"
+
+    async def until_committed(client: Client) -> None:
+        while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
+            await trio.sleep(0.01)
+
+    async def test() -> None:
+        async with three_nodes(tmp_path) as cluster:
+            leader = cluster.leader()
+            assert leader is not None
+            behind = next(node_id for node_id in cluster.nodes if node_id != leader)
+            controller = await cluster.controller_client(leader)
+            for name in ("t", offsets):
+                await create(controller, name, behind)
+            await cluster.topics_everywhere(["t", offsets])
+            client = await cluster.node(behind).connect()
+            await until_committed(client)
+            driver: Any = cluster.nodes[behind].driver
+            committed: list[int] = []
+            driver.on_high_watermark = committed.append
+            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=offsets)], timeout_ms=5000)
+            assert (await controller.ask(gone, 6)).responses[0].error_code == 0
+            await create(controller, offsets, behind)
+            end = cluster.nodes[leader].driver.image.offset + 1
+            await cluster.until(lambda: bool(committed) and committed[-1] >= end)
+            del driver.on_high_watermark
+            driver.on_high_watermark(committed[-1])
+            await until_committed(client)
+
+    run(test)
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_partition_that_goes_while_a_step_waits_for_its_followers_takes_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    """It is deleted, or moved to another broker. The step has failed, and its node lives on."""
+    name = "__transaction_state"
+    lagging = let_lag(monkeypatch)
+
+    async def test() -> None:
+        async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
+            leader = cluster.leader()
+            assert leader is not None
+            first, second = (node_id for node_id in cluster.nodes if node_id != leader)
+            controller = await cluster.controller_client(leader)
+            await create(controller, name, first, second)
+            await cluster.topics_everywhere([name])
+            client = await cluster.node(first).connect()
+            begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=10_000)
+            while (await client.ask(begin)).error_code:
+                await trio.sleep(0.01)
+            partition = cluster.nodes[first].replica_manager.partitions[name, 0]
+            lagging.append(second)
+            while partition.state.high_watermark == partition.log.log_end_offset:
+                await client.send(begin)
+                await trio.sleep(0.01)
+            if deleted:
+                gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
+                assert (await controller.ask(gone, 6)).responses[0].error_code == 0
+            else:
+                await move(controller, name, second)
+            await cluster.until(lambda: (name, 0) not in cluster.nodes[first].replica_manager.partitions)
+            other = await cluster.node(first).connect()
+            assert (await other.ask(begin)).error_code in (
+                ErrorCode.NOT_COORDINATOR,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            )
+
+    run(test)
+
+
+def test_what_waits_to_be_loaded_is_loaded_in_a_new_epoch_of_the_same_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its log ends with is not committed, for a follower lags; that one is replaced, which begins an epoch."""
+    name = "__consumer_offsets"
+    lagging = let_lag(monkeypatch)
+
+    async def test() -> None:
+        async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
+            third = cluster.leader()
+            assert third is not None
+            first, second = (node_id for node_id in cluster.nodes if node_id != third)
+            controller = await cluster.controller_client(third)
+            await create(controller, "t", first)
+            await create(controller, name, first, second)
+            await cluster.topics_everywhere(["t", name])
+            client = await cluster.node(first).connect()
+            while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
+                await trio.sleep(0.01)
+            node = cluster.nodes[first]
+            partition, groups = node.replica_manager.partitions[name, 0], node.services.groups
+            lagging.append(second)
+            while partition.state.high_watermark == partition.log.log_end_offset:
+                await client.send(commit(0), 9)
+                await trio.sleep(0.01)
+            epoch = partition.state.leader_epoch
+            groups._reload(groups._shards[0])  # as where the leadership is won
+            await cluster.until(lambda: bool(node.replica_manager.purgatory.produces.get((name, 0))))
+            await move(controller, name, first, third)
+            await cluster.until(lambda: partition.state.leader_epoch > epoch)
+            await cluster.until(lambda: groups._shards[0].loaded.is_set())
 
     run(test)
