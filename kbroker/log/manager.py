@@ -261,7 +261,11 @@ class LogManager:
         strays = [tp for tp, log in sorted(self._logs.items()) if not expected(tp, log.topic_id)]
         for tp in strays:
             logger.warning("%s is not a log of this node any more; it is renamed", self._logs[tp].directory)
-            self._set_aside(tp, STRAY_SUFFIX)
+            log_dir = self._dir_of[tp]
+            try:
+                self._set_aside(tp, STRAY_SUFFIX)
+            except OSError as error:
+                self.mark_offline(log_dir, error)
         return strays
 
     def _set_aside(self, tp: TopicPartition, suffix: str) -> None:

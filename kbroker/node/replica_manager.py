@@ -84,6 +84,7 @@ class ReplicaManager:
             for topic in image.topics.by_name.values():
                 self._apply_topic(topic, image, is_new=False)
             self.log_manager.set_stray_aside(lambda tp, topic_id: tp in self.partitions)
+            self.log_dirs_changed()
             self._brokers_changed()
             return
         for topic_id in delta.deleted_topics:
@@ -211,9 +212,19 @@ class ReplicaManager:
             self.fetchers.unfollow(partition)
         self.purgatory.partition_changed(tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition.has_log or self.log_manager.get_log(tp) is not None:
-            self.log_manager.delete_log(tp)
+            self._delete_log(tp)
         partition.offline = True
         self.mark_dirty()
+
+    def _delete_log(self, tp: TopicPartition) -> None:
+        """If the disk refuses, the log dir has failed; what is left there belongs to no topic at its next start."""
+        log_dir = self.log_manager.log_dir_of(tp)
+        try:
+            self.log_manager.delete_log(tp)
+        except OSError as error:
+            assert log_dir is not None
+            self.log_manager.mark_offline(log_dir, error)
+            self.log_dirs_changed()
 
     # --- logs -------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import pytest
 import trio
 from node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
@@ -18,6 +19,7 @@ from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 
 ONE, TWO = "data", "more"
@@ -58,6 +60,10 @@ class FaultyDisk(OsDisk):
         file = super().open(path, create=create)
         fd, file.fd = file.fd, -1
         return FaultyFile(fd, self, path)
+
+    def rename(self, old: str, new: str) -> None:
+        self.check("rename", old)
+        super().rename(old, new)
 
 
 def env_with(disk: OsDisk) -> RealEnv:
@@ -264,6 +270,50 @@ def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(tmp_path: P
             assert (await consume(client, "t", partition))[0] == b"before"
 
     scenario(tmp_path, again)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_topic_is_deleted_of_which_a_part_is_where_nothing_can_be_renamed(tmp_path: Path, known: bool) -> None:
+    """Whether the dir is known to have failed or is not: it alone is offline then."""
+    disk = FaultyDisk()
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t", partitions=4, flush_messages="1")
+        await node.create_topic("other", partitions=2)
+        client = await node.connect()
+        for partition in range(4):
+            assert await produce(client, "t", partition, b"x") == 0
+        found = await describe(client)
+        disk.broken[("rename", f"/{TWO}/t-")] = errno.EIO
+        if known:
+            disk.broken[("sync", f"/{TWO}/t-")] = errno.EIO
+            _, first = min(name for name in held(found[TWO]) if name[0] == "t")
+            assert await produce(client, "t", first, b"not durable") == ErrorCode.KAFKA_STORAGE_ERROR
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+        assert (await client.ask(gone, 6)).responses[0].error_code == 0
+        for name, partition in sorted(held(found[ONE]) | held(found[TWO])):
+            failed = ErrorCode.KAFKA_STORAGE_ERROR if (name, partition) in held(found[TWO]) else 0
+            expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name == "t" else failed
+            assert await produce(client, name, partition, b"after") == expected
+        found = await describe(client)
+        assert {name: result.error_code for name, result in found.items()} == {
+            ONE: 0,
+            TWO: ErrorCode.KAFKA_STORAGE_ERROR,
+        }
+
+    scenario(tmp_path, test, disk=disk)
+
+    async def again(node: Node) -> None:
+        """What is left of the topic is to be renamed once more."""
+        client = await node.connect()
+        assert await produce(client, "t", 0, b"x") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        found = {name: result.error_code for name, result in (await describe(client)).items()}
+        assert found == {ONE: 0, TWO: ErrorCode.KAFKA_STORAGE_ERROR if disk.broken else 0}
+
+    disk.broken.pop(("sync", f"/{TWO}/t-"), None)
+    scenario(tmp_path, again, disk=disk)
+    disk.broken.clear()
+    scenario(tmp_path, again, disk=disk)
 
 
 def test_a_full_disk_is_told_and_all_is_there_when_room_is_made(tmp_path: Path) -> None:
