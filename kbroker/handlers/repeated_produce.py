@@ -54,7 +54,7 @@ _TRANSACTIONAL: Final = 0x10
 _MOST_FORMS: Final = 256
 """Partitions that are known for one connection. Where there are more, what was known gives way to what comes."""
 
-_MOST_BEFORE: Final = 4096
+_MOST_BEFORE: Final = 512
 """Bytes before the records, kept for each partition: names, and what is in tagged fields that nobody knows."""
 
 _SMALL: Final = 16 * 1024
