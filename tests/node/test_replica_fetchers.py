@@ -132,6 +132,25 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
     run(test)
 
 
+def with_one_out_of_range(fetchers: ReplicaFetchers, ask: Any, backoff_ms: int = 1000) -> LeaderFetcher:
+    """A fetcher that follows nothing but what OFFSET_OUT_OF_RANGE has set aside; ``ask`` stands for its leader."""
+    owner: Any = SimpleNamespace(
+        env=SimpleNamespace(now=trio.current_time, network=None),
+        config=SimpleNamespace(replica_socket_timeout_ms=30_000, replica_fetch_backoff_ms=backoff_ms),
+        manager=SimpleNamespace(node_id=1, throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False))),
+        suspect=fetchers.suspect,
+        ended=lambda fetcher: None,
+    )
+    fetcher = LeaderFetcher(owner, 2, "host", 9)
+    fetcher._peer = SimpleNamespace(ask_versioned=ask, close=lambda: None)  # type: ignore[assignment]
+    partition: Any = SimpleNamespace(topic_partition=TopicPartition("t", 0), state=SimpleNamespace(leader_epoch=1))
+    fetcher.add(partition)
+    followed = fetcher._partitions["t", 0]
+    followed.retry_at = inf
+    fetcher._out_of_range["t", 0] = fetcher._aside["t", 0] = followed
+    return fetcher
+
+
 @pytest.mark.parametrize("backoff_ms", [1000, 0])
 def test_bounds_that_could_not_be_looked_up_are_looked_up_again(backoff_ms: int) -> None:
     """With nothing else to follow, an offset out of range is asked about until the leader tells its bounds."""
@@ -144,21 +163,8 @@ def test_bounds_that_could_not_be_looked_up_are_looked_up_again(backoff_ms: int)
         raise OSError("the connection broke")
 
     async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
-        owner: Any = SimpleNamespace(
-            env=SimpleNamespace(now=trio.current_time, network=None),
-            config=SimpleNamespace(replica_socket_timeout_ms=30_000, replica_fetch_backoff_ms=backoff_ms),
-            manager=SimpleNamespace(node_id=1, throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False))),
-            suspect=fetchers.suspect,
-            ended=lambda fetcher: None,
-        )
         nonlocal fetcher
-        fetcher = LeaderFetcher(owner, 2, "host", 9)
-        fetcher._peer = SimpleNamespace(ask_versioned=fail, close=lambda: None)  # type: ignore[assignment]
-        partition: Any = SimpleNamespace(topic_partition=TopicPartition("t", 0), state=SimpleNamespace(leader_epoch=1))
-        fetcher.add(partition)
-        followed = fetcher._partitions["t", 0]
-        followed.retry_at = inf  # as OFFSET_OUT_OF_RANGE leaves it
-        fetcher._out_of_range["t", 0] = fetcher._aside["t", 0] = followed
+        fetcher = with_one_out_of_range(fetchers, fail, backoff_ms)
         with trio.move_on_after(60):
             await fetcher.run()
         assert 20 < len(asked) <= most, "but not all the time"
@@ -181,20 +187,7 @@ def test_what_is_given_up_while_its_bounds_are_looked_up_is_all_that_ends(answer
                 raise OSError("the connection broke")
             return ListOffsetsResponse(), 7
 
-        owner: Any = SimpleNamespace(
-            env=SimpleNamespace(now=trio.current_time, network=None),
-            config=SimpleNamespace(replica_socket_timeout_ms=30_000, replica_fetch_backoff_ms=1000),
-            manager=SimpleNamespace(node_id=1, throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False))),
-            suspect=fetchers.suspect,
-            ended=lambda fetcher: None,
-        )
-        fetcher = LeaderFetcher(owner, 2, "host", 9)
-        fetcher._peer = SimpleNamespace(ask_versioned=ask, close=lambda: None)  # type: ignore[assignment]
-        partition: Any = SimpleNamespace(topic_partition=TopicPartition("t", 0), state=SimpleNamespace(leader_epoch=1))
-        fetcher.add(partition)
-        followed = fetcher._partitions["t", 0]
-        followed.retry_at = inf  # as OFFSET_OUT_OF_RANGE leaves it
-        fetcher._out_of_range["t", 0] = fetcher._aside["t", 0] = followed
+        fetcher = with_one_out_of_range(fetchers, ask)
         with trio.fail_after(60):
             await fetcher.run()
         assert set(asked) == {ListOffsetsRequest}
