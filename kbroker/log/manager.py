@@ -28,6 +28,7 @@ from kbroker.log.log_loading import LoadedLogs, load_logs
 from kbroker.log.log_move import LogMove
 from kbroker.log.open_files import OpenFiles
 from kbroker.log.partition_log import FlushTask, PartitionLog
+from kbroker.log.removals import Removals, RemovalTask
 from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -58,9 +59,7 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
         self._rolled: set[PartitionLog] = set()
-        self._doomed: list[tuple[int | None, str, int]] = []
-        """Directories to be removed: when (``None``: not decided yet), path, delay."""
-        self._waiting_files: set[PartitionLog] = set()
+        self._removals = Removals(disk, self._retention_failed)
         self._checkpoints = CheckpointTasks(self._with_moving)
         self._preferred: dict[TopicPartition, LogDir] = {}
         """Where logs that do not exist yet are to be made."""
@@ -122,7 +121,8 @@ class LogManager:
         self.failed = loaded.failed
         self.high_watermarks = loaded.high_watermarks
         self.interrupted_moves = loaded.interrupted_moves
-        self._doomed = [(None, path, 0) for path in loaded.doomed]
+        for path in loaded.doomed:
+            self._removals.add_directory(path)
         for tp, log, log_dir in loaded.logs:
             self._take_in(tp, log, log_dir)
         for tp, log_dir in loaded.dir_of.items():
@@ -249,7 +249,7 @@ class LogManager:
         return min(online, key=lambda log_dir: counts[id(log_dir)])
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Forget a log and rename its directory for removal (:meth:`delete_expired`). Fine if there is none.
+        """Forget a log and rename its directory for removal (:meth:`removal_task`). Fine if there is none.
 
         Readers that hold a region of it are not disturbed. ``OSError`` if the rename fails.
         """
@@ -282,7 +282,7 @@ class LogManager:
 
     def _rename_aside(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir, suffix: str) -> None:
         self._rolled.discard(log)
-        self._waiting_files.discard(log)
+        self._removals.discard_log(log)
         if not log.is_on_disk:
             log.renamed(log.directory)
             return
@@ -291,30 +291,22 @@ class LogManager:
         log.renamed(path)
         self.disk.rename(old, path)
         if suffix == DELETE_SUFFIX:
-            self._doomed.append((None, path, log.config.file_delete_delay_ms))
+            self._removals.add_directory(path, log.config.file_delete_delay_ms)
+
+    def removal_task(self, now_ms: int) -> RemovalTask | None:
+        """Take what was renamed for removal ``file.delete.delay.ms`` ago: directories, segments. ``None`` without any.
+
+        A log dir in which a segment cannot be removed goes offline as the task is ended.
+        """
+        return self._removals.task(now_ms)
 
     def delete_expired(self, now_ms: int) -> None:
-        """Remove what was renamed for removal ``file.delete.delay.ms`` ago: directories and segments."""
-        keep: list[tuple[int | None, str, int]] = []
-        for due, path, delay in self._doomed:
-            if due is None:
-                due = now_ms + delay
-            if due > now_ms:
-                keep.append((due, path, delay))
-                continue
-            try:
-                self.disk.remove_tree(path)
-            except OSError as error:
-                logger.warning("cannot remove %s: %s", path, error)
-        self._doomed = keep
-        for log in list(self._waiting_files):
-            try:
-                waits = log.delete_expired_files(now_ms)
-            except OSError as error:
-                waits = False
-                self._retention_failed(log, error)
-            if not waits:
-                self._waiting_files.discard(log)
+        """:meth:`removal_task`, done here and now."""
+        task = self.removal_task(now_ms)
+        if task is not None:
+            while task.step():
+                pass
+            task.end()
 
     def delete_old_segments(
         self, now_ms: int, high_watermark: Callable[[TopicPartition], int | None] | None = None
@@ -336,7 +328,7 @@ class LogManager:
                 continue
             if count:
                 total += count
-                self._waiting_files.add(log)
+                self._removals.add_log(log)
         return total
 
     def _retention_failed(self, log: PartitionLog, error: OSError) -> None:
@@ -440,7 +432,7 @@ class LogManager:
             try:
                 doomed = move.target.marked_path(tp, DELETE_SUFFIX, self._rng)
                 self.disk.rename(directory, doomed)
-                self._doomed.append((None, doomed, 0))
+                self._removals.add_directory(doomed)
             except OSError as error:
                 self.mark_offline(move.target, error)
 
@@ -466,7 +458,7 @@ class LogManager:
         """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``)."""
         log_dir = self._dir_of[log.topic_partition]
         log_dir.cleaner_offsets[log.topic_partition] = offset
-        self._waiting_files.add(log)
+        self._removals.add_log(log)
         return self._checkpoints.collect(log_dir, CLEANER_OFFSETS)
 
     # -- durability

@@ -505,7 +505,7 @@ class PartitionLog:
         """Drop first segments that retention or DeleteRecords allow to go; how many.
 
         Their files are renamed at once and removed ``file.delete.delay.ms`` later
-        (:meth:`delete_expired_files`); readers that hold a region of them are not disturbed.
+        (:meth:`take_expired_files`); readers that hold a region of them are not disturbed.
         """
         if not self._on_disk or self.segments_held:
             return 0
@@ -551,9 +551,9 @@ class PartitionLog:
         self._list.delete_later(paths, now_ms + self.config.file_delete_delay_ms)
         return True
 
-    def delete_expired_files(self, now_ms: int) -> bool:
-        """Remove files that were renamed long enough ago; answer whether some still wait."""
-        return self._list.delete_expired(now_ms)
+    def take_expired_files(self, now_ms: int) -> tuple[list[str], bool]:
+        """Files that were renamed long enough ago, for the caller to remove; and whether others still wait."""
+        return self._list.take_expired(now_ms)
 
     # -- flushing
 

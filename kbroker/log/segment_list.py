@@ -129,13 +129,12 @@ class SegmentList:
             self._doomed = []
         self._doomed.append((due_ms, paths))
 
-    def delete_expired(self, now_ms: int) -> bool:
-        """Remove files that are due; answer whether some still wait."""
+    def take_expired(self, now_ms: int) -> tuple[list[str], bool]:
+        """Files that are due, for the caller to remove; and whether others still wait."""
         doomed = self._doomed
+        paths: list[str] = []
         if not doomed:
-            return False
+            return paths, False
         while doomed and doomed[0][0] <= now_ms:
-            for path in doomed[0][1]:
-                self._disk.remove(path)
-            del doomed[0]
-        return bool(doomed)
+            paths += doomed.pop(0)[1]
+        return paths, bool(doomed)

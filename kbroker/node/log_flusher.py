@@ -34,12 +34,14 @@ class LogFlusher:
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._clock = CautiousClock(env)
+        self._look_for_expired = trio.Event()
 
     async def run(self) -> None:
         """All of it, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._checkpoint_loop)
             nursery.start_soon(self._retention_loop)
+            nursery.start_soon(self._removal_loop)
             nursery.start_soon(self._producer_expiry_loop)
 
     async def _checkpoint_loop(self) -> None:
@@ -53,7 +55,7 @@ class LogFlusher:
             await self.flush_due()
             await self._env.run_blocking(self._log_manager.checkpoint_task(manager.high_watermarks()))
             manager.log_dirs_changed()
-            self._log_manager.delete_expired(self._clock.now_ms())
+            self._look_for_expired.set()
             if self._log_manager.waits_for_flush:
                 manager.mark_dirty()  # flush.ms has not passed yet, and perhaps nobody writes any more
 
@@ -88,19 +90,38 @@ class LogFlusher:
         await trio.sleep(self._config.log_initial_task_delay_ms / 1000)
         while True:
             self.apply_retention()
+            self._look_for_expired.set()
             await trio.sleep(self._config.log_retention_check_interval_ms / 1000)
 
     def apply_retention(self) -> None:
-        """Delete what retention allows, up to the high watermarks; what was deleted long enough ago goes for good."""
+        """Delete what retention allows, up to the high watermarks."""
         manager = self._replica_manager
         now_ms = self._clock.now_ms()
         failed = self._failed_dirs()
         if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
             manager.mark_dirty()
             manager.log_starts_moved()
-        self._log_manager.delete_expired(now_ms)
         if self._failed_dirs() != failed:
             manager.log_dirs_changed()
+
+    async def _removal_loop(self) -> None:
+        """Apart from the other loops, as a disk may take long over it and flushes are not to wait."""
+        while True:
+            await self._look_for_expired.wait()
+            self._look_for_expired = trio.Event()
+            await self.remove_expired()
+
+    async def remove_expired(self) -> None:
+        """Remove for good what was deleted ``file.delete.delay.ms`` ago."""
+        task = self._log_manager.removal_task(self._clock.now_ms())
+        if task is None:
+            return
+        while await self._env.run_blocking(task.step):
+            pass
+        failed = self._failed_dirs()
+        task.end()
+        if self._failed_dirs() != failed:
+            self._replica_manager.log_dirs_changed()
 
     def _failed_dirs(self) -> int:
         return sum(log_dir.offline is not None for log_dir in self._log_manager.log_dirs)

@@ -160,7 +160,8 @@ class PartitionStore:
         if log.active_segment.base_offset < offset:
             log.roll(now_ms)
         log.delete_old_segments(now_ms)
-        log.delete_expired_files(now_ms)
+        for path in log.take_expired_files(now_ms)[0]:
+            log.disk.remove(path)
 
     def close(self) -> None:
         self.log.close()

@@ -74,3 +74,9 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20, start: int | None =
             offset = header.next_offset
         assert offset > before
     return found
+
+
+def remove_expired(log: PartitionLog, now_ms: int) -> None:
+    """What the manager's owner does from time to time."""
+    for path in log.take_expired_files(now_ms)[0]:
+        log.disk.remove(path)

@@ -18,7 +18,7 @@ from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, wal
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from tests.log.log_helpers import NOW, TP, open_log, read_all
+from tests.log.log_helpers import NOW, TP, open_log, read_all, remove_expired
 
 DAY = 24 * 3600 * 1000
 CONFIG = LogConfig(
@@ -479,7 +479,7 @@ def test_the_partitions_files_are_those_of_a_log() -> None:
         put(log, [(b"key%d" % (i % 150), b"%d" % i)])
     seal(log)
     clean(log)
-    log.delete_expired_files(NOW + DAY)
+    remove_expired(log, NOW + DAY)
     names = log.disk.list_dir(log.directory)
     assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
     stems = {name.split(".")[0] for name in names if name.endswith(".log")}

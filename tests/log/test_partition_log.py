@@ -18,7 +18,7 @@ from kbroker.wire.batch_header import BatchHeader, parse_header, walk_headers
 from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, assemble, build_batch
-from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, open_log, read_all
+from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, open_log, read_all, remove_expired
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)
 
@@ -442,7 +442,7 @@ def test_regions_of_a_real_file_outlive_the_segment(tmp_path: object) -> None:
     assert isinstance(info.records, FileRegion)
     expected = os.pread(info.records.fd, info.records.length, info.records.position)
     assert log.delete_old_segments(NOW + 10) > 1
-    log.delete_expired_files(NOW + 10)
+    remove_expired(log, NOW + 10)
     assert not os.path.exists(f"{tmp_path}/t-0/{0:020d}.log")
     log.release()
     assert os.pread(info.records.fd, info.records.length, info.records.position) == expected

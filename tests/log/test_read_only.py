@@ -16,7 +16,7 @@ from kbroker.log.read_only import PartitionDirectory, find_partitions
 from kbroker.log.segment import CorruptSegment
 from kbroker.log.verification import verify_partition
 from kbroker.wire.compression import CompressionType
-from tests.log.log_helpers import DIRECTORY, NOW, TP, append, open_log, read_all
+from tests.log.log_helpers import DIRECTORY, NOW, TP, append, open_log, read_all, remove_expired
 from tests.log.test_compaction import CONFIG as COMPACT
 from tests.log.test_compaction import clean, end_txn, pairs, put
 
@@ -95,7 +95,7 @@ def test_segments_that_are_replaced_meanwhile_are_found_again() -> None:
         found.append(record.offset)
         if len(found) == 10:
             clean(log)
-            log.delete_expired_files(NOW + 10**9)
+            remove_expired(log, NOW + 10**9)
     assert found == sorted(set(found))
     assert {offset for offset, _, _ in pairs(log) if offset > 9} <= set(found)
 

@@ -14,6 +14,7 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.removals import STEP_FILES
 from kbroker.node.log_flusher import LogFlusher
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
@@ -29,6 +30,10 @@ CONFIG: Any = SimpleNamespace(
 class InlineEnv:
     """Trio's clock, and blocking work at once."""
 
+    def __init__(self) -> None:
+        self.is_blocking = False
+        """Whether what runs would be in a thread."""
+
     def now(self) -> float:
         return trio.current_time()
 
@@ -36,13 +41,18 @@ class InlineEnv:
         return 1_000_000 + int(trio.current_time() * 1000)
 
     async def run_blocking(self, fn: Callable[..., Any], *args: Any) -> Any:
-        return fn(*args)
+        self.is_blocking = True
+        try:
+            return fn(*args)
+        finally:
+            self.is_blocking = False
 
 
 class Replicas:
     """As much of a replica manager as the flusher needs."""
 
-    def __init__(self, manager: LogManager) -> None:
+    def __init__(self, env: InlineEnv, manager: LogManager) -> None:
+        self.env = env
         self.manager = manager
         self.partitions: dict[Any, Any] = {}
         self.failed: list[BaseException] = []
@@ -82,7 +92,7 @@ def scenario(
     async def main() -> None:
         env: Any = InlineEnv()
         manager = LogManager.open(["/data"], disk, now_ms=0, rng=random.Random(1))
-        replicas: Any = Replicas(manager)
+        replicas: Any = Replicas(env, manager)
 
         def make(name: str, config: LogConfig) -> PartitionLog:
             return manager.create_log(TopicPartition(name, 0), None, config)
@@ -178,5 +188,59 @@ def test_deleted_files_go_after_their_delay() -> None:
         assert names <= set(replicas.manager.disk.list_dir("/data/t-0"))
         await trio.sleep(300)
         assert not names & set(replicas.manager.disk.list_dir("/data/t-0"))
+
+    scenario(test)
+
+
+def test_files_are_removed_off_the_event_loop_and_failures_are_told_on_it() -> None:
+    """To unlink a large one can take a second."""
+
+    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+        log = make("t", LogConfig(segment_bytes=200, retention_bytes=200, file_delete_delay_ms=1000))
+        gone = make("gone", LogConfig(file_delete_delay_ms=1000))
+        for _ in range(8):
+            append(log)
+            append(gone)
+        manager = replicas.manager
+        manager.delete_log(gone.topic_partition)
+        removed: list[str] = []
+
+        def watch(operation: str, path: str) -> None:
+            if operation == "remove":
+                assert replicas.env.is_blocking
+                removed.append(path)
+                if path.endswith(".deleted"):
+                    raise OSError(5, "broken", path)
+
+        told: list[bool] = []
+        manager.on_offline = lambda: told.append(replicas.env.is_blocking)
+        manager.disk.on_operation = watch  # type: ignore[attr-defined]
+        await trio.sleep(301)
+        assert not [name for name in manager.disk.list_dir("/data") if name.startswith("gone")]
+        assert any(path.endswith(".deleted") for path in removed)
+        assert told == [False]
+
+    scenario(test)
+
+
+def test_a_long_removal_is_done_in_steps() -> None:
+    """Who stops the node waits for one of them at most."""
+
+    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+        manager = replicas.manager
+        for number in range(STEP_FILES):
+            log = make(f"t{number}", LogConfig(file_delete_delay_ms=0))
+            append(log)
+            manager.delete_log(log.topic_partition)
+        task = manager.removal_task(replicas.env.wall_clock_ms())
+        assert task is not None
+        names = manager.disk.list_dir("/data")
+        assert task.step()
+        left = manager.disk.list_dir("/data")
+        assert 0 < len(left) < len(names)
+        while task.step():
+            pass
+        task.end()
+        assert not [name for name in manager.disk.list_dir("/data") if name.endswith("-delete")]
 
     scenario(test)
