@@ -152,10 +152,14 @@ class LogManager:
         self._adopt(tp, log, log_dir)
 
     def _adopt(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
-        log.on_rolled = self._rolled.add
+        log.on_rolled = self._on_rolled
         log.before_truncation = self._before_truncation
         self._logs[tp] = log
         self._dir_of[tp] = log_dir
+
+    def _on_rolled(self, log: PartitionLog) -> None:
+        self._rolled.add(log)
+        self._removals.add_log(log)
 
     # -- looking up
 

@@ -112,7 +112,7 @@ class PartitionLog:
         self.cuts = loaded.cuts
         """What recovery cut off on opening, and why."""
         self.on_rolled: Callable[[PartitionLog], None] | None = None
-        """Called after a roll or a truncation: a segment, or the cut, waits to be flushed."""
+        """Called after a roll or a truncation: a segment, or the cut, waits to be flushed, and files to be removed."""
         self.before_truncation: Callable[[PartitionLog], None] | None = None
         """Called when ``recovery_point`` or ``log_start_offset`` was lowered because the end of the log is
         about to be cut: what is written in its place must not pass for durable, or deleted, after a crash."""

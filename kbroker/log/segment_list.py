@@ -7,7 +7,15 @@ from bisect import bisect_right
 
 from kbroker.log.cleaned_segment import CleanedSegment
 from kbroker.log.disk import Disk
-from kbroker.log.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, file_name
+from kbroker.log.file_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TRUNCATED_SUFFIX,
+    file_name,
+)
 from kbroker.log.open_files import OpenFiles
 from kbroker.log.segment import Segment
 
@@ -72,13 +80,21 @@ class SegmentList:
         self.bases.append(segment.base_offset)
 
     def discard(self, segment: Segment) -> None:
-        """Remove the files of a segment that is not in the list any more."""
+        """Remove the files of a segment that is not in the list any more; the log itself, which may be large, later.
+
+        Its name is not that of a segment which retention or compaction deletes (``log_directory.just_replaced``).
+        """
         self.files.forget(segment.path)
         segment.offset_index.reset()
         segment.time_index.reset()
         stem = segment.path[: -len(LOG_SUFFIX)]
         for suffix in SEGMENT_SUFFIXES:
-            self._disk.remove(stem + suffix)
+            if suffix != LOG_SUFFIX:
+                self._disk.remove(stem + suffix)
+            elif self._disk.exists(segment.path):
+                doomed = segment.path + TRUNCATED_SUFFIX + DELETED_SUFFIX
+                self._disk.rename(segment.path, doomed)
+                self.delete_later([doomed], 0)
 
     def release(self) -> None:
         """Drop open files; regions that readers hold stay valid."""

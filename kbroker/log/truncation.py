@@ -74,6 +74,8 @@ def truncate_fully_and_start_at(log: PartitionLog, segment_list: SegmentList, of
         if segment is not same:
             segment_list.discard(segment)
     log.log_start_offset = log.log_end_offset = offset
+    if log.on_rolled is not None:
+        log.on_rolled(log)
 
 
 def _begin(log: PartitionLog, offset: int) -> None:

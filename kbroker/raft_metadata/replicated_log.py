@@ -150,9 +150,11 @@ class PartitionStore:
 
     def truncate_to(self, offset: int) -> None:
         self.log.truncate_to(offset)
+        self._remove_expired(0)
 
     def restart_at(self, offset: int) -> None:
         self.log.truncate_fully_and_start_at(offset)
+        self._remove_expired(0)
 
     def delete_before(self, offset: int, now_ms: int) -> None:
         log = self.log
@@ -160,8 +162,11 @@ class PartitionStore:
         if log.active_segment.base_offset < offset:
             log.roll(now_ms)
         log.delete_old_segments(now_ms)
-        for path in log.take_expired_files(now_ms)[0]:
-            log.disk.remove(path)
+        self._remove_expired(now_ms)
+
+    def _remove_expired(self, now_ms: int) -> None:
+        for path in self.log.take_expired_files(now_ms)[0]:
+            self.log.disk.remove(path)
 
     def close(self) -> None:
         self.log.close()

@@ -407,3 +407,29 @@ def test_a_thousand_logs_are_made_and_closed(tmp_path: Path) -> None:
         manager.create_log(TopicPartition("many", partition), ID, LogConfig())
     manager.close()
     assert not [name for name in os.listdir(tmp_path) if name.startswith("many")]
+
+
+@pytest.mark.parametrize("offset", [0, 7, 1000])
+def test_segments_that_are_cut_off_are_only_renamed_until_the_manager_removes_them(offset: int) -> None:
+    """A replica that was away for long drops all it has: to remove that takes a disk seconds."""
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, *[b"v" * 100] * 20, config=LogConfig(segment_bytes=500))
+    log = manager.get_log(A)
+    assert log is not None
+    removed: list[str] = []
+    disk.on_operation = lambda operation, path: removed.append(path) if operation == "remove" else None
+    if offset < 1000:
+        log.truncate_to(offset)
+    else:
+        log.truncate_fully_and_start_at(offset)
+    assert not [path for path in removed if path.endswith((".log", ".deleted"))]
+    assert log.append_as_leader(batch([b"x"]), 0, now_ms=NOW).first_offset == log.log_end_offset - 1
+    manager.delete_expired(NOW)
+    assert [path for path in removed if path.endswith(".deleted")]
+    assert not [name for name in disk.list_dir("/data/a.b_c-d-0") if name.endswith(".deleted")]
+    assert read_all(log)[-1] == (log.log_end_offset - 1, b"x")
+    manager.close()
+    log = start(disk).get_log(A)
+    assert log is not None
+    assert read_all(log)[-1] == (log.log_end_offset - 1, b"x")
