@@ -1,7 +1,7 @@
 """`python -m benchmarks`: kbroker and Apache Kafka 4.3.1 in turn, the same clients, one table of ratios.
 
     python -m benchmarks --quick             a few minutes, the figures that have a target
-    python -m benchmarks                     everything, two rounds: about a quarter of an hour
+    python -m benchmarks                     everything, two rounds: about an hour
     python -m benchmarks --only 'produce-*'  some of it (--list names them)
     python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
 
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,10 @@ QUIET_SECONDS = 15
 class Run:
     """One run: its servers, its results so far, its failures."""
 
-    def __init__(self, bench: Bench, kinds: list[str], rounds: int) -> None:
+    def __init__(self, bench: Bench, kinds: list[str], rounds: int, save: Callable[[Run], None]) -> None:
+        """``save`` is called after each measurement: a run that is cut short loses nothing."""
         self.bench, self.kinds, self.rounds = bench, kinds, rounds
+        self._save = save
         self.results: dict[str, dict[str, list[Figures]]] = {}
         self.failures: list[str] = []
         self._servers: dict[str, Server] = {}
@@ -179,6 +182,7 @@ class Run:
             return
         if workload not in (WARM_UP, CLUSTER_WARM_UP):
             self.results.setdefault(workload.name, {}).setdefault(kind, []).append(figures)
+            self._save(self)
         said = ", ".join(f"{report.UNITS[name]} {report.shown(value)}" for name, value in figures.items())
         print(f"{time.monotonic() - started:5.1f} s  {said}", file=sys.stderr, flush=True)
 
@@ -281,47 +285,62 @@ def main() -> None:
         chosen = [w for w in chosen if w.phase != "cluster"]
     rounds = arguments.rounds or (1 if arguments.quick else 2)
     kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]
+    started = datetime.datetime.now(datetime.UTC)
+    path: Path = arguments.json or ROOT / "out" / "benchmarks" / f"{started:%Y-%m-%d-%H%M}.json"
     try:
-        kafka_home()  # before the clock runs: the first time, Maven fetches it
-        with tempfile.TemporaryDirectory(prefix="bench-clients-") as folder:
-            scratch = Path(folder)
-            load = Load(scratch, compiled=not arguments.python_client)
-            if not load.is_compiled:
-                print("no C compiler: the client is in Python and will be the bound", file=sys.stderr)
-            surroundings = machine()
-            compile_bytecode()
-            run = Run(Bench(scratch, load, JavaConsumer(scratch), arguments.quick), kinds, rounds)
-            run.run(chosen)
-            client = load.version()
+        figures = measure(chosen, kinds, rounds, path, quick=arguments.quick, compiled=not arguments.python_client)
     except (ApacheKafkaError, LoadError, ServerError) as error:
         sys.exit(f"error: {error}")
-    figures: dict[str, Any] = {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": commit(),
-        "apache_kafka": KAFKA_VERSION,
-        "client": client,
-        "quick": arguments.quick,
-        "rounds": rounds,
-        "machine": surroundings,
-        "failures": run.failures,
-        "results": run.results,
-    }
-    stamp = figures["date"].replace(" UTC", "").replace(" ", "-").replace(":", "")
-    path = arguments.json or ROOT / "out" / "benchmarks" / f"{stamp}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(as_json(figures))
     if arguments.write_docs:
         write_docs(figures)
-    print(report.text_table(report.ALL_HEADINGS, report.all_rows(run.results, TITLES)))
+    print(report.text_table(report.ALL_HEADINGS, report.all_rows(figures["results"], TITLES)))
     print()
-    rows = report.target_rows(run.results, TITLES)
+    rows = report.target_rows(figures["results"], TITLES)
     if rows:
         print("Figures to reach")
         print(report.text_table(report.TARGET_HEADINGS, rows))
         print()
     print(f"written to {os.path.relpath(path)}")
-    if run.failures:
-        sys.exit("failed:\n  " + "\n  ".join(run.failures))
+    if figures["failures"]:
+        sys.exit("failed:\n  " + "\n  ".join(figures["failures"]))
+
+
+def measure(
+    chosen: list[Workload], kinds: list[str], rounds: int, path: Path, *, quick: bool, compiled: bool
+) -> dict[str, Any]:
+    """Run the workloads; the figures, which are also in the file ``path``, from the first one on."""
+    kafka_home()  # before the clock runs: the first time, Maven fetches it
+    with tempfile.TemporaryDirectory(prefix="bench-clients-") as folder:
+        scratch = Path(folder)
+        load = Load(scratch, compiled=compiled)
+        if not load.is_compiled:
+            print("no C compiler: the client is in Python and will be the bound", file=sys.stderr)
+        figures: dict[str, Any] = {
+            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "commit": commit(),
+            "apache_kafka": KAFKA_VERSION,
+            "client": load.version(),
+            "quick": quick,
+            "machine": machine(),
+        }
+        compile_bytecode()
+
+        def save(run: Run, *, cut_short: bool = True) -> None:
+            figures.update(cut_short=cut_short, failures=run.failures, results=run.results)
+            write_atomically(path, as_json(figures))
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        run = Run(Bench(scratch, load, JavaConsumer(scratch), quick), kinds, rounds, save)
+        run.run(chosen)
+        save(run, cut_short=False)
+    return figures
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Whoever ends this run leaves the text as it was, or as it is to be."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 if __name__ == "__main__":

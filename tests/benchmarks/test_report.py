@@ -47,11 +47,11 @@ def test_verdict(figure: str, value: float | None, expected: str) -> None:
 def test_rows_hold_medians_ratios_and_verdicts() -> None:
     rows = {row[0]: row[1:] for row in report.target_rows(RESULTS, TITLES)}
     title = TITLES[PRODUCE]
-    assert rows[f"{title}: MB/s"] == ["200", "300", "1.50 x", "≥ 1.3 x", "≥ 1.7 x", "reached"]
-    assert rows[f"{title}: server CPU s/GB"] == ["4.40", "2.20", "0.50 x", "≤ 0.6 x", "≤ 0.4 x", "reached"]
+    assert rows[f"{title}: MB/s"] == ["200", "300", "1.50 x", "≥ 1.3 x", "≥ 1.7 x", "reached", "2"]
+    assert rows[f"{title}: server CPU s/GB"] == ["4.40", "2.20", "0.50 x", "≤ 0.6 x", "≤ 0.4 x", "reached", "2"]
     # An absolute figure needs no Apache Kafka beside it.
-    assert rows["idle: memory, MB"] == ["-", "50.0", "-", "≤ 60", "≤ 35", "reached"]
-    assert rows["idle: CPU, %"][-1] == "MISSED"
+    assert rows["idle: memory, MB"] == ["-", "50.0", "-", "≤ 60", "≤ 35", "reached", "1"]
+    assert rows["idle: CPU, %"][-2] == "MISSED"
 
 
 def test_document_holds_both_tables_and_the_failures() -> None:
@@ -63,7 +63,6 @@ def test_document_holds_both_tables_and_the_failures() -> None:
             "quick": True,
             "failures": ["latency on kbroker: LoadError: closed by the broker"],
             "apache_kafka": "4.3.1",
-            "rounds": 1,
             "client": "librdkafka 2.16.0",
             "date": "2026-01-01 00:00 UTC",
             "commit": "abc",
@@ -72,14 +71,14 @@ def test_document_holds_both_tables_and_the_failures() -> None:
     )
     assert "A quick run" in text
     assert "NOT quiet" in text
-    assert "| idle: memory, MB | - | 50.0 | - |" in text
+    assert "| idle: memory, MB | - | 50.0 | - | 1 |" in text
     assert "## What failed\n\n- latency on kbroker" in text
 
 
 def test_runs_of_one_commit_are_told_as_one() -> None:
     def run(load: float, results: dict[str, Any], **fields: Any) -> dict[str, Any]:
         machine = {"load_1_minute": load, "load_before": f"{load}, 0, 0"}
-        fixed = {"commit": "c", "rounds": 1, "quick": False, "apache_kafka": "4.3.1", "client": "librdkafka"}
+        fixed = {"commit": "c", "cut_short": False, "quick": False, "apache_kafka": "4.3.1", "client": "librdkafka"}
         return {**fixed, "date": f"at {load}", "machine": machine, "failures": [], "results": results, **fields}
 
     first = run(0.4, {"a": {"kbroker": [{"p50_ms": 1}]}, "b": {}}, failures=["a on kbroker: it", "b on apache: that"])
@@ -91,3 +90,14 @@ def test_runs_of_one_commit_are_told_as_one() -> None:
     assert whole["failures"] == ["a on kbroker: it"], "b was run again"
     with pytest.raises(ValueError, match="differ in commit"):
         report.joined([first, run(0.1, {}, commit="d")])
+    with pytest.raises(ValueError, match="cut short"):
+        report.joined([first, run(0.1, {}, cut_short=True)])
+
+
+def test_the_rounds_of_a_median_are_told_with_their_range() -> None:
+    results = {
+        "w": {"kbroker": [{"mb_s": 2.0}, {"mb_s": 3.0}, {"mb_s": 5.0}], "apache": [{"mb_s": 2.0}, {"mb_s": 2.0}]}
+    }
+    assert report.rounds_of(results, "w", "mb_s") == "3: 1.00 to 1.50"
+    assert report.rounds_of(results, "w", "p50_ms") == "3"
+    assert report.rounds_of({"w": {"kbroker": [{"mb_s": 2.0}]}}, "w", "mb_s") == "1"
