@@ -81,9 +81,10 @@ class ReplicaManager:
         before, self._image = self._image, image
         self.throttles.on_image(delta if before is not None else None, image)
         if before is None:
+            # First: the log of a topic that was deleted while this node was down is in the way of the next of its name.
+            self.log_manager.set_stray_aside(self._is_own)
             for topic in image.topics.by_name.values():
                 self._apply_topic(topic, image, is_new=False)
-            self.log_manager.set_stray_aside(lambda tp, topic_id: tp in self.partitions)
             self.log_dirs_changed()
             self._brokers_changed()
             return
@@ -105,6 +106,14 @@ class ReplicaManager:
         for resource in delta.changed_configs:
             if resource.type == _TOPIC_RESOURCE:
                 self._apply_configs(resource.name, image)
+
+    def _is_own(self, tp: TopicPartition, topic_id: Uuid | None) -> bool:
+        """Whether a log that was found is of a partition that the metadata have here, and of this topic: an earlier one
+        of its name had another id (``LogManager.isStrayReplica``). One without an id was never flushed, and is taken
+        for the partition's."""
+        topic = self._image.topics.by_name.get(tp.topic)
+        assigned = None if topic is None else topic.partitions.get(tp.partition)
+        return assigned is not None and self.node_id in assigned.replicas and topic_id in (None, topic.id)
 
     def _brokers_changed(self) -> None:
         if self.fetchers is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -375,3 +376,34 @@ def test_a_dir_that_is_gone_on_the_next_start_takes_only_its_partitions_along(tm
             assert (await consume(client, "t", partition))[0] == b"x", "nothing was lost or made anew"
 
     scenario(tmp_path, whole)
+
+
+def test_a_topic_that_was_deleted_and_created_again_while_this_node_was_away(tmp_path: Path) -> None:
+    """What it has of the first one is set aside, or it would never hold the second."""
+
+    async def first(node: Node) -> None:
+        await node.create_topic("t")
+        assert await produce(await node.connect(), "t", 0, b"old") == 0
+
+    scenario(tmp_path, first)
+    (log,) = tmp_path.glob("*/t-0")
+    kept = tmp_path / "kept"
+    shutil.copytree(log, kept)
+
+    async def meanwhile(node: Node) -> None:
+        client = await node.connect()
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+        assert (await client.ask(gone, 6)).responses[0].error_code == 0
+        await node.create_topic("t")
+
+    scenario(tmp_path, meanwhile)  # nothing is written, so the second one has no directory yet
+    shutil.copytree(kept, log)
+
+    async def back(node: Node) -> None:
+        client = await node.connect()
+        assert await produce(client, "t", 0, b"new") == 0
+        assert await consume(client, "t", 0) == [b"new"]
+
+    scenario(tmp_path, back)
+    (stray,) = tmp_path.glob("*/t-0.*-stray")
+    assert (stray / "partition.metadata").exists()
