@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from kbroker.log.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from kbroker.log.log_dir import LogDir
@@ -50,3 +50,14 @@ class CheckpointTasks:
             for log in logs
             if log.log_start_offset > log.segments[0].base_offset
         }
+
+
+def write_all(tasks: Sequence[tuple[LogDir, Callable[[], None]]]) -> list[tuple[LogDir, OSError]]:
+    """Run tasks that write checkpoint files, in any thread; the log dirs where that failed."""
+    failed: list[tuple[LogDir, OSError]] = []
+    for log_dir, task in tasks:
+        try:
+            task()
+        except OSError as error:
+            failed.append((log_dir, error))
+    return failed

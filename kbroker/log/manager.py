@@ -10,10 +10,11 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log import opening
-from kbroker.log.checkpointing import CheckpointTasks
+from kbroker.log.checkpointing import CheckpointTasks, write_all
 from kbroker.log.checkpoints import (
     CLEANER_OFFSETS,
     LOG_START_OFFSETS,
@@ -468,7 +469,10 @@ class LogManager:
     # -- durability
 
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
-        """A log dir failed: nothing is written there any more, and its next start verifies all."""
+        """A log dir failed: nothing is written there any more, and its next start verifies all.
+
+        The owner does that, not a thread that works for it: ``on_offline`` wakes tasks.
+        """
         log_dir.mark_offline(error)
         if self.on_offline is not None:
             self.on_offline()
@@ -533,10 +537,12 @@ class LogManager:
             logs += [move.future for move in self.moves.values() if move.target is log_dir]
         return logs
 
-    def checkpoint_task(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Callable[[], None]:
+    def checkpoint_task(
+        self, high_watermarks: Mapping[TopicPartition, int] | None = None
+    ) -> Callable[[], list[tuple[LogDir, OSError]]]:
         """Collect what the checkpoint files are to say; the result writes those that changed, in any thread.
 
-        An ``OSError`` in there takes the log dir offline.
+        It returns the log dirs that failed, which are then to be marked offline here.
         """
         tasks: list[tuple[LogDir, Callable[[], None]]] = []
         for log_dir in self.log_dirs:
@@ -553,18 +559,12 @@ class LogManager:
                 )
                 tasks.append((log_dir, task))
 
-        def run() -> None:
-            for log_dir, task in tasks:
-                try:
-                    task()
-                except OSError as error:
-                    self.mark_offline(log_dir, error)
-
-        return run
+        return partial(write_all, tasks)
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Write recovery points, log start offsets and, if given, high watermarks, durably."""
-        self.checkpoint_task(high_watermarks)()
+        for log_dir, error in self.checkpoint_task(high_watermarks)():
+            self.mark_offline(log_dir, error)
 
     def close(self, *, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
         """A clean stop: flush all, write the checkpoints and leave the marker in each dir where all went well."""

@@ -481,6 +481,7 @@ class Broker:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
             marks = self.replica_manager.high_watermarks()
             self.broker_epoch = self._present_epoch()
+            self.log_manager.on_offline = None  # what follows is done in a thread, and nobody waits any more
 
             def close() -> None:
                 self.log_manager.close(high_watermarks=marks, broker_epoch=self.broker_epoch)

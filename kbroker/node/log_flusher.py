@@ -53,7 +53,7 @@ class LogFlusher:
             await self._sleep_and_flush(interval)
             manager.mark_clean()
             await self.flush_due()
-            await self._env.run_blocking(self._log_manager.checkpoint_task(manager.high_watermarks()))
+            await manager.checkpoint()
             manager.log_dirs_changed()
             self._look_for_expired.set()
             if self._log_manager.waits_for_flush:

@@ -268,6 +268,14 @@ class ReplicaManager:
         if partition is not None:
             self.storage_failed(partition, error)
 
+    async def checkpoint(self) -> None:
+        """Write the checkpoint files, off the event loop. A log dir that fails is offline until the next start."""
+        failed = await self.env.run_blocking(self.log_manager.checkpoint_task(self.high_watermarks()))
+        for log_dir, error in failed:
+            self.log_manager.mark_offline(log_dir, error)
+        if failed:
+            self.log_dirs_changed()
+
     def log_dirs_changed(self) -> None:
         """Take the partitions of failed log dirs offline, and tell who waits for them."""
         for key, partition in self.partitions.items():

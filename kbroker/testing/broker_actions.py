@@ -130,7 +130,7 @@ async def compact(node: Broker, topic: str, partitions: Partitions) -> dict[int,
         log.roll(node.env.wall_clock_ms())
         await manager.flush(one)
         # Only what a restart would not look at again may be compacted.
-        await node.env.run_blocking(log_manager.checkpoint_task(manager.high_watermarks()))
+        await manager.checkpoint()
         log.update_config(replace(log.config, min_compaction_lag_ms=0))
         try:
             dirty = log_to_clean(

@@ -407,3 +407,26 @@ def test_a_topic_that_was_deleted_and_created_again_while_this_node_was_away(tmp
     scenario(tmp_path, back)
     (stray,) = tmp_path.glob("*/t-0.*-stray")
     assert (stray / "partition.metadata").exists()
+
+
+def test_a_checkpoint_that_cannot_be_written_takes_its_dir_offline_and_the_others_live_on(tmp_path: Path) -> None:
+    """It is written in a thread, and who hears that a dir has failed wakes tasks."""
+    disk = FaultyDisk()
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t", partitions=4)
+        client = await node.connect()
+        found = await describe(client)
+        disk.broken[("rename", f"/{TWO}/recovery-point-offset-checkpoint")] = errno.ENOSPC
+        for partition in range(4):
+            assert await produce(client, "t", partition, b"before") == 0
+        while (await describe(client))[TWO].error_code == 0:
+            await trio.sleep(0.01)
+        lost = held(found[TWO])
+        assert 0 < len(lost) < 4
+        for partition in range(4):
+            expected = ErrorCode.KAFKA_STORAGE_ERROR if ("t", partition) in lost else 0
+            assert await produce(client, "t", partition, b"after") == expected
+        assert (await describe(client))[ONE].error_code == 0
+
+    scenario(tmp_path, test, disk=disk, replica_high_watermark_checkpoint_interval_ms="20")

@@ -70,6 +70,9 @@ class Replicas:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {log.topic_partition: log.log_end_offset for log in self.manager}
 
+    async def checkpoint(self) -> None:
+        self.manager.checkpoint(self.high_watermarks())
+
     def log_dirs_changed(self) -> None:
         pass
 
