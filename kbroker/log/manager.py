@@ -254,7 +254,8 @@ class LogManager:
         return min(online, key=lambda log_dir: counts[id(log_dir)])
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Forget a log and rename its directory for removal (:meth:`removal_task`). Fine if there is none.
+        """Forget a log and rename its directory for removal (:meth:`removal_task`), also of one that could not be
+        opened. Fine if there is none.
 
         Readers that hold a region of it are not disturbed. ``OSError`` if the rename fails.
         """
@@ -262,11 +263,14 @@ class LogManager:
 
     def set_stray_aside(self, expected: Callable[[TopicPartition, Uuid | None], bool]) -> list[TopicPartition]:
         """Rename logs that the cluster's metadata does not know, for a person to look at (suffix ``-stray``,
-        as Kafka does); answer which. A log without a topic id was never written to."""
-        strays = [tp for tp, log in sorted(self._logs.items()) if not expected(tp, log.topic_id)]
+        as Kafka does); answer which. Without a topic id are logs that were never flushed, and those that could not be
+        opened."""
+        found: dict[TopicPartition, Uuid | None] = dict.fromkeys(self.failed)
+        found.update((tp, log.topic_id) for tp, log in self._logs.items())
+        strays = [tp for tp, topic_id in sorted(found.items()) if not expected(tp, topic_id)]
         for tp in strays:
-            logger.warning("%s is not a log of this node any more; it is renamed", self._logs[tp].directory)
             log_dir = self._dir_of[tp]
+            logger.warning("%s/%s is not a log of this node any more; it is renamed", log_dir.path, tp)
             try:
                 self._set_aside(tp, STRAY_SUFFIX)
             except OSError as error:
@@ -274,16 +278,20 @@ class LogManager:
         return strays
 
     def _set_aside(self, tp: TopicPartition, suffix: str) -> None:
-        self.failed.pop(tp, None)
+        could_not_be_opened = self.failed.pop(tp, None) is not None
         move = self.moves.get(tp)
         if move is not None:
             move.abandon()
         log = self._logs.pop(tp, None)
         log_dir = self._dir_of.pop(tp, None)
-        if log is None or log_dir is None:
+        if log_dir is None:
             return
         log_dir.cleaner_offsets.pop(tp, None)
-        self._rename_aside(tp, log, log_dir, suffix)
+        if log is not None:
+            self._rename_aside(tp, log, log_dir, suffix)
+        elif could_not_be_opened:
+            # Or it would be taken for that of the next topic of this name.
+            self._rename(os.path.join(log_dir.path, str(tp)), log_dir.marked_path(tp, suffix, self._rng))
 
     def _rename_aside(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir, suffix: str) -> None:
         self._rolled.discard(log)
@@ -294,9 +302,12 @@ class LogManager:
         path = log_dir.marked_path(tp, suffix, self._rng)
         old = log.directory
         log.renamed(path)
-        self.disk.rename(old, path)
-        if suffix == DELETE_SUFFIX:
-            self._removals.add_directory(path, log.config.file_delete_delay_ms)
+        self._rename(old, path, log.config.file_delete_delay_ms)
+
+    def _rename(self, directory: str, marked_path: str, delay_ms: int = 0) -> None:
+        self.disk.rename(directory, marked_path)
+        if marked_path.endswith(DELETE_SUFFIX):
+            self._removals.add_directory(marked_path, delay_ms)
 
     def removal_task(self, now_ms: int) -> RemovalTask | None:
         """Take what was renamed for removal ``file.delete.delay.ms`` ago: directories, segments. ``None`` without any.
@@ -435,9 +446,7 @@ class LogManager:
         move.future.renamed(directory)
         if existed:
             try:
-                doomed = move.target.marked_path(tp, DELETE_SUFFIX, self._rng)
-                self.disk.rename(directory, doomed)
-                self._removals.add_directory(doomed)
+                self._rename(directory, move.target.marked_path(tp, DELETE_SUFFIX, self._rng))
             except OSError as error:
                 self.mark_offline(move.target, error)
 

@@ -220,8 +220,7 @@ class ReplicaManager:
         if self.fetchers is not None:
             self.fetchers.unfollow(partition)
         self.purgatory.partition_changed(tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if partition.has_log or self.log_manager.get_log(tp) is not None:
-            self._delete_log(tp)
+        self._delete_log(tp)
         partition.offline = True
         self.mark_dirty()
 

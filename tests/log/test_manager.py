@@ -241,10 +241,17 @@ def test_strays_are_set_aside() -> None:
     manager = start(disk)
     fill(manager, A, b"x")
     fill(manager, B, b"x")
-    assert manager.set_stray_aside(lambda tp, topic_id: tp == A and topic_id == ID) == [B]
-    assert [name for name in disk.list_dir("/data") if name.startswith("b-11.") and name.endswith("-stray")]
+    fill(manager, C, b"x")
     manager.close()
-    assert [log.topic_partition for log in start(disk)] == [A]
+    disk.write_bytes("/data/c-2/partition.metadata", b"nonsense")
+    manager = start(disk)
+    assert manager.set_stray_aside(lambda tp, topic_id: tp == A and topic_id == ID) == [B, C]
+    for name in ("b-11.", "c-2."):
+        assert [found.endswith("-stray") for found in disk.list_dir("/data") if found.startswith(name)] == [True]
+    manager.close()
+    manager = start(disk)
+    assert [log.topic_partition for log in manager] == [A]
+    assert not manager.failed
 
 
 def test_another_topic_of_the_name_is_refused() -> None:
@@ -433,3 +440,21 @@ def test_segments_that_are_cut_off_are_only_renamed_until_the_manager_removes_th
     log = start(disk).get_log(A)
     assert log is not None
     assert read_all(log)[-1] == (log.log_end_offset - 1, b"x")
+
+
+def test_a_log_that_could_not_be_opened_is_deleted_as_any_other() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"old")
+    manager.close()
+    disk.write_bytes("/data/a.b_c-d-0/partition.metadata", b"nonsense")
+    manager = start(disk)
+    manager.delete_log(A)
+    assert manager.get_log(A) is None
+    assert not disk.exists("/data/a.b_c-d-0")
+    manager.delete_expired(NOW)
+    assert not [name for name in disk.list_dir("/data") if name.startswith("a.b_c-d")]
+    fill(manager, A, b"new")
+    log = manager.get_log(A)
+    assert log is not None
+    assert read_all(log) == [(0, b"new")]

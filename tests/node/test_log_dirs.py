@@ -430,3 +430,32 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_dir_offline_and_the_other
         assert (await describe(client))[ONE].error_code == 0
 
     scenario(tmp_path, test, disk=disk, replica_high_watermark_checkpoint_interval_ms="20")
+
+
+def test_a_topic_whose_log_cannot_be_opened_is_deleted_and_created_again(tmp_path: Path) -> None:
+    """To delete it is what is left to do about it; nothing of it may come back with the next topic of its name."""
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t")
+        client = await node.connect()
+        assert await produce(client, "t", 0, b"old", b"older") == 0
+
+    scenario(tmp_path, test)
+    (damaged,) = tmp_path.glob("*/t-0/partition.metadata")
+    damaged.write_bytes(b"nonsense")
+
+    async def again(node: Node) -> None:
+        client = await node.connect()
+        assert await produce(client, "t", 0, b"x") == ErrorCode.KAFKA_STORAGE_ERROR
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+        assert (await client.ask(gone, 6)).responses[0].error_code == 0
+        await node.create_topic("t")
+        assert await produce(client, "t", 0, b"new") == 0
+        assert await consume(client, "t", 0) == [b"new"]
+
+    scenario(tmp_path, again)
+
+    async def once_more(node: Node) -> None:
+        assert await consume(await node.connect(), "t", 0) == [b"new"]
+
+    scenario(tmp_path, once_more)
