@@ -13,6 +13,8 @@ and takes its place when it has all. The steps, and what a crash after each leav
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker.log.leader_epochs import LeaderEpochs
@@ -25,14 +27,22 @@ if TYPE_CHECKING:
 
 
 class MoveInterrupted(Exception):
-    """The log is not what it was any more: it was truncated, deleted, or its move was called off."""
+    """The log is not what it was any more: it was truncated, deleted, or its move was called off. Or one of the two log
+    dirs has failed."""
+
+
+class SourceFailed(Exception):
+    """The log dir that the log is to leave cannot be read; the cause is the ``OSError``."""
 
 
 class LogMove:
     """One such move. Made by ``LogManager.begin_move``; owned by the event loop, as the logs are."""
 
-    def __init__(self, manager: LogManager, source: PartitionLog, target: LogDir, future: PartitionLog) -> None:
+    def __init__(
+        self, manager: LogManager, source: PartitionLog, source_dir: LogDir, target: LogDir, future: PartitionLog
+    ) -> None:
         self._manager = manager
+        self._source_dir = source_dir
         self._generation = source.generation
         self.source = source
         self.target = target
@@ -53,11 +63,15 @@ class LogMove:
 
     def check(self) -> None:
         """``MoveInterrupted`` if nothing can come of it any more."""
-        if self.over or self.source.generation != self._generation:
+        failed = self._source_dir.offline is not None or self.target.offline is not None
+        if self.over or failed or self.source.generation != self._generation:
             raise MoveInterrupted(str(self.topic_partition))
 
     def copy(self, max_bytes: int, now_ms: int) -> int:
-        """Bring some batches over; their bytes, 0 when nothing is missing. ``OSError`` of either disk."""
+        """Bring some batches over; their bytes, 0 when nothing is missing.
+
+        :class:`SourceFailed`, ``OSError`` of the target, or ``ApiError`` if a batch is damaged.
+        """
         self.check()
         source, future = self.source, self.future
         if not future.log_end_offset and not future.size:
@@ -65,7 +79,8 @@ class LogMove:
         offset = max(future.log_end_offset, source.log_start_offset)
         if offset >= source.log_end_offset:
             return 0
-        data = source.read_bytes(offset, max_bytes)
+        with _reading():
+            data = source.read_bytes(offset, max_bytes)
         if not data:
             return 0  # the rest of the log was compacted away
         future.append_as_follower(data, now_ms=now_ms)
@@ -75,7 +90,8 @@ class LogMove:
         source = self.source
         start = source.log_start_offset
         if start < source.log_end_offset:
-            first = source.read(start, 1).first_batch_base_offset
+            with _reading():
+                first = source.read(start, 1).first_batch_base_offset
             start = min(start, first) if first >= 0 else start
         if start:
             self.future.truncate_fully_and_start_at(start, now_ms=now_ms)
@@ -93,8 +109,9 @@ class LogMove:
         future, disk = self.future, self.future.disk
         path = os.path.join(self.target.path, str(self.topic_partition))
         old, end = future.directory, future.log_end_offset
-        future.renamed(path)
+        future.release()
         disk.rename(old, path)
+        future.renamed(path)
         self.future = self._manager.open_moved(self.source, self.target, path, end, now_ms=now_ms)
 
     def finish(self, now_ms: int) -> PartitionLog:
@@ -118,3 +135,12 @@ class LogMove:
             self.over = True
             self.source.segments_held = False
             self._manager.abandon_move(self)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """What is read from the source, so that its failure is not taken for the target's."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceFailed(str(error)) from error

@@ -400,7 +400,7 @@ class LogManager:
             files=target.files,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
         )
-        move = LogMove(self, log, target, future)
+        move = LogMove(self, log, source, target, future)
         self.moves[tp] = move
         clean = source.cleaner_offsets.get(tp)
         if clean is not None:
@@ -426,13 +426,19 @@ class LogManager:
         )
 
     def end_move(self, move: LogMove, now_ms: int) -> None:
-        """The new log takes the place of the old one."""
+        """The new log takes the place of the old one.
+
+        If that cannot be renamed, its log dir is offline; the next start takes the longer one of the two.
+        """
         tp = move.topic_partition
         del self.moves[tp]
         source_dir = self._dir_of[tp]
         source_dir.cleaner_offsets.pop(tp, None)
-        self._rename_aside(tp, move.source, source_dir, DELETE_SUFFIX)
         self._adopt(tp, move.future, move.target)
+        try:
+            self._rename_aside(tp, move.source, source_dir, DELETE_SUFFIX)
+        except OSError as error:
+            self.mark_offline(source_dir, error)
         logger.info("%s was moved from %s to %s", tp, source_dir.path, move.target.path)
 
     def abandon_move(self, move: LogMove) -> None:
@@ -442,9 +448,8 @@ class LogManager:
             del self.moves[tp]
         move.target.cleaner_offsets.pop(tp, None)
         directory = move.future.directory
-        existed = move.future.is_on_disk
         move.future.renamed(directory)
-        if existed:
+        if self.disk.is_dir(directory):
             try:
                 self._rename(directory, move.target.marked_path(tp, DELETE_SUFFIX, self._rng))
             except OSError as error:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.log.log_move import LogMove, MoveInterrupted
+from kbroker.errors import ApiError
+from kbroker.log.log_move import LogMove, MoveInterrupted, SourceFailed
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 256 * 1024
 """Bytes that are copied at once: about a millisecond of the event loop."""
+
+_REFUSED = "%s cannot be moved to %s: %s"
 
 _RETRY_SECONDS = 0.5
 
@@ -38,7 +41,7 @@ async def move_log(manager: ReplicaManager, partition: Partition, target: LogDir
                 log = partition.log
             move = manager.log_manager.begin_move(log, target, now_ms=manager.env.wall_clock_ms())
         except Exception as error:
-            logger.error("%s cannot be moved to %s: %s", partition.topic_partition, target.path, error)
+            logger.error(_REFUSED, partition.topic_partition, target.path, error)
             return
         if move is None:
             _follow(manager, partition)
@@ -49,11 +52,21 @@ async def move_log(manager: ReplicaManager, partition: Partition, target: LogDir
             if move.over:
                 return
             move.abandon()
-            logger.info("the move of %s to %s begins anew", partition.topic_partition, target.path)
+            logger.info("the move of %s to %s was interrupted", partition.topic_partition, target.path)
+        except SourceFailed as error:
+            move.abandon()
+            manager.storage_failed(partition, error)
+            return
         except OSError as error:
             move.abandon()
             manager.log_manager.mark_offline(target, error)
             manager.log_dirs_changed()
+            return
+        except Exception as error:
+            # A damaged batch, most likely. The log stays where it is, and the node has others.
+            move.abandon()
+            unexpected = not isinstance(error, ApiError)
+            logger.error(_REFUSED, partition.topic_partition, target.path, error, exc_info=unexpected)
             return
         except BaseException:
             move.abandon()
@@ -61,6 +74,7 @@ async def move_log(manager: ReplicaManager, partition: Partition, target: LogDir
         else:
             _follow(manager, partition)
             manager.mark_dirty()
+            manager.log_dirs_changed()  # the one that it was in may have failed at the last step
             return
 
 

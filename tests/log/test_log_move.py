@@ -161,6 +161,45 @@ def test_what_ends_a_move() -> None:
         assert not [name for name in manager.disk.list_dir(path) if name.startswith("topic")]
 
 
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_move_ends_with_either_of_its_dirs(failed: int) -> None:
+    """The log stays where it is, and is not given up for one in a dir that is not written to any more."""
+    manager = start(FakeDisk())
+    log, move = begin(manager)
+    move.copy(200, NOW)
+    manager.mark_offline(manager.log_dirs[failed], OSError("gone"))
+    with pytest.raises(MoveInterrupted):
+        move.finish(NOW)
+    move.abandon()
+    assert manager.get_log(TP) is log
+    assert log.directory == "/one/topic-0"
+    assert log.is_on_disk
+
+
+@pytest.mark.parametrize("failing", [("rename", "-future"), ("read", "/two/topic-0/")])
+def test_nothing_is_left_of_a_log_that_could_not_be_named_or_opened(failing: tuple[str, str]) -> None:
+    """Or the next start would choose between it and the one that was written on meanwhile."""
+    disk = FakeDisk()
+    manager = start(disk)
+    log, move = begin(manager)
+    while move.copy(200, NOW):
+        pass
+
+    def fail(operation: str, path: str) -> None:
+        if operation == failing[0] and failing[1] in path:
+            raise OSError(5, "Input/output error", path)
+
+    disk.on_operation = fail
+    with pytest.raises(OSError, match="Input/output error"):
+        move.take_name(NOW)
+    disk.on_operation = None
+    move.abandon()
+    manager.delete_expired(NOW)
+    assert not [name for name in disk.list_dir("/two") if name.startswith("topic")]
+    assert manager.get_log(TP) is log
+    assert read_all(log) == expected(log)
+
+
 def test_where_logs_can_go() -> None:
     manager = start(FakeDisk())
     with pytest.raises(ApiError) as unknown:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.env import RealEnv
@@ -27,7 +28,7 @@ ONE, TWO = "data", "more"
 
 
 class FaultyFile(OsFile):
-    """A file whose writes and syncs can be made to fail."""
+    """A file whose reads, writes and syncs can be made to fail."""
 
     __slots__ = ("disk", "path")
 
@@ -35,6 +36,10 @@ class FaultyFile(OsFile):
         super().__init__(fd)
         self.disk = disk
         self.path = path
+
+    def pread(self, length: int, position: int) -> bytes:
+        self.disk.check("read", self.path)
+        return super().pread(length, position)
 
     def sync(self) -> None:
         self.disk.check("sync", self.path)
@@ -90,6 +95,11 @@ async def describe(client: Client) -> dict[str, DescribeLogDirsResult]:
     return {Path(result.log_dir).name: result for result in answer.results}
 
 
+async def offline(client: Client) -> set[str]:
+    """The dirs that have failed."""
+    return {name for name, result in (await describe(client)).items() if result.error_code}
+
+
 def held(result: DescribeLogDirsResult) -> set[tuple[str, int]]:
     """What lies in a dir for good."""
     return {
@@ -111,6 +121,15 @@ async def alter(client: Client, path: Path, topic: str, *partitions: int) -> lis
         )
     )
     return [part.error_code for result in answer.results for part in result.partitions]
+
+
+def places(node: Node, topic: str = "t") -> tuple[Path, Path]:
+    """The dir that has the topic's only partition, and the other one."""
+    manager = node.broker.log_manager
+    source = manager.log_dir_of(TopicPartition(topic, 0))
+    assert source is not None
+    (target,) = (log_dir for log_dir in manager.log_dirs if log_dir is not source)
+    return Path(source.path), Path(target.path)
 
 
 async def produce(client: Client, topic: str, partition: int, *data: bytes) -> int:
@@ -146,11 +165,8 @@ def test_a_log_moves_while_it_is_written_and_read(tmp_path: Path) -> None:
 
     async def test(node: Node) -> None:
         await node.create_topic("t", internal_segment_bytes="300000")
-        manager = node.broker.log_manager
         client, producer = await node.connect(), await node.connect()
-        source = manager.log_dir_of(TopicPartition("t", 0))
-        assert source is not None
-        target = next(log_dir for log_dir in manager.log_dirs if log_dir is not source)
+        _, target = places(node)
         for number in range(200):
             data = b"%d-" % number + b"x" * 5000
             assert await produce(client, "t", 0, data) == 0
@@ -166,13 +182,13 @@ def test_a_log_moves_while_it_is_written_and_read(tmp_path: Path) -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(write)
-            assert await alter(client, Path(target.path), "t", 0) == [0]
+            assert await alter(client, target, "t", 0) == [0]
             seen_future = False
-            while manager.log_dir_of(TopicPartition("t", 0)) is not target:
+            while places(node)[0] != target:
                 found = await describe(client)
                 future = [
                     partition
-                    for topic in found[Path(target.path).name].topics
+                    for topic in found[target.name].topics
                     for partition in topic.partitions
                     if partition.is_future_key
                 ]
@@ -185,8 +201,8 @@ def test_a_log_moves_while_it_is_written_and_read(tmp_path: Path) -> None:
             written.append(b"after-%d" % number)
             assert await produce(client, "t", 0, written[-1]) == 0
         assert await consume(client, "t", 0) == written
-        assert held((await describe(client))[Path(target.path).name]) == {("t", 0)}
-        assert await alter(client, Path(target.path), "t", 0) == [0], "it is there"
+        assert held((await describe(client))[target.name]) == {("t", 0)}
+        assert await alter(client, target, "t", 0) == [0], "it is there"
 
     scenario(tmp_path, test)
 
@@ -230,6 +246,74 @@ def test_what_cannot_move(tmp_path: Path) -> None:
         assert {("later", 0), ("later", 1)} <= held((await describe(client))[TWO]), "as was asked before it was there"
 
     scenario(tmp_path, test)
+
+
+def test_a_damaged_log_stays_where_it_is_and_the_node_lives_on(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await node.create_topic("t")
+        client = await node.connect()
+        assert await produce(client, "t", 0, b"x") == 0
+        source, target = places(node)
+        segment = source / "t-0" / "00000000000000000000.log"
+        segment.write_bytes(segment.read_bytes()[:-1] + b"?")
+        assert await alter(client, target, "t", 0) == [0]
+        await trio.testing.wait_all_tasks_blocked()
+        assert not node.broker.log_manager.moves
+        assert places(node) == (source, target)
+        assert await offline(client) == set()
+        assert await produce(client, "t", 0, b"after") == 0
+
+    scenario(tmp_path, test)
+
+
+def test_a_log_that_cannot_be_read_takes_its_own_dir_offline_and_not_the_one_that_it_is_to_move_to(
+    tmp_path: Path,
+) -> None:
+    """Disks that fail are those that logs are moved off."""
+    disk = FaultyDisk()
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t")
+        client = await node.connect()
+        assert await produce(client, "t", 0, b"x") == 0
+        source, target = places(node)
+        disk.broken[("read", f"{source}/t-0/")] = errno.EIO
+        assert await alter(client, target, "t", 0) == [0]
+        await trio.testing.wait_all_tasks_blocked()
+        assert await offline(client) == {source.name}
+        assert await produce(client, "t", 0, b"after") == ErrorCode.KAFKA_STORAGE_ERROR
+
+    scenario(tmp_path, test, disk=disk)
+
+
+def test_a_log_has_moved_also_if_the_one_that_it_leaves_cannot_be_renamed(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    written = [b"0", b"1", b"2"]
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t")
+        client = await node.connect()
+        for data in written:
+            assert await produce(client, "t", 0, data) == 0
+        source, target = places(node)
+        disk.broken[("rename", f"{source}/t-0")] = errno.EROFS
+        assert await alter(client, target, "t", 0) == [0]
+        while not await offline(client):
+            await trio.sleep(0.001)
+        assert await offline(client) == {source.name}
+        assert places(node) == (target, source)
+        written.append(b"after")
+        assert await produce(client, "t", 0, b"after") == 0
+        assert await consume(client, "t", 0) == written
+
+    scenario(tmp_path, test, disk=disk)
+    disk.broken.clear()
+
+    async def again(node: Node) -> None:
+        """There are two of it now."""
+        assert await consume(await node.connect(), "t", 0) == written
+
+    scenario(tmp_path, again)
 
 
 def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(tmp_path: Path) -> None:
@@ -296,11 +380,7 @@ def test_a_topic_is_deleted_of_which_a_part_is_where_nothing_can_be_renamed(tmp_
             failed = ErrorCode.KAFKA_STORAGE_ERROR if (name, partition) in held(found[TWO]) else 0
             expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name == "t" else failed
             assert await produce(client, name, partition, b"after") == expected
-        found = await describe(client)
-        assert {name: result.error_code for name, result in found.items()} == {
-            ONE: 0,
-            TWO: ErrorCode.KAFKA_STORAGE_ERROR,
-        }
+        assert await offline(client) == {TWO}
 
     scenario(tmp_path, test, disk=disk)
 
@@ -308,8 +388,7 @@ def test_a_topic_is_deleted_of_which_a_part_is_where_nothing_can_be_renamed(tmp_
         """What is left of the topic is to be renamed once more."""
         client = await node.connect()
         assert await produce(client, "t", 0, b"x") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        found = {name: result.error_code for name, result in (await describe(client)).items()}
-        assert found == {ONE: 0, TWO: ErrorCode.KAFKA_STORAGE_ERROR if disk.broken else 0}
+        assert await offline(client) == ({TWO} if disk.broken else set())
 
     disk.broken.pop(("sync", f"/{TWO}/t-"), None)
     scenario(tmp_path, again, disk=disk)
@@ -324,12 +403,10 @@ def test_a_full_disk_is_told_and_all_is_there_when_room_is_made(tmp_path: Path) 
     async def test(node: Node) -> None:
         await node.create_topic("t")
         client = await node.connect()
-        place = node.broker.log_manager.log_dir_of(TopicPartition("t", 0))
-        assert place is not None
         for number in range(5):
             acknowledged.append(b"%d" % number)
             assert await produce(client, "t", 0, acknowledged[-1]) == 0
-        disk.broken[("write", place.path + "/t-0")] = errno.ENOSPC
+        disk.broken[("write", f"{places(node)[0]}/t-0")] = errno.ENOSPC
         assert await produce(client, "t", 0, b"no room") == ErrorCode.KAFKA_STORAGE_ERROR
         disk.broken.clear()
         assert await produce(client, "t", 0, b"still offline") == ErrorCode.KAFKA_STORAGE_ERROR
@@ -420,14 +497,14 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_dir_offline_and_the_other
         disk.broken[("rename", f"/{TWO}/recovery-point-offset-checkpoint")] = errno.ENOSPC
         for partition in range(4):
             assert await produce(client, "t", partition, b"before") == 0
-        while (await describe(client))[TWO].error_code == 0:
+        while not await offline(client):
             await trio.sleep(0.01)
         lost = held(found[TWO])
         assert 0 < len(lost) < 4
         for partition in range(4):
             expected = ErrorCode.KAFKA_STORAGE_ERROR if ("t", partition) in lost else 0
             assert await produce(client, "t", partition, b"after") == expected
-        assert (await describe(client))[ONE].error_code == 0
+        assert await offline(client) == {TWO}
 
     scenario(tmp_path, test, disk=disk, replica_high_watermark_checkpoint_interval_ms="20")
 
