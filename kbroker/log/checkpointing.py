@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kbroker.log.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from kbroker.log.log_dir import LogDir
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
+
+_FILES = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, HIGH_WATERMARKS)
 
 
 class CheckpointTasks:
@@ -19,6 +21,8 @@ class CheckpointTasks:
     def __init__(self, logs_in: Callable[[LogDir], Iterable[PartitionLog]]) -> None:
         self._logs_in = logs_in
         self._number = 0
+        self._collected: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
+        """By log dir and file, what was collected last; it may not be written yet."""
 
     def collect(
         self, log_dir: LogDir, *names: str, high_watermarks: dict[TopicPartition, int] | None = None
@@ -27,6 +31,7 @@ class CheckpointTasks:
         work = [(name, self._offsets(log_dir, name)) for name in names]
         if high_watermarks is not None:
             work.append((HIGH_WATERMARKS, high_watermarks))
+        self._collected.update(((log_dir.path, name), offsets) for name, offsets in work)
         self._number += 1
         number = self._number
 
@@ -36,6 +41,24 @@ class CheckpointTasks:
                     log_dir.write_offsets(name, offsets, number)
 
         return run
+
+    def forget(self, log_dir: LogDir, topic_partition: TopicPartition) -> None:
+        """A log is made anew: write down that the files say nothing of it, if they do. ``OSError``.
+
+        They may still speak of the last one of its name, and after a crash the new one would be judged by that: it
+        would be taken for durable, or dropped as it ends before its log start offset.
+        """
+        log_dir.cleaner_offsets.pop(topic_partition, None)
+        if any(topic_partition in offsets for name in _FILES for offsets in self._said(log_dir, name)):
+            present = {log.topic_partition for log in self._logs_in(log_dir) if log.is_on_disk}
+            *_, said = self._said(log_dir, HIGH_WATERMARKS)
+            marks = {tp: offset for tp, offset in said.items() if tp in present}
+            self.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, high_watermarks=marks)()
+
+    def _said(self, log_dir: LogDir, name: str) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        """What a checkpoint file holds, and what it is to hold."""
+        written = log_dir.written.get(name, {})
+        return written, self._collected.get((log_dir.path, name), written)
 
     def _offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
         if name == CLEANER_OFFSETS:

@@ -240,6 +240,7 @@ class LogManager:
             producer_id_expiration_ms=self._producer_id_expiration_ms,
         )
         self._adopt(topic_partition, log, log_dir)
+        self._checkpoints.forget(log_dir, topic_partition)
         return log
 
     def _least_loaded(self) -> LogDir:

@@ -224,6 +224,37 @@ def test_deleted_logs_are_renamed_then_removed() -> None:
     assert max(map(len, disk.list_dir("/data"))) == 255
 
 
+def test_a_log_that_is_made_anew_is_not_judged_by_the_last_one_of_its_name() -> None:
+    """After a crash it would end before its log start offset, and be dropped."""
+    disk = FakeDisk()
+    manager = start(disk)
+    partitions = [TopicPartition("t", number) for number in range(3)]
+    for tp in (*partitions, B):
+        fill(manager, tp, b"1", b"2", b"3")
+        log = manager.get_log(tp)
+        assert log is not None
+        log.maybe_increment_log_start_offset(2)
+        log.flush()
+    manager.checkpoint(dict.fromkeys((*partitions, B), 3))
+    for tp in partitions:
+        manager.delete_log(tp)
+    manager.create_log(partitions[0], ID, LogConfig())
+    operations = disk.operations
+    for tp in partitions[1:]:
+        manager.create_log(tp, ID, LogConfig())
+    assert disk.operations == operations, "once for all"
+    fill(manager, partitions[1], b"new")
+    disk.kill()
+    manager = start(disk)
+    assert manager.high_watermarks == {B: 3}
+    log, other = manager.get_log(partitions[1]), manager.get_log(B)
+    assert log is not None
+    assert other is not None
+    assert read_all(log) == [(0, b"new")]
+    assert (log.recovery_point, other.recovery_point) == (0, 2)
+    assert read_all(other) == [(2, b"3")]
+
+
 def test_what_was_renamed_for_removal_goes_after_a_restart() -> None:
     disk = FakeDisk()
     manager = start(disk)
