@@ -22,6 +22,7 @@ from kbroker.log.checkpoints import (
     write_clean_shutdown,
 )
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
+from kbroker.log.due_flushes import DueFlushes
 from kbroker.log.log_closing import close_logs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX, LogDir
@@ -33,8 +34,6 @@ from kbroker.log.removals import Removals, RemovalTask
 from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
-
-_NEVER = 2**63 - 1
 
 
 class LogManager:
@@ -59,7 +58,7 @@ class LogManager:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
-        self._rolled: set[PartitionLog] = set()
+        self._flushes = DueFlushes(self._logs.values(), self._is_online)
         self._removals = Removals(disk, self._retention_failed)
         self._checkpoints = CheckpointTasks(self._with_moving)
         self._preferred: dict[TopicPartition, LogDir] = {}
@@ -159,7 +158,7 @@ class LogManager:
         self._dir_of[tp] = log_dir
 
     def _on_rolled(self, log: PartitionLog) -> None:
-        self._rolled.add(log)
+        self._flushes.add(log)
         self._removals.add_log(log)
 
     # -- looking up
@@ -193,6 +192,9 @@ class LogManager:
     def logs_in(self, log_dir: LogDir) -> list[PartitionLog]:
         """The logs of one log dir."""
         return [log for tp, log in self._logs.items() if self._dir_of[tp] is log_dir]
+
+    def _is_online(self, log: PartitionLog) -> bool:
+        return self._dir_of[log.topic_partition].offline is None
 
     # -- making and removing
 
@@ -295,8 +297,8 @@ class LogManager:
             self._rename(os.path.join(log_dir.path, str(tp)), log_dir.marked_path(tp, suffix, self._rng))
 
     def _rename_aside(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir, suffix: str) -> None:
-        self._rolled.discard(log)
-        self._removals.discard_log(log)
+        self._flushes.forget(log)
+        self._removals.forget(log)
         if not log.is_on_disk:
             log.renamed(log.directory)
             return
@@ -502,40 +504,16 @@ class LogManager:
 
         Run each in a thread and then end it here; on ``OSError`` mark the log dir offline and do neither.
         """
-        tasks: list[FlushTask] = []
-        rolled = sorted(self._rolled, key=lambda log: log.topic_partition)
-        self._rolled.clear()
-        for log in rolled:
-            if not log.flushes_by_config:
-                task = log.begin_flush(sealed_only=not log.durability.cut)
-                if task is not None:
-                    tasks.append(task)
-        for log in self._logs.values():
-            if log.flushes_by_config and log.needs_flush(now_ms) and self._dir_of[log.topic_partition].offline is None:
-                task = log.begin_flush()
-                if task is not None:
-                    tasks.append(task)
-        return tasks
+        return self._flushes.begin(now_ms)
 
     @property
     def waits_for_flush(self) -> bool:
         """Whether some log has records that ``flush.ms`` asks to flush sooner or later."""
-        return any(
-            log.flush_due_ms < _NEVER and self._dir_of[log.topic_partition].offline is None
-            for log in self._logs.values()
-            if log.flushes_by_config
-        )
+        return self._flushes.some_wait
 
     def next_flush_ms(self, now_ms: int) -> int:
         """When ``flush.ms`` may ask for the next flush, also of what is written from now on."""
-        return min(
-            (
-                min(log.flush_due_ms, now_ms + log.config.flush_ms)
-                for log in self._logs.values()
-                if log.flushes_by_config and self._dir_of[log.topic_partition].offline is None
-            ),
-            default=_NEVER,
-        )
+        return self._flushes.next_ms(now_ms)
 
     def _before_truncation(self, log: PartitionLog) -> None:
         log_dir = self._dir_of.get(log.topic_partition)

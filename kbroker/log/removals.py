@@ -105,7 +105,7 @@ class Removals:
         """Look at the files of this log."""
         self._logs.add(log)
 
-    def discard_log(self, log: PartitionLog) -> None:
+    def forget(self, log: PartitionLog) -> None:
         """It was deleted itself."""
         self._logs.discard(log)
 

@@ -1,0 +1,48 @@
+"""Which logs of a node are to be flushed: those with sealed segments, and those whose configuration asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, ValuesView
+
+from kbroker.log.flushing import NEVER, FlushTask
+from kbroker.log.partition_log import PartitionLog
+
+
+class DueFlushes:
+    """Over ``logs``, as they are at the time; those with ``flush.messages`` or ``flush.ms`` only if ``is_online``."""
+
+    def __init__(self, logs: ValuesView[PartitionLog], is_online: Callable[[PartitionLog], bool]) -> None:
+        self._logs = logs
+        self._is_online = is_online
+        self._rolled: set[PartitionLog] = set()
+
+    def add(self, log: PartitionLog) -> None:
+        """It has sealed a segment, or was cut."""
+        self._rolled.add(log)
+
+    def forget(self, log: PartitionLog) -> None:
+        """It is not used any more."""
+        self._rolled.discard(log)
+
+    def _by_config(self) -> Iterator[PartitionLog]:
+        return (log for log in self._logs if log.flushes_by_config and self._is_online(log))
+
+    def begin(self, now_ms: int) -> list[FlushTask]:
+        """What has to be flushed now."""
+        rolled = sorted(self._rolled, key=lambda log: log.topic_partition)
+        self._rolled.clear()
+        tasks = [log.begin_flush(sealed_only=not log.durability.cut) for log in rolled if not log.flushes_by_config]
+        tasks += [log.begin_flush() for log in self._by_config() if log.needs_flush(now_ms)]
+        return [task for task in tasks if task is not None]
+
+    @property
+    def some_wait(self) -> bool:
+        """Whether some log has records that ``flush.ms`` asks to flush sooner or later."""
+        return any(log.flush_due_ms < NEVER for log in self._by_config())
+
+    def next_ms(self, now_ms: int) -> int:
+        """When ``flush.ms`` may ask for the next flush, also of what is written from now on."""
+        return min(
+            (min(log.flush_due_ms, now_ms + log.config.flush_ms) for log in self._by_config()),
+            default=NEVER,
+        )
