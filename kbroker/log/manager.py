@@ -35,6 +35,8 @@ from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
+_STRAY = "%s/%s is not a log of this node any more; it is renamed"
+
 
 class LogManager:
     """Use :meth:`open`; then one owner calls everything, as with :class:`PartitionLog`."""
@@ -58,6 +60,8 @@ class LogManager:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
+        self._contested: list[tuple[TopicPartition, PartitionLog, LogDir]] = []
+        """Logs of another topic of the name than the one in ``_logs``; until :meth:`set_stray_aside`."""
         self._flushes = DueFlushes(self._logs.values(), self._is_online)
         self._removals = Removals(disk, self._retention_failed)
         self._checkpoints = CheckpointTasks(self._with_moving)
@@ -88,8 +92,7 @@ class LogManager:
 
         With ``cluster_id`` and ``node_id`` each ``meta.properties`` is held against them; a directory that
         has none gets one. ``on_progress(done, total)`` is called after each log. A directory that fails goes
-        offline; ``FatalError`` if all do, if one is locked or belongs to someone else, or if two hold the
-        same partition.
+        offline; ``FatalError`` if all do, or if one is locked or belongs to someone else.
         """
         rng = rng if rng is not None else random.SystemRandom()
         capacity = max(64, raise_file_limit() // 2) if isinstance(disk, OsDisk) else 512
@@ -130,11 +133,17 @@ class LogManager:
 
     def _take_in(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
         other = self._logs.get(tp)
+        if other is not None and other.topic_id != log.topic_id:
+            # One is of a topic that was deleted while its log dir was offline. Which, `set_stray_aside` is told.
+            self._contested.append((tp, log, log_dir))
+        else:
+            self._adopt_longer(tp, log, log_dir)
+
+    def _adopt_longer(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
+        other = self._logs.get(tp)
         if other is not None:
             # The node stopped at the last step of a move: both have what was durable, one perhaps more.
             other_dir = self._dir_of[tp]
-            if log.topic_id != other.topic_id:
-                raise FatalError(f"{other.directory} and {log.directory} hold the data of two topics of one name")
             if log.log_end_offset <= other.log_end_offset:
                 log, log_dir, other, other_dir = other, other_dir, log, log_dir
             logger.warning(
@@ -145,10 +154,7 @@ class LogManager:
                 other_dir.path,
                 other.log_end_offset,
             )
-            try:
-                self._rename_aside(tp, other, other_dir, STRAY_SUFFIX)
-            except OSError as error:
-                self.mark_offline(other_dir, error)
+            self._rename_stray(tp, other, other_dir)
         self._adopt(tp, log, log_dir)
 
     def _adopt(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
@@ -273,12 +279,27 @@ class LogManager:
         strays = [tp for tp, topic_id in sorted(found.items()) if not expected(tp, topic_id)]
         for tp in strays:
             log_dir = self._dir_of[tp]
-            logger.warning("%s/%s is not a log of this node any more; it is renamed", log_dir.path, tp)
+            logger.warning(_STRAY, log_dir.path, tp)
             try:
                 self._set_aside(tp, STRAY_SUFFIX)
             except OSError as error:
                 self.mark_offline(log_dir, error)
+        contested, self._contested = self._contested, []
+        for tp, log, log_dir in contested:
+            if expected(tp, log.topic_id):
+                self._adopt_longer(tp, log, log_dir)  # there may be one that does not know its topic
+            else:
+                logger.warning(_STRAY, log_dir.path, tp)
+                self._rename_stray(tp, log, log_dir)
+                strays.append(tp)
         return strays
+
+    def _rename_stray(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
+        log_dir.cleaner_offsets.pop(tp, None)
+        try:
+            self._rename_aside(tp, log, log_dir, STRAY_SUFFIX)
+        except OSError as error:
+            self.mark_offline(log_dir, error)
 
     def _set_aside(self, tp: TopicPartition, suffix: str) -> None:
         could_not_be_opened = self.failed.pop(tp, None) is not None
@@ -526,6 +547,7 @@ class LogManager:
     def _with_moving(self, log_dir: LogDir) -> list[PartitionLog]:
         """The logs of a log dir, and those that may be there after a crash."""
         logs = self.logs_in(log_dir)
+        logs += [log for _, log, place in self._contested if place is log_dir]
         if self.moves:
             logs += [move.future for move in self.moves.values() if move.target is log_dir]
         return logs
@@ -562,6 +584,7 @@ class LogManager:
     def close(self, *, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
         """A clean stop: flush all, write the checkpoints and leave the marker in each dir where all went well."""
         logs = [(log, self._dir_of[tp]) for tp, log in self._logs.items()]
+        logs += [(log, log_dir) for _, log, log_dir in self._contested]
         close_logs(logs, self.disk, self.mark_offline)
         self.checkpoint(high_watermarks)
         for log_dir in self.log_dirs:

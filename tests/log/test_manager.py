@@ -153,14 +153,51 @@ def test_of_a_log_in_two_directories_the_longer_one_is_kept() -> None:
     assert [name.endswith("-stray") for name in disk.list_dir("/one") if name.startswith("a.")] == [True]
 
 
-def test_two_topics_of_one_name_are_refused() -> None:
+@pytest.mark.parametrize("present", [0, 1, 2, None])
+def test_of_the_logs_of_several_topics_of_one_name_the_metadata_choose(present: int | None) -> None:
     disk = FakeDisk()
-    for path, topic_id in (("/one", ID), ("/two", random_uuid(random.Random(9)))):
+    paths, ids = ["/one", "/two", "/three"], [random_uuid(RNG) for _ in range(3)]
+    for path, topic_id in zip(paths, ids, strict=True):
         manager = start(disk, path)
-        manager.create_log(A, topic_id, LogConfig()).append_as_leader(batch([b"x"]), 0, now_ms=NOW)
+        manager.create_log(A, topic_id, LogConfig()).append_as_leader(batch([b"of " + path.encode()]), 0, now_ms=NOW)
+        manager.release()
+    manager = start(disk, *paths)
+    manager.close()  # it may stop before it knows the metadata, and leaves all as it was
+    manager = start(disk, *paths)
+    assert all(log_dir.was_clean for log_dir in manager.log_dirs)
+    chosen = None if present is None else ids[present]
+    strays = manager.set_stray_aside(lambda tp, topic_id: topic_id == chosen)
+    assert strays == [A] * (3 if present is None else 2)
+    log = manager.get_log(A)
+    if present is None:
+        assert log is None
+    else:
+        assert log is not None
+        assert read_all(log) == [(0, b"of " + paths[present].encode())]
+    for number, path in enumerate(paths):
+        (name,) = (name for name in disk.list_dir(path) if name.startswith("a."))
+        assert name.endswith("-stray") is (number != present)
+
+
+def test_a_log_without_a_topic_id_is_of_the_topic_that_is_there() -> None:
+    disk = FakeDisk()
+    for path, topic_id, values in (
+        ("/one", random_uuid(RNG), [b"old"]),
+        ("/two", None, [b"1"]),
+        ("/three", ID, [b"1", b"2"]),
+    ):
+        manager = start(disk, path)
+        log = manager.create_log(A, topic_id, LogConfig())
+        for value in values:
+            log.append_as_leader(batch([value]), 0, now_ms=NOW)
         manager.close()
-    with pytest.raises(FatalError, match="hold the data of two topics"):
-        start(disk, "/one", "/two")
+    manager = start(disk, "/one", "/two", "/three")
+    manager.set_stray_aside(lambda tp, topic_id: topic_id in (None, ID))
+    kept = manager.get_log(A)
+    assert kept is not None
+    assert kept.directory == "/three/a.b_c-d-0"
+    for path in ("/one", "/two"):
+        assert [name.endswith("-stray") for name in disk.list_dir(path) if name.startswith("a.")] == [True]
 
 
 def test_a_log_that_may_be_in_an_offline_directory_is_not_made_anew() -> None:

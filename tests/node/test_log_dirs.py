@@ -536,3 +536,33 @@ def test_a_topic_whose_log_cannot_be_opened_is_deleted_and_created_again(tmp_pat
         assert await consume(await node.connect(), "t", 0) == [b"new"]
 
     scenario(tmp_path, once_more)
+
+
+def test_a_dir_comes_back_with_logs_of_a_topic_that_has_a_successor_by_now(tmp_path: Path) -> None:
+    """Which of two topics of one name is the present one, only the metadata tell."""
+    disk = FaultyDisk()
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t", partitions=2)
+        client = await node.connect()
+        for partition in range(2):
+            assert await produce(client, "t", partition, b"old", b"older") == 0
+        disk.broken[("rename", f"/{TWO}/t-")] = errno.EIO
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+        assert (await client.ask(gone, 6)).responses[0].error_code == 0
+        assert await offline(client) == {TWO}
+        await node.create_topic("t", partitions=2)
+        for partition in range(2):
+            assert await produce(client, "t", partition, b"new") == 0
+
+    scenario(tmp_path, test, disk=disk)
+    assert {path.parent.name for path in tmp_path.glob("*/t-?")} == {ONE, TWO}
+
+    async def again(node: Node) -> None:
+        client = await node.connect()
+        for partition in range(2):
+            assert await consume(client, "t", partition) == [b"new"]
+
+    scenario(tmp_path, again)
+    (stray,) = tmp_path.glob("*/t-*-stray")
+    assert stray.parent.name == TWO
