@@ -28,7 +28,6 @@ class FlushTask:
     """A flush that was begun."""
 
     __slots__ = (
-        "_directory",
         "_epochs",
         "_files",
         "_generation",
@@ -37,6 +36,7 @@ class FlushTask:
         "_names",
         "_sealed_only",
         "_sync_dirs",
+        "directory",
         "offset",
     )
 
@@ -54,7 +54,8 @@ class FlushTask:
         self._log = log
         self._indexed = indexed
         self._sealed_only = sealed_only
-        self._directory = log.directory
+        self.directory = log.directory
+        """Where the log was when the flush was begun."""
         self._generation = log.generation
         self._files = files
         self._names = names
@@ -82,11 +83,11 @@ class FlushTask:
                     continue  # the segment was deleted meanwhile
             try:
                 if self._epochs is not None:
-                    LeaderEpochs(self._epochs).write(disk, self._directory, sync=True)
+                    LeaderEpochs(self._epochs).write(disk, self.directory, sync=True)
                 for directory in self._sync_dirs:
                     disk.sync_dir(directory)
             except FileNotFoundError:
-                if disk.exists(self._directory):
+                if disk.exists(self.directory):
                     raise
 
     def end(self) -> None:

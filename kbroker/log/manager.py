@@ -195,6 +195,11 @@ class LogManager:
         """The log dir that holds, or held, a partition's log."""
         return self._dir_of.get(topic_partition)
 
+    def log_dir_of_flush(self, task: FlushTask) -> LogDir:
+        """The log dir that it writes to: the log may be in another one by now."""
+        path = os.path.dirname(task.directory)
+        return next(log_dir for log_dir in self.log_dirs if log_dir.path == path)
+
     def logs_in(self, log_dir: LogDir) -> list[PartitionLog]:
         """The logs of one log dir."""
         return [log for tp, log in self._logs.items() if self._dir_of[tp] is log_dir]

@@ -262,10 +262,10 @@ class ReplicaManager:
         self.log_dirs_changed()
 
     def flush_failed(self, task: FlushTask, error: BaseException) -> None:
-        """A flush that had been begun for a log failed: as ``storage_failed``."""
-        partition = self.partitions.get(task.topic_partition)
-        if partition is not None:
-            self.storage_failed(partition, error)
+        """A flush that had been begun for a log failed: as ``storage_failed``, unless the log was deleted meanwhile."""
+        if task.topic_partition in self.partitions:
+            self.log_manager.mark_offline(self.log_manager.log_dir_of_flush(task), error)
+            self.log_dirs_changed()
 
     async def checkpoint(self) -> None:
         """Write the checkpoint files, off the event loop. A log dir that fails is offline until the next start."""
@@ -516,7 +516,7 @@ class ReplicaManager:
         try:
             await self.env.run_blocking(task.run)
         except OSError as error:
-            self.storage_failed(partition, error)
+            self.flush_failed(task, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"flushing {partition.topic_partition} failed") from error
         task.end()
 

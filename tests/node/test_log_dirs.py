@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -314,6 +315,47 @@ def test_a_log_has_moved_also_if_the_one_that_it_leaves_cannot_be_renamed(tmp_pa
         assert await consume(await node.connect(), "t", 0) == written
 
     scenario(tmp_path, again)
+
+
+def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it_was_in(tmp_path: Path) -> None:
+    class SlowDisk(FaultyDisk):
+        """Syncs of what is ``stuck`` fail, but not before they are let ``go``."""
+
+        stuck = ""
+
+        def check(self, operation: str, path: str) -> None:
+            super().check(operation, path)
+            if operation == "sync" and self.stuck and path.startswith(self.stuck):
+                began.set()
+                go.wait(20)
+                raise OSError(errno.EIO, "broken", path)
+
+    disk = SlowDisk()
+    began, go = threading.Event(), threading.Event()
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t", flush_messages="1")
+        client, producer = await node.connect(), await node.connect()
+        assert await produce(client, "t", 0, b"x") == 0
+        source, target = places(node)
+        disk.stuck = f"{source}/t-0/"
+        await producer.send(produce_request("t", batch(b"y")), 12)
+        while not began.is_set():
+            await trio.sleep(0.001)
+        assert await alter(client, target, "t", 0) == [0]
+        while places(node)[0] != target:
+            await trio.sleep(0.001)
+        go.set()
+        _, answer = await producer.receive()
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await offline(client) == {source.name}
+        assert await produce(client, "t", 0, b"z") == 0
+        assert await consume(client, "t", 0) == [b"x", b"y", b"z"]
+
+    try:
+        scenario(tmp_path, test, disk=disk)
+    finally:
+        go.set()
 
 
 def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(tmp_path: Path) -> None:
