@@ -378,16 +378,12 @@ class Segment:
             entry = self.offset_index.floor(offset - self.base_offset)
             if entry is not None:
                 return self._walk_to(offset, entry[1], entry[0] + self.base_offset)
-        except CorruptIndex:
-            self.rebuild_indexes()
-        except CorruptSegment:
+        except (CorruptIndex, CorruptSegment):
             # Index or log: if walking from the start meets no damage either, it was the index.
-            self.rebuild_indexes()
-        return self._walk_to(offset, self._rebuilt_position(offset), None)
-
-    def _rebuilt_position(self, offset: int) -> int:
-        entry = self.offset_index.floor(offset - self.base_offset)
-        return 0 if entry is None else entry[1]
+            found = self._walk_to(offset, 0, None)
+            self.repair_indexes()
+            return found
+        return self._walk_to(offset, 0, None)
 
     def _walk_to(self, offset: int, position: int, entry_offset: int | None) -> Located | None:
         if not 0 <= position < self.size:
@@ -492,6 +488,29 @@ class Segment:
             # Readers of what comes before are served; those who get here are told.
             pass
         self.complete_indexes()
+
+    def repair_indexes(self) -> bool:
+        """Something was not where an index said, in a log that is in use; whether the indexes were built anew.
+
+        They are if the log can be walked to its end, so that it was not the log, or if they cannot be searched at all.
+        Else they stay, as they lead past the damage: to records that could not be found without them, and that after
+        the next clean stop recovery would cut off, as it begins at the last entry.
+        """
+        try:
+            for _ in self.scan(0):
+                pass
+        except CorruptSegment:
+            if self._are_searchable():
+                return False
+        self.rebuild_indexes()
+        return True
+
+    def _are_searchable(self) -> bool:
+        try:
+            len(self.offset_index), len(self.time_index)
+        except CorruptIndex:
+            return False
+        return True
 
     # -- removal
 

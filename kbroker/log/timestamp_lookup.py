@@ -59,8 +59,7 @@ def _find_timestamp(segment: Segment, timestamp: int, start_offset: int) -> tupl
     try:
         located = _locate_by_time(segment, timestamp)
     except CorruptIndex:
-        segment.rebuild_indexes()
-        located = _locate_by_time(segment, timestamp)
+        located = _locate_by_time(segment, timestamp) if segment.repair_indexes() else None
     # Before that batch all timestamps are smaller: search from there on.
     if located is None or located.last_offset < start_offset:
         located = segment.locate(max(start_offset, segment.base_offset))

@@ -359,3 +359,45 @@ def test_batches_out_of_order_end_the_log() -> None:
     log = open_log(disk)
     assert read_all(log) == [(0, b"a"), (1, b"b")]
     assert "cannot follow 1" in log.cuts[0]
+
+
+ONE_SEGMENT = LogConfig(segment_bytes=100_000, index_interval_bytes=150)
+
+
+def closed_then_damaged(damaged_batch: int) -> tuple[FakeDisk, list[bytes], list[tuple[int, int]]]:
+    """A log of one segment, closed, with the magic byte of a batch flipped; its values, and where batches begin."""
+    disk, values = written(config=ONE_SEGMENT)
+    open_log(disk, ONE_SEGMENT).close()
+    path = last_log(disk)
+    begins = [(0, 0), *ends(disk, path)]
+    disk.flip_bit(path, (begins[damaged_batch][0] + 16) * 8)
+    return disk, values, begins
+
+
+def test_what_follows_damage_outlives_a_reader_who_meets_it() -> None:
+    """The index leads past it, also after the next clean stop: it is not built anew up to the damage only."""
+    disk, values, begins = closed_then_damaged(5)
+    position, damaged = begins[5]
+    for _ in range(2):
+        log = open_log(disk, ONE_SEGMENT, clean=True)
+        assert not log.cuts
+        with pytest.raises(ApiError) as caught:
+            log.read(damaged, 1000)
+        assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+        assert caught.value.message is not None
+        assert f"byte {position}" in caught.value.message
+        beyond = begins[13][1]
+        assert read_all(log, start=beyond) == list(enumerate(values))[beyond:]
+        log.close()
+
+
+def test_what_follows_damage_outlives_a_look_up_that_an_index_leads_astray() -> None:
+    disk, values, begins = closed_then_damaged(5)
+    entry = 2
+    disk.flip_bit(last_log(disk).replace(".log", ".timeindex"), (TimeIndex.ENTRY.size * (entry + 1) - 1) * 8)
+    log = open_log(disk, ONE_SEGMENT, clean=True)
+    found = log.offset_for_timestamp(NOW + 3)
+    assert found is not None
+    assert (found.timestamp, found.offset) == (NOW + 3, begins[3][1])
+    beyond = begins[13][1]
+    assert read_all(log, start=beyond) == list(enumerate(values))[beyond:]
