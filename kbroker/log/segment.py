@@ -168,8 +168,11 @@ class Segment:
 
     def _add_index_entry(self, last_offset: int, position: int) -> None:
         base = self.base_offset
-        self.offset_index.append(last_offset - base, position)
-        self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset - base)
+        try:
+            self.offset_index.append(last_offset - base, position)
+            self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset - base)
+        except CorruptIndex:
+            pass  # `complete_indexes` sees to it, or who looks something up in it first; the batch is written
 
     def seal(self) -> None:
         """The segment is not active any more: its indexes are completed and written, its memory freed."""
@@ -180,11 +183,14 @@ class Segment:
 
     def complete_indexes(self) -> None:
         """End the time index with the greatest timestamp, as Kafka does on a roll and a clean stop, and
-        bring both indexes into their files."""
+        bring both indexes into their files. They are built anew if one of them is damaged."""
         if self.size:
-            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-            self.offset_index.write_out()
-            self.time_index.write_out()
+            try:
+                self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+                self.offset_index.write_out()
+                self.time_index.write_out()
+            except CorruptIndex:
+                self.rebuild_indexes()
 
     @property
     def txn_index(self) -> TransactionIndex:
@@ -212,11 +218,18 @@ class Segment:
 
     def truncate_at(self, located: Located) -> None:
         """Cut from this batch on."""
-        relative = located.base_offset - self.base_offset
-        self.offset_index.truncate_from_key(relative)
-        self.time_index.truncate_from_value(relative)
+        try:
+            self._truncate_indexes(located.base_offset)
+        except CorruptIndex:
+            self.rebuild_indexes()
+            self._truncate_indexes(located.base_offset)
         self.txn_index.truncate_to(located.base_offset)
         self.set_size(located.position)
+
+    def _truncate_indexes(self, offset: int) -> None:
+        relative = offset - self.base_offset
+        self.offset_index.truncate_from_key(relative)
+        self.time_index.truncate_from_value(relative)
 
     def set_size(self, size: int) -> None:
         """Cut the file to ``size``, where a batch ends; the indexes must not reach beyond already."""
@@ -229,7 +242,7 @@ class Segment:
             self._first_timestamp = None
             self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         else:
-            self.scan_tail()
+            self._take_in_tail()
 
     # -- facts
 
@@ -265,21 +278,25 @@ class Segment:
             self.rebuild_indexes()
             return
         if last is None:
-            self.scan_tail()
+            self._take_in_tail()
         else:
             self._max_timestamp, relative = last
             self._max_timestamp_offset = self.base_offset + relative
 
     def first_timestamp(self) -> int:
-        """The first batch's greatest timestamp, from which the time to roll is counted; -1 without one."""
+        """The first batch's greatest timestamp, from which the time to roll is counted; -1 without one.
+
+        Also if the batch is damaged: that is told to readers, and must not hold up who appends.
+        """
         timestamp = self._first_timestamp
         if timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
-            for _, header in self.scan(0):
+            try:
+                _, header = next(self.scan(0))
                 timestamp = header.max_timestamp
-                break
-            assert timestamp is not None
+            except CorruptSegment:
+                timestamp = NO_TIMESTAMP
             self._first_timestamp = timestamp
         return timestamp
 
@@ -458,6 +475,18 @@ class Segment:
         self._bytes_since_index = self.size - position
         return last_offset + 1
 
+    def _take_in_tail(self) -> None:
+        """As :meth:`scan_tail`, of a log that is in use: damage is told to those who read there, and to nobody else."""
+        try:
+            self.scan_tail()
+        except (CorruptIndex, CorruptSegment):
+            if not self.repair_indexes():
+                self._index_next_batch()
+
+    def _index_next_batch(self) -> None:
+        """Let the batch that is appended next be found in spite of damage before it."""
+        self._bytes_since_index = self._index_interval + 1
+
     def begin_rebuild(self) -> None:
         """Forget the indexes and what is known of the batches, which :meth:`note_batch` then tells anew."""
         self.offset_index.reset()
@@ -486,7 +515,7 @@ class Segment:
                 self.note_batch(position, header)
         except CorruptSegment:
             # Readers of what comes before are served; those who get here are told.
-            pass
+            self._index_next_batch()
         self.complete_indexes()
 
     def repair_indexes(self) -> bool:

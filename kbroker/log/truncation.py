@@ -45,6 +45,8 @@ def truncate_to(log: PartitionLog, segment_list: SegmentList, offset: int, now_m
         log.disk.sync_dir(log.directory)
     if located is not None:
         kept.truncate_at(located)
+    else:
+        kept.set_size(kept.size)  # it goes on from its end
     log.log_end_offset = end
     log.leader_epochs.truncate_from_end(end)
     log.producers.truncate_and_reload(log.log_start_offset, end, now_ms)

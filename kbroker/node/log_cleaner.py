@@ -168,8 +168,6 @@ class LogCleaner:
                 last_stable_offset=partition.last_stable_offset,
                 now_ms=now_ms,
             )
-        except CorruptSegment as error:
-            self._give_up(log, error)
         except OSError as error:
             self._replica_manager.storage_failed(partition, error)
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -401,3 +402,85 @@ def test_what_follows_damage_outlives_a_look_up_that_an_index_leads_astray() -> 
     assert (found.timestamp, found.offset) == (NOW + 3, begins[3][1])
     beyond = begins[13][1]
     assert read_all(log, start=beyond) == list(enumerate(values))[beyond:]
+
+
+def test_damage_at_the_start_of_the_active_segment_holds_no_writer_up() -> None:
+    """It is told to who reads there; a marker that could not be written would hold up its transaction for ever."""
+    disk, values, begins = closed_then_damaged(0)
+    log = open_log(disk, ONE_SEGMENT, clean=True)
+    assert log.log_end_offset == len(values)
+    assert append(log, [b"goes on"]) == len(values)
+    beyond = begins[8][1]
+    assert read_all(log, start=beyond) == [*enumerate(values), (len(values), b"goes on")][beyond:]
+    with pytest.raises(ApiError) as caught:
+        log.read(0, 1000)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_log_is_cut_back_behind_damage_and_what_comes_then_is_found() -> None:
+    disk = FakeDisk()
+    log = open_log(disk, LogConfig(index_interval_bytes=1000))
+    for value in (b"a", b"b", b"c"):
+        append(log, [value])
+    disk.flip_bit(last_log(disk), 16 * 8)  # the magic byte of the first batch
+    assert log.truncate_to(2)
+    assert log.log_end_offset == 2
+    assert append(log, [b"C"]) == 2
+    log.roll(NOW)  # what is known of the last batches goes with it
+    assert read_all(log, start=2) == [(2, b"C")]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_log_is_cut_back_into_a_segment_that_has_a_damaged_index(suffix: str) -> None:
+    disk, values = written(120)
+    open_log(disk, SMALL).close()
+    path = f"{DIRECTORY}/{file_name(0)}{suffix}"
+    disk.write_bytes(path, disk.read_bytes(path)[:-1])
+    log = open_log(disk, SMALL, clean=True)
+    assert log.truncate_to(5, now_ms=NOW)
+    end = log.log_end_offset
+    assert append(log, [b"goes on"]) == end
+    assert read_all(log) == [*enumerate(values[:end]), (end, b"goes on")]
+
+
+def test_a_log_is_cut_back_to_the_end_of_a_segment_that_has_a_damaged_index() -> None:
+    """Nothing of the segment is cut off, as compaction took its last batch; but it is the active one then."""
+    disk, values = written(120)
+    open_log(disk, SMALL).close()
+    path = f"{DIRECTORY}/{file_name(0)}.log"
+    size, end = ends(disk, path)[-2]
+    disk.open(path).truncate(size)
+    time_index = path.replace(".log", ".timeindex")
+    disk.write_bytes(time_index, disk.read_bytes(time_index)[:-1])
+    log = open_log(disk, replace(SMALL, segment_index_bytes=144), clean=True)
+    assert log.truncate_to(end, now_ms=NOW)
+    assert append(log, [b"goes on"]) == end
+    assert read_all(log) == [*enumerate(values[:end]), (end, b"goes on")]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_is_damaged_while_it_is_written_fails_no_append(suffix: str) -> None:
+    disk, values = written(config=ONE_SEGMENT)
+    open_log(disk, ONE_SEGMENT).close()
+    log = open_log(disk, ONE_SEGMENT, clean=True)
+    path = last_log(disk).replace(".log", suffix)
+    disk.open(path).truncate(disk.size(path) - 1)
+    for number in range(10):
+        values.append(b"x" * 100)
+        append(log, values[-1:], timestamp=NOW + 100 + number)
+    log.roll(NOW)
+    assert read_all(log) == list(enumerate(values))
+    found = log.offset_for_timestamp(NOW + 105)
+    assert found is not None
+    assert found.offset == len(values) - 5
+
+
+def test_retention_judges_a_segment_that_is_damaged_by_what_of_it_can_be_read() -> None:
+    disk, values = written(120)
+    open_log(disk, SMALL).close()
+    path = f"{DIRECTORY}/{file_name(0)}.log"
+    for suffix in (".index", ".timeindex"):
+        disk.write_bytes(path.replace(".log", suffix), b"")
+    disk.flip_bit(path, (ends(disk, path)[-2][0] + 16) * 8)
+    log = open_log(disk, replace(SMALL, retention_ms=1000), clean=True)
+    assert log.delete_old_segments(NOW + 120 + 1001, high_watermark=len(values)) > 0
