@@ -411,7 +411,7 @@ class LeaderFetcher:
                 if action is not None:
                     self._writer.truncate(partition, action.offset)
                 followed.begun = True
-        except (ApiError, OSError) as error:
+        except Exception as error:
             self._refused(followed, error)
             return None
         return _Position(followed, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
@@ -441,11 +441,8 @@ class LeaderFetcher:
             else:
                 assert isinstance(action, Retry)
                 self._back_off(followed, action.error)
-        except (ApiError, OSError) as error:
+        except Exception as error:
             self._refused(followed, error)
-        except Exception:
-            logger.exception("replicating %s-%d from broker %d failed", *key, self.leader)
-            self._set_aside(followed)
 
     def _append(self, followed: _Followed, action: Append, records: Any) -> None:
         partition = followed.partition
@@ -457,15 +454,16 @@ class LeaderFetcher:
         followed.attempts = 0
         followed.in_sync = action.high_watermark <= partition.log.log_end_offset
 
-    def _refused(self, followed: _Followed, error: ApiError | OSError) -> None:
-        """This node cannot write what the leader sent."""
+    def _refused(self, followed: _Followed, error: Exception) -> None:
+        """This node cannot write what the leader sent, be it by a mistake: the other partitions are followed on."""
         partition = followed.partition
         if isinstance(error, OSError):
             self._manager.storage_failed(partition, error)
         if partition.offline:
             self._owner.unfollow(partition)
             return
-        logger.error("cannot replicate %s: %s", partition.topic_partition, error)
+        mistake = not isinstance(error, (ApiError, OSError))
+        logger.error("cannot replicate %s: %s", partition.topic_partition, error, exc_info=error if mistake else None)
         self._set_aside(followed)
 
     def _back_off(self, followed: _Followed, error: ErrorCode) -> None:
@@ -517,7 +515,7 @@ class LeaderFetcher:
                     self._writer.start_at(partition, action.offset)
                 else:
                     self._set_aside(followed)  # it was the leader that changed; or it will not help to ask at once
-            except (ApiError, OSError) as error:
+            except Exception as error:
                 self._refused(followed, error)
 
     def _bounds_request(self, asked: Iterable[_Followed], timestamp: int, version: int) -> ListOffsetsRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from kbroker.wire.control_batch import build_end_txn_marker
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
 
 
 class MarkerWriter:
@@ -48,6 +51,11 @@ class MarkerWriter:
                 end_offset = self._append(key, bytearray(batch), marker, now_ms)
             except ApiError as error:
                 errors[key] = error.code
+                continue
+            except Exception:
+                # The other partitions are to get theirs, and the coordinator, who asks again, an answer for this one.
+                logger.exception("the marker of producer %d could not be written to %s", marker.producer_id, key)
+                errors[key] = ErrorCode.UNKNOWN_SERVER_ERROR
                 continue
             partition = self._manager.partitions[key]
             if partition.state.high_watermark >= end_offset:

@@ -15,6 +15,7 @@ import trio
 from node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.errors import ErrorCode as E
+from kbroker.node.partition import Partition
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -502,6 +503,41 @@ def test_a_partition_that_is_deleted_does_not_hold_up_the_end(tmp_path: Path) ->
             assert await producer.end(commit=True) == 0
             assert (await state(node)).transaction_state == "CompleteCommit"
             assert contents(await read(node)) == [b"a"]
+
+    run(test)
+
+
+def test_a_mistake_where_one_marker_is_written_ends_nothing_and_it_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other partitions of the transaction get theirs."""
+    failed: list[Any] = []
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            for topic in ("bad", "t"):
+                await node.create_topic(topic)
+            producer = await open_producer(node)
+            for topic in ("bad", "t"):
+                producer.sequence = 0
+                assert await producer.send(b"a", topic=topic) == 0
+            append = Partition.append_as_coordinator
+
+            def fail(partition: Partition, records: bytearray, now_ms: int, **options: Any) -> Any:
+                if partition.topic_partition.topic == "bad":
+                    failed.append(partition)
+                    raise ValueError("a mistake")
+                return append(partition, records, now_ms, **options)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Partition, "append_as_coordinator", fail)
+                assert await producer.end(commit=True) == 0
+                assert failed
+                assert contents(await read(node)) == [b"a"]
+                assert contents(await read(node, topic="bad")) == []
+            while (await state(node)).transaction_state != "CompleteCommit":
+                await trio.lowlevel.checkpoint()
+            assert contents(await read(node, topic="bad")) == [b"a"]
 
     run(test)
 

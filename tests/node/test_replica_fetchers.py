@@ -13,8 +13,14 @@ import trio.testing
 
 from kbroker.node.replica_fetcher import FIRST_BACKOFF, LeaderFetcher
 from kbroker.node.replica_fetchers import SUSPICION_SECONDS, ReplicaFetchers
-from kbroker.types import TopicPartition
-from kbroker.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kbroker.types import TopicPartition, Uuid
+from kbroker.wire.messages.fetch import FetchRequest
+from kbroker.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 
 
 def run(test: Callable[[ReplicaFetchers, dict[int, SimpleNamespace]], Awaitable[None]]) -> None:
@@ -136,10 +142,18 @@ def with_one_out_of_range(fetchers: ReplicaFetchers, ask: Any, backoff_ms: int =
     """A fetcher that follows nothing but what OFFSET_OUT_OF_RANGE has set aside; ``ask`` stands for its leader."""
     owner: Any = SimpleNamespace(
         env=SimpleNamespace(now=trio.current_time, network=None),
-        config=SimpleNamespace(replica_socket_timeout_ms=30_000, replica_fetch_backoff_ms=backoff_ms),
+        config=SimpleNamespace(
+            replica_socket_timeout_ms=30_000,
+            replica_fetch_backoff_ms=backoff_ms,
+            replica_fetch_max_bytes=1 << 20,
+            replica_fetch_response_max_bytes=1 << 20,
+            replica_fetch_min_bytes=1,
+            replica_fetch_wait_max_ms=500,
+        ),
         manager=SimpleNamespace(node_id=1, throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False))),
         suspect=fetchers.suspect,
         ended=lambda fetcher: None,
+        broker_epoch=lambda: 1,
     )
     fetcher = LeaderFetcher(owner, 2, "host", 9)
     fetcher._peer = SimpleNamespace(ask_versioned=ask, close=lambda: None)  # type: ignore[assignment]
@@ -191,5 +205,48 @@ def test_what_is_given_up_while_its_bounds_are_looked_up_is_all_that_ends(answer
         with trio.fail_after(60):
             await fetcher.run()
         assert set(asked) == {ListOffsetsRequest}
+
+    run(test)
+
+
+def test_a_mistake_in_one_log_that_was_out_of_range_ends_no_fetcher() -> None:
+    """Others are followed by the same task."""
+    asked: list[Any] = []
+
+    async def ask(request_class: type[Any], make: Any) -> Any:
+        asked.append(request_class)
+        if request_class is FetchRequest:
+            fetcher.remove(("t", 0))
+            raise OSError("the connection broke")
+        bounds = ListOffsetsPartitionResponse(partition_index=0, offset=5)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[bounds])]), 7
+
+    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+        nonlocal fetcher
+        fetcher = with_one_out_of_range(fetchers, ask)
+        fetcher.followed[0].offline = False  # a partition as this one has no log
+        with trio.fail_after(60):
+            await fetcher.run()
+        assert asked == [ListOffsetsRequest, ListOffsetsRequest, FetchRequest]
+
+    fetcher: LeaderFetcher
+    run(test)
+
+
+def test_a_mistake_in_one_log_keeps_no_other_from_being_fetched() -> None:
+    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+        fetcher = with_one_out_of_range(fetchers, None)
+        fetcher._forget(("t", 0))
+        (broken,) = fetcher.followed
+        broken.offline, broken.topic_id = False, Uuid(bytes(16))  # and it has no log
+        log = SimpleNamespace(log_end_offset=7, log_start_offset=0, leader_epochs=SimpleNamespace(latest=1))
+        sound: Any = SimpleNamespace(
+            topic_partition=TopicPartition("t", 1), topic_id=broken.topic_id, state=broken.state, log=log
+        )
+        fetcher.add(sound)
+        fetcher._partitions["t", 1].begun = True
+        request = fetcher._request(17)
+        assert [(each.partition, each.fetch_offset) for each in request.topics[0].partitions] == [(1, 7)]
+        assert ("t", 0) in fetcher._aside, "it is tried again later"
 
     run(test)
