@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.log.checkpoints import PARTITION_METADATA
@@ -17,6 +17,7 @@ from kbroker.log.leader_epochs import LeaderEpochs
 
 if TYPE_CHECKING:
     from kbroker.log.log_config import LogConfig
+    from kbroker.log.log_dir import LogDir
     from kbroker.log.partition_log import PartitionLog
     from kbroker.log.segment_list import SegmentList
     from kbroker.types import TopicPartition
@@ -207,3 +208,22 @@ class Durability:
             self.first_unflushed_ms = -1
         indexed = offset if closing else active_base
         return FlushTask(log, offset, files, names, epochs, sync_dirs, sealed_only, indexed)
+
+
+def begin_flushes(
+    flushes: Iterable[tuple[Callable[[], FlushTask | None], LogDir]], mark_offline: Callable[[LogDir, OSError], None]
+) -> list[tuple[FlushTask, LogDir]]:
+    """Begin flushes, each of a log in that log dir. To begin one may open files: a dir that fails goes offline, nothing
+    is begun in one that is, and the others are done."""
+    tasks: list[tuple[FlushTask, LogDir]] = []
+    for begin, log_dir in flushes:
+        if log_dir.offline is not None:
+            continue
+        try:
+            task = begin()
+        except OSError as error:
+            mark_offline(log_dir, error)
+            continue
+        if task is not None:
+            tasks.append((task, log_dir))
+    return tasks

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.log.disk import Disk, OsDisk
-from kbroker.log.flushing import FlushTask
+from kbroker.log.flushing import FlushTask, begin_flushes
 from kbroker.log.log_dir import LogDir
 from kbroker.log.partition_log import PartitionLog
 
@@ -16,16 +16,7 @@ def close_logs(
 ) -> None:
     """Make everything durable. A dir that fails goes offline, and the others are done; the dirs themselves are for the
     caller to sync."""
-    tasks: list[tuple[FlushTask, LogDir]] = []
-    for log, log_dir in logs:
-        if log_dir.offline is None:
-            try:
-                task = log.begin_close()
-            except OSError as error:
-                mark_offline(log_dir, error)
-                continue
-            if task is not None:
-                tasks.append((task, log_dir))
+    tasks = begin_flushes(((log.begin_close, log_dir) for log, log_dir in logs), mark_offline)
     for (task, log_dir), failure in zip(tasks, _run([task for task, _ in tasks], disk), strict=True):
         if failure is None:
             task.end()
