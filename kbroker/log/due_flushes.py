@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, ValuesView
+from functools import partial
 
-from kbroker.log.flushing import NEVER, FlushTask
+from kbroker.log.flushing import NEVER, FlushTask, begin_flushes
+from kbroker.log.log_dir import LogDir
 from kbroker.log.partition_log import PartitionLog
 
 
 class DueFlushes:
-    """Over ``logs``, as they are at the time; those with ``flush.messages`` or ``flush.ms`` only if ``is_online``."""
+    """Over ``logs``, as they are at the time; none of a log dir that is offline."""
 
-    def __init__(self, logs: ValuesView[PartitionLog], is_online: Callable[[PartitionLog], bool]) -> None:
+    def __init__(
+        self,
+        logs: ValuesView[PartitionLog],
+        log_dir_of: Callable[[PartitionLog], LogDir],
+        mark_offline: Callable[[LogDir, OSError], None],
+    ) -> None:
         self._logs = logs
-        self._is_online = is_online
+        self._log_dir_of = log_dir_of
+        self._mark_offline = mark_offline
         self._rolled: set[PartitionLog] = set()
 
     def add(self, log: PartitionLog) -> None:
@@ -25,15 +33,16 @@ class DueFlushes:
         self._rolled.discard(log)
 
     def _by_config(self) -> Iterator[PartitionLog]:
-        return (log for log in self._logs if log.flushes_by_config and self._is_online(log))
+        return (log for log in self._logs if log.flushes_by_config and self._log_dir_of(log).offline is None)
 
     def begin(self, now_ms: int) -> list[FlushTask]:
-        """What has to be flushed now."""
+        """What has to be flushed now. A log dir where a file cannot even be opened is offline then."""
         rolled = sorted(self._rolled, key=lambda log: log.topic_partition)
         self._rolled.clear()
-        tasks = [log.begin_flush(sealed_only=not log.durability.cut) for log in rolled if not log.flushes_by_config]
-        tasks += [log.begin_flush() for log in self._by_config() if log.needs_flush(now_ms)]
-        return [task for task in tasks if task is not None]
+        due = [(log, not log.durability.cut) for log in rolled if not log.flushes_by_config]
+        due += [(log, False) for log in self._by_config() if log.needs_flush(now_ms)]
+        begins = ((partial(log.begin_flush, sealed_only=sealed), self._log_dir_of(log)) for log, sealed in due)
+        return [task for task, _ in begin_flushes(begins, self._mark_offline)]
 
     @property
     def some_wait(self) -> bool:

@@ -62,7 +62,7 @@ class LogManager:
         self._dir_of: dict[TopicPartition, LogDir] = {}
         self._contested: list[tuple[TopicPartition, PartitionLog, LogDir]] = []
         """Logs of another topic of the name than the one in ``_logs``; until :meth:`set_stray_aside`."""
-        self._flushes = DueFlushes(self._logs.values(), self._is_online)
+        self._flushes = DueFlushes(self._logs.values(), self._log_dir_with, self.mark_offline)
         self._removals = Removals(disk, self._retention_failed)
         self._checkpoints = CheckpointTasks(self._with_moving)
         self._preferred: dict[TopicPartition, LogDir] = {}
@@ -204,8 +204,8 @@ class LogManager:
         """The logs of one log dir."""
         return [log for tp, log in self._logs.items() if self._dir_of[tp] is log_dir]
 
-    def _is_online(self, log: PartitionLog) -> bool:
-        return self._dir_of[log.topic_partition].offline is None
+    def _log_dir_with(self, log: PartitionLog) -> LogDir:
+        return self._dir_of[log.topic_partition]
 
     # -- making and removing
 
@@ -528,7 +528,8 @@ class LogManager:
     def flush_tasks(self, now_ms: int) -> list[FlushTask]:
         """What has to be flushed now: sealed segments, and logs with ``flush.messages`` or ``flush.ms``.
 
-        Run each in a thread and then end it here; on ``OSError`` mark the log dir offline and do neither.
+        Run each in a thread and then end it here; on ``OSError`` mark the log dir offline and do neither. A log dir
+        where a file cannot even be opened is offline then.
         """
         return self._flushes.begin(now_ms)
 

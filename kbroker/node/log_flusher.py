@@ -5,7 +5,8 @@ A node to which nobody writes wakes for none of it but the retention check.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import trio
@@ -73,7 +74,9 @@ class LogFlusher:
 
     async def flush_due(self) -> None:
         """Flush sealed segments, and logs whose flush.messages or flush.ms ask for it."""
-        for task in self._log_manager.flush_tasks(self._env.wall_clock_ms()):
+        with self._partitions_told():
+            tasks = self._log_manager.flush_tasks(self._env.wall_clock_ms())
+        for task in tasks:
             try:
                 await self._env.run_blocking(task.run)
             except OSError as error:
@@ -97,12 +100,18 @@ class LogFlusher:
         """Delete what retention allows, up to the high watermarks."""
         manager = self._replica_manager
         now_ms = self._clock.now_ms()
+        with self._partitions_told():
+            if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
+                manager.mark_dirty()
+                manager.log_starts_moved()
+
+    @contextmanager
+    def _partitions_told(self) -> Iterator[None]:
+        """Log dirs may fail in here: their partitions are offline then."""
         failed = self._failed_dirs()
-        if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
-            manager.mark_dirty()
-            manager.log_starts_moved()
+        yield
         if self._failed_dirs() != failed:
-            manager.log_dirs_changed()
+            self._replica_manager.log_dirs_changed()
 
     async def _removal_loop(self) -> None:
         """Apart from the other loops, as a disk may take long over it and flushes are not to wait."""
@@ -118,10 +127,8 @@ class LogFlusher:
             return
         while await self._env.run_blocking(task.step):
             pass
-        failed = self._failed_dirs()
-        task.end()
-        if self._failed_dirs() != failed:
-            self._replica_manager.log_dirs_changed()
+        with self._partitions_told():
+            task.end()
 
     def _failed_dirs(self) -> int:
         return sum(log_dir.offline is not None for log_dir in self._log_manager.log_dirs)

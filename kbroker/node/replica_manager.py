@@ -510,13 +510,17 @@ class ReplicaManager:
     async def flush(self, partition: Partition) -> None:
         """Make a partition's log durable, off the event loop. A failed flush takes the partition offline for good:
         the kernel may have dropped the pages, so a second try would prove nothing."""
-        task = partition.log.begin_flush()
-        if task is None:
-            return
+        log, task = partition.log, None
         try:
+            task = log.begin_flush()  # it may have to open a file
+            if task is None:
+                return
             await self.env.run_blocking(task.run)
         except OSError as error:
-            self.flush_failed(task, error)
+            if task is None:
+                self.storage_failed(partition, error)
+            else:
+                self.flush_failed(task, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"flushing {partition.topic_partition} failed") from error
         task.end()
 

@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -16,6 +17,7 @@ from node_harness import Client, Node, batch, fetch_request, produce_request, ru
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
 from kbroker.log.disk import Buffer, OsDisk, OsFile
+from kbroker.log.partition_log import FlushTask, PartitionLog
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -358,8 +360,18 @@ def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it
         go.set()
 
 
-def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("operation", ["sync", "open"])
+def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
     disk = FaultyDisk()
+    begin = PartitionLog.begin_flush
+
+    def begin_flush(log: PartitionLog, **options: Any) -> FlushTask | None:
+        disk.check("open", log.active_segment.path)  # as if it were not open any more
+        return begin(log, **options)
+
+    monkeypatch.setattr(PartitionLog, "begin_flush", begin_flush)
 
     async def test(node: Node) -> None:
         await node.create_topic("t", partitions=4, flush_messages="1")
@@ -370,7 +382,7 @@ def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(tmp_path: P
         lost, kept = held(found[TWO]), held(found[ONE])
         assert lost
         assert kept
-        disk.broken[("sync", f"/{TWO}/t-")] = errno.EIO
+        disk.broken[(operation, f"/{TWO}/t-")] = errno.EIO
         _, first = min(lost)
         assert await produce(client, "t", first, b"not durable") == ErrorCode.KAFKA_STORAGE_ERROR
         disk.broken.clear()  # what failed once is not tried again and trusted

@@ -56,6 +56,7 @@ class Replicas:
         self.manager = manager
         self.partitions: dict[Any, Any] = {}
         self.failed: list[BaseException] = []
+        self.told = 0
         self.mark_clean()
 
     def mark_clean(self) -> None:
@@ -74,7 +75,7 @@ class Replicas:
         self.manager.checkpoint(self.high_watermarks())
 
     def log_dirs_changed(self) -> None:
-        pass
+        self.told = sum(log_dir.offline is not None for log_dir in self.manager.log_dirs)
 
     def log_starts_moved(self) -> None:
         pass
@@ -245,5 +246,47 @@ def test_a_long_removal_is_done_in_steps() -> None:
             pass
         task.end()
         assert not [name for name in manager.disk.list_dir("/data") if name.endswith("-delete")]
+
+
+def test_a_file_that_cannot_be_opened_for_a_flush_takes_its_log_dir_offline() -> None:
+    """It was not open any more: a node keeps a bounded number of files."""
+
+    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+        log = make("t", LogConfig(flush_ms=100))
+        append(log)
+        log.release()
+        disk = replicas.manager.disk
+        opened = disk.open
+
+        def fail(path: str, *, create: bool = False) -> Any:
+            if path.endswith(".log"):
+                raise OSError(5, "broken", path)
+            return opened(path, create=create)
+
+        disk.open = fail  # type: ignore[method-assign]
+        await trio.sleep(0.2)
+        assert log.recovery_point == 0
+        assert replicas.manager.log_dirs[0].offline is not None
+        assert replicas.told == 1, "its partitions are offline, too"
+
+    scenario(test)
+
+
+def test_files_that_cannot_be_removed_take_their_log_dir_offline() -> None:
+    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+        log = make("t", LogConfig(segment_bytes=200, retention_bytes=200, file_delete_delay_ms=60_000))
+        for _ in range(8):
+            append(log)
+        await trio.sleep(70)
+
+        def fail(operation: str, path: str) -> None:
+            if operation == "remove":
+                raise OSError(5, "broken", path)
+
+        replicas.manager.disk.on_operation = fail  # type: ignore[attr-defined]
+        append(log)
+        await trio.sleep(5.1)
+        assert replicas.manager.log_dirs[0].offline is not None
+        assert replicas.told == 1
 
     scenario(test)
