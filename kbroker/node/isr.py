@@ -97,6 +97,8 @@ class IsrManager:
 
     def reconsider(self, partition: Partition) -> None:
         """Something has changed for followers outside of the ISR, which may not fetch again for a while."""
+        if partition.offline:
+            return  # whoever waited for the high watermark, which has just moved, may have met a disk that fails
         state = partition.state
         end, now_ms = partition.log.log_end_offset, self._now_ms()
         for replica, progress in state.progress.items():

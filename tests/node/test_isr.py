@@ -310,3 +310,37 @@ def test_an_answer_counts_for_the_partition_epoch_that_was_asked_about() -> None
 
     run(manager, controller, test)
     assert [request.topics[0].partitions[0].partition_epoch for request in controller.asked] == [7, 8]
+
+
+@pytest.mark.parametrize("when", ["looked for laggards", "brokers changed", "answered"])
+def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_else(when: str) -> None:
+    """A coordinator goes on with a step once that has happened, and writes: its disk may be full."""
+
+    class Failing(FakeManager):
+        fails = False
+
+        def advance_high_watermark(self, partition: Any, log: Any) -> None:
+            super().advance_high_watermark(partition, log)
+            if self.fails:
+                partition.offline = True
+                del partition.log  # as the property refuses to give it
+
+    manager = Failing(frozenset({1, 2}))
+
+    async def test(isr: IsrManager) -> None:
+        manager.fetched(2, 10)
+        manager.fetched(3, 9)
+        manager.state.high_watermark = 10
+        manager.fails = True
+        if when == "looked for laggards":
+            isr.shrink()
+        elif when == "brokers changed":
+            isr.brokers_changed()
+        else:
+            manager.fetched(3, 10)
+            isr.follower_fetched(manager.partition, 3)
+            await settle()
+            assert manager.state.isr == {1, 2, 3}
+        assert manager.partition.offline
+
+    run(manager, Controller(commit), test)
