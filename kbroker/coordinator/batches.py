@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kbroker.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
 from kbroker.wire.batch_header import CRC, HEADER, HEADER_SIZE, LOG_OVERHEAD, crc32c
@@ -12,6 +12,8 @@ _TRANSACTIONAL = 0x10
 _CRC_AT = 17
 _CRC_FROM = 21
 _MAGIC = 2
+_BATCH_BYTES = 256 * 1024
+"""Records of one step go into batches of about this size, well below any ``max.message.bytes``."""
 
 
 def _varint(value: int) -> bytes:
@@ -64,3 +66,19 @@ def coordinator_batch(
     batch = bytearray().join(parts)
     CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_FROM:]))
     return batch
+
+
+def coordinator_batches(
+    records: Sequence[CoordinatorRecord], now_ms: int, writer: TransactionalWriter = NO_TRANSACTION
+) -> Iterator[bytearray]:
+    """The batches of a step, each made when it is asked for."""
+    chunk: list[CoordinatorRecord] = []
+    size = 0
+    for record in records:
+        chunk.append(record)
+        size += len(record.key) + len(record.value or b"")
+        if size >= _BATCH_BYTES:
+            yield coordinator_batch(chunk, now_ms, writer)
+            chunk, size = [], 0
+    if chunk:
+        yield coordinator_batch(chunk, now_ms, writer)

@@ -8,12 +8,12 @@ log, losing it answers everybody who waits with NOT_COORDINATOR.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import trio
 
-from kbroker.coordinator.batches import coordinator_batch
+from kbroker.coordinator.batches import coordinator_batches
 from kbroker.coordinator.core import append_error_for_client
 from kbroker.coordinator.partitioner import partition_for
 from kbroker.coordinator.result import (
@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 _LOAD_CHUNK_BYTES = 1 << 20
-_BATCH_BYTES = 256 * 1024
-"""Records of one step go into batches of about this size, well below any ``max.message.bytes``."""
 _REPLICATION_TIMEOUT_MS = 5_000
 """``offsets.commit.timeout.ms``'s default."""
 
@@ -412,15 +410,14 @@ class CoordinatorDriver(Generic[C]):
     def _append(self, shard: Shard[C], records: list[CoordinatorRecord], writer: TransactionalWriter) -> int:
         now_ms = self._env.wall_clock_ms()
         end_offset = 0
-        for chunk in _chunks(records):
-            batch = coordinator_batch(chunk, now_ms, writer)
-            try:
+        try:
+            for batch in coordinator_batches(records, now_ms, writer):
                 info = shard.partition.append_as_coordinator(batch, now_ms, verification_guard=writer.guard)
-            except ApiError:
-                if end_offset:
-                    self._reload(shard)  # a part of the step is in the log
-                raise
-            end_offset = info.last_offset + 1
+                end_offset = info.last_offset + 1
+        except ApiError:
+            if end_offset:
+                self._reload(shard)  # a part of the step is in the log
+            raise
         return end_offset
 
     def _deliver(self, completed: list[tuple[Token, object]]) -> None:
@@ -575,16 +572,3 @@ def _tell(gathered: list[GatheredStep], failed: ErrorCode | None) -> None:
     for result, on_stored in gathered:
         refused = error or result.error
         on_stored(result.response if refused is None else None, refused)
-
-
-def _chunks(records: list[CoordinatorRecord]) -> Iterator[list[CoordinatorRecord]]:
-    chunk: list[CoordinatorRecord] = []
-    size = 0
-    for record in records:
-        chunk.append(record)
-        size += len(record.key) + len(record.value or b"")
-        if size >= _BATCH_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk

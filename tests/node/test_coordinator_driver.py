@@ -9,7 +9,6 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.replication.partition_state import ReplicaProgress
@@ -20,58 +19,14 @@ from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbea
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.end_txn import EndTxnRequest
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kbroker.wire.messages.list_groups import ListGroupsRequest
-from kbroker.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kbroker.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from kbroker.wire.record_batch import Record, build_batch
-from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.coordinator_harness import commit, ready, submit
+from tests.node.node_harness import Client, run, running_node
 from tests.node.quorum_harness import three_nodes
-
-
-def commit(partition: int, offset: int = 7, group: str = "g") -> OffsetCommitRequest:
-    asked = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
-    topics = [OffsetCommitRequestTopic(name="t", partitions=[asked])]
-    return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=topics)
-
-
-async def ready(node: Node) -> Any:
-    """The node's groups, with a topic to commit to."""
-    await node.create_topic("t", partitions=8)
-    client = await node.connect()
-    await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
-    while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
-        pass
-    await trio.testing.wait_all_tasks_blocked()
-    return node.broker.services.groups
-
-
-def submit(groups: Any, request: OffsetCommitRequest, answers: list[Any], begun: list[Any] | None = None) -> Any:
-    async def run_it() -> None:
-        if begun is not None:
-            begun.append(request)
-        done = trio.Event()
-
-        def on_stored(answer: Any, error: ApiError | None) -> None:
-            answers.append(answer if error is None else error.code)
-            done.set()
-
-        groups.submit_gathered("g", lambda core, now_ms: core.commit_offsets(request, 9, now_ms), on_stored)
-        await done.wait()
-
-    return run_it
 
 
 def test_commits_of_one_turn_share_a_batch(tmp_path: Path) -> None:
@@ -260,133 +215,6 @@ def test_what_is_never_committed_is_never_told(tmp_path: Path) -> None:
                     shard.partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
                 )
             assert asked[1:] == [ErrorCode.NOT_COORDINATOR]
-
-    run(test)
-
-
-def wrong(*_: Any, **__: Any) -> Any:
-    raise ZeroDivisionError
-
-
-@pytest.mark.parametrize("where", ["on_deadline", "on_stored", "replay"])
-def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
-    tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups.shard_now("g")
-
-            if where == "on_deadline":
-                shard.core.on_deadline = wrong
-                groups._wake()
-            elif where == "on_stored":
-                result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")], on_stored=wrong)
-                await groups.submit("g", lambda core, now_ms: result)
-            else:
-                shard.core.replay = wrong
-                answers: list[Any] = []
-                await submit(groups, commit(3, 33), answers)()
-                assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
-            while groups._shards[shard.index] is shard:
-                await trio.lowlevel.checkpoint()
-            client = await node.connect()
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-            found = (await client.ask(asked, 9)).groups[0]
-            assert found.error_code == ErrorCode.NONE
-            committed = {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
-            assert committed == ({0: 7, 3: 33} if where == "replay" else {0: 7})
-            assert "are loaded again" in caplog.text
-
-    run(test)
-
-
-def test_a_transaction_that_the_core_cannot_take_when_it_is_committed_is_loaded_from_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The client has been told by then, and what it was told holds."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
-            request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
-            first = await client.ask(request, 4)
-            assert first.error_code == ErrorCode.NONE
-            transactions = node.broker.services.transactions
-            shard = transactions.shard_now("id")
-            shard.core.replay = wrong
-            answer = await client.ask(request, 4)
-            assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, first.producer_epoch + 1)
-            assert transactions._shards[shard.index] is not shard
-            assert "are loaded again" in caplog.text
-            last = await client.ask(request, 4)
-            assert (last.error_code, last.producer_id) == (ErrorCode.NONE, first.producer_id)
-            assert last.producer_epoch == first.producer_epoch + 2
-
-    run(test)
-
-
-@pytest.mark.parametrize("where", ["replay", "on_markers_written", "replay_end_transaction"])
-def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
-    tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            client = await node.connect()
-            await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
-            begun = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
-            of_id = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
-            asked = TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=11)
-            answer = await client.ask(
-                TxnOffsetCommitRequest(
-                    transactional_id="id",
-                    group_id="g",
-                    topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[asked])],
-                    **of_id,
-                ),
-                5,
-            )
-            assert not answer.topics[0].partitions[0].error_code
-            driver = groups if where == "replay_end_transaction" else node.broker.services.transactions
-            shard = driver.shard_now("g" if driver is groups else "id")
-            setattr(shard.core, where, wrong)
-            ended = await client.ask(EndTxnRequest(transactional_id="id", committed=True, **of_id), 5)
-            assert ended.error_code == ErrorCode.NONE
-            while driver._shards[shard.index] is shard:
-                await trio.lowlevel.checkpoint()
-            assert "are loaded again" in caplog.text
-            group = OffsetFetchRequestGroup(group_id="g", topics=None)
-            asked_for = OffsetFetchRequest(groups=[group], require_stable=True)
-            while (found := (await client.ask(asked_for, 9)).groups[0]).error_code:
-                assert found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-            committed = {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
-            assert committed == {0: 7, 1: 11}
-            again = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
-            assert again.error_code == ErrorCode.NONE, "the transaction is complete"
-
-    run(test)
-
-
-def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups.shard_now("g")
-            original, groups._new_core = groups._new_core, lambda: broken(original())
-            groups._reload(shard)
-            client = await node.connect()
-            group = OffsetFetchRequestGroup(group_id="g", topics=None)
-            found = (await client.ask(OffsetFetchRequest(groups=[group]), 9)).groups[0]
-            assert found.error_code == ErrorCode.NOT_COORDINATOR
-            assert "cannot load the" in caplog.text
-
-    def broken(core: Any) -> Any:
-        core.on_loaded = wrong
-        return core
 
     run(test)
 

@@ -1,0 +1,50 @@
+"""What the tests of coordinators on a node share: commits, and a node that takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+import trio.testing
+
+from kbroker.errors import ApiError
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.node.node_harness import Node
+
+
+def commit(partition: int, offset: int = 7, group: str = "g") -> OffsetCommitRequest:
+    asked = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(name="t", partitions=[asked])]
+    return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=topics)
+
+
+async def ready(node: Node) -> Any:
+    """The node's groups, with a topic to commit to."""
+    await node.create_topic("t", partitions=8)
+    client = await node.connect()
+    await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
+        pass
+    await trio.testing.wait_all_tasks_blocked()
+    return node.broker.services.groups
+
+
+def submit(groups: Any, request: OffsetCommitRequest, answers: list[Any], begun: list[Any] | None = None) -> Any:
+    async def run_it() -> None:
+        if begun is not None:
+            begun.append(request)
+        done = trio.Event()
+
+        def on_stored(answer: Any, error: ApiError | None) -> None:
+            answers.append(answer if error is None else error.code)
+            done.set()
+
+        groups.submit_gathered("g", lambda core, now_ms: core.commit_offsets(request, 9, now_ms), on_stored)
+        await done.wait()
+
+    return run_it
