@@ -126,7 +126,7 @@ class CoordinatorDriver(Generic[C]):
                 self._begin_load(shard.index, shard.leader_epoch)
 
     def _failed(self, shard: Shard[C]) -> None:
-        """A mistake in the core, where no request is there to fail: what the log holds is right, so begin with that."""
+        """A mistake in the core or its log, where no request may be there to fail: begin with what the log holds."""
         logger.exception("the %s of partition %d are loaded again", self.CONTENT, shard.index)
         self._reload(shard)
 
@@ -418,6 +418,10 @@ class CoordinatorDriver(Generic[C]):
             if end_offset:
                 self._reload(shard)  # a part of the step is in the log
             raise
+        except Exception:
+            # The node lives on, with all that other shards hold: there may be no request to fail here either.
+            self._failed(shard)
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
         return end_offset
 
     def _deliver(self, completed: list[tuple[Token, object]]) -> None:
@@ -509,6 +513,11 @@ class CoordinatorDriver(Generic[C]):
                     count += replayed
                     await trio.lowlevel.checkpoint()
         except (ApiError, WireError) as error:
+            self._cannot_load(shard, str(error))
+            return
+        except OSError as error:
+            # Without its log dir the partition gets another leader; nobody here would look at it again.
+            self._manager.storage_failed(shard.partition, error)
             self._cannot_load(shard, str(error))
             return
         except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import trio
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ErrorCode
+from kbroker.log.partition_log import PartitionLog
+from kbroker.node.partition import Partition
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -146,5 +149,67 @@ def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(
     def broken(core: Any) -> Any:
         core.on_loaded = wrong
         return core
+
+    run(test)
+
+
+def test_a_disk_that_cannot_be_read_while_a_shard_is_loaded_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or this node would lead the partition on, and never look at it again."""
+
+    async def test() -> None:
+        async with running_node(tmp_path, log_dirs=f"{tmp_path / 'data'},{tmp_path / 'more'}") as node:
+            groups = await ready(node)
+            shard = groups.shard_now("g")
+            log = shard.partition.log
+            read = PartitionLog.read_bytes
+
+            def fail(which: PartitionLog, *args: Any, **more: Any) -> bytes:
+                if which is log:
+                    raise OSError(errno.EIO, "broken")
+                return read(which, *args, **more)
+
+            monkeypatch.setattr(PartitionLog, "read_bytes", fail)
+            groups._reload(shard)
+            while shard.index in groups._shards:
+                await trio.lowlevel.checkpoint()
+            assert shard.partition.offline
+            log_dir = node.broker.log_manager.log_dir_of(log.topic_partition)
+            assert log_dir is not None
+            assert log_dir.offline is not None
+
+    run(test)
+
+
+@pytest.mark.parametrize("gathered", [True, False])
+def test_a_mistake_in_the_log_is_the_end_of_the_shard_and_not_of_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gathered: bool
+) -> None:
+    """Where what was gathered is appended, or what a deadline led to, there is no request to fail."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            groups = await ready(node)
+            shard = groups.shard_now("g")
+            with monkeypatch.context() as patch:
+                patch.setattr(Partition, "append_as_coordinator", wrong)
+                if gathered:
+                    shard.gathers = True
+                    groups._gathering.append(shard)
+                    groups._wake_gatherer.set()
+                    answers: list[Any] = []
+                    await submit(groups, commit(3, 33), answers)()
+                    assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+                else:
+                    result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")])
+                    shard.core.on_deadline = lambda now_ms: result
+                    groups._wake()
+                while groups._shards[shard.index] is shard:
+                    await trio.lowlevel.checkpoint()
+            assert "are loaded again" in caplog.text
+            client = await node.connect()
+            while (await client.ask(commit(3, 34), 9)).topics[0].partitions[0].error_code:
+                await trio.lowlevel.checkpoint()
 
     run(test)
