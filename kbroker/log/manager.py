@@ -297,6 +297,8 @@ class LogManager:
                 logger.warning(_STRAY, log_dir.path, tp)
                 self._rename_stray(tp, log, log_dir)
                 strays.append(tp)
+        for tp in strays:
+            self.high_watermarks.pop(tp, None)
         return strays
 
     def _rename_stray(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
