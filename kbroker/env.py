@@ -326,6 +326,8 @@ class RealNetwork:
             else:
                 target = (host or "0.0.0.0", port)
             sock = socket.socket(family, socket.SOCK_STREAM)
+        except UnicodeError as error:
+            raise FatalError(f"cannot listen on {host}:{port}: {_no_name(host, error)}") from error
         except OSError as error:
             raise FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         try:
@@ -342,10 +344,21 @@ class RealNetwork:
         return RealListener(sock, use_sendfile=self.use_sendfile)
 
     async def connect(self, host: str, port: int) -> Stream:
-        stream = await trio.open_tcp_stream(host, port)
+        try:
+            stream = await trio.open_tcp_stream(host, port)
+        except UnicodeError as error:
+            raise _no_name(host, error) from error
         sock = stream.socket
         plain = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
         return RealStream(plain, use_sendfile=self.use_sendfile)
+
+
+def _no_name(host: str, error: UnicodeError) -> OSError:
+    """What has an empty part, or one of more than 63 bytes, is not looked up: Python's codec for names refuses it.
+
+    Properties and registrations may say it all the same, as in Apache Kafka, to which it is one more unknown host.
+    """
+    return OSError(f"{host!r} cannot be the name of a host: {error}")
 
 
 def _is_numeric(host: str) -> bool:

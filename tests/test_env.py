@@ -8,7 +8,9 @@ import sys
 import pytest
 import trio
 
-from kbroker.env import EpollPoller, RealStream
+from kbroker.env import EpollPoller, RealNetwork, RealStream
+from kbroker.errors import FatalError
+from kbroker.node.peer import nobody_listens
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 
@@ -83,3 +85,20 @@ def test_a_poller_calls_when_it_is_time_unless_it_is_called_off() -> None:
         return events
 
     assert trio.run(main) == ["past", "read", "soon", "last"]
+
+
+NO_NAMES = pytest.mark.parametrize("host", ["a..b", "a" * 64, "b" * 64 + ".example"])
+
+
+@NO_NAMES
+def test_what_can_be_no_name_of_a_host_is_an_address_that_cannot_be_reached(host: str) -> None:
+    """As any other: whoever connects is ready for an ``OSError`` and for nothing else."""
+    with pytest.raises(OSError, match="cannot be the name of a host") as caught:
+        trio.run(RealNetwork().connect, host, 9092)
+    assert not nobody_listens(caught.value), "it says nothing of the node"
+
+
+@NO_NAMES
+def test_what_can_be_no_name_of_a_host_cannot_be_listened_on(host: str) -> None:
+    with pytest.raises(FatalError, match=f"cannot listen on {host}:9092: '{host}' cannot be the name of a host"):
+        trio.run(RealNetwork().listen, host, 9092)

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.env import RealNetwork
 from kbroker.node import broker_sessions
 from kbroker.node.broker_sessions import FORGIVEN_MS, SessionKeeper
 from kbroker.raft_metadata.controller.sessions import Heartbeat
@@ -118,6 +119,26 @@ def test_the_first_session_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
         begun = trio.current_time()
         await world.beat(2, 1)
         await trio.sleep(20)
+        (fenced,) = world.fenced
+        assert fenced[0] == 2
+        assert abs(fenced[1] - begun - SESSION) < 0.01
+
+    run(monkeypatch, test)
+
+
+def test_a_broker_whose_address_can_be_none_keeps_its_session_and_the_controller_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(world: _World, nursery: trio.Nursery) -> None:
+        world.keeper._env.network = RealNetwork()
+        world.brokers[2].endpoints = {"PLAINTEXT": SimpleNamespace(host="broker..example", port=9092)}
+        nursery.start_soon(world.beat, 3, 20)
+        begun = trio.current_time()
+        await trio.sleep(1)
+        world.keeper._on_connection_closed(2, 5)
+        await trio.sleep(SESSION - 2)
+        assert not world.fenced
+        await trio.sleep(5)
         (fenced,) = world.fenced
         assert fenced[0] == 2
         assert abs(fenced[1] - begun - SESSION) < 0.01
