@@ -12,6 +12,10 @@ from kbroker.log.compaction import CompactionJob, CompactionResult
 from kbroker.node.compaction_worker import CompactionFailed, decode_answer, encode_job
 
 
+class NoWorker(Exception):
+    """The process that is to compact a log cannot be started. Neither the log nor its disk is to blame."""
+
+
 class _Worker:
     """One process, which does one job at a time."""
 
@@ -20,14 +24,17 @@ class _Worker:
 
     @classmethod
     async def start(cls) -> _Worker:
-        """The process needs a tenth of a second to be there; it waits in the pipe for that."""
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
-        process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", "kbroker.node.compaction_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
+        """The process needs a tenth of a second to be there; its job waits in the pipe for that. :class:`NoWorker`."""
+        try:
+            environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-m", "kbroker.node.compaction_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
+        except OSError as error:
+            raise NoWorker(f"no process to compact logs in can be started: {error}") from error
         return cls(process)
 
     async def call(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
@@ -65,7 +72,8 @@ class CompactionPool:
         self._idle: list[_Worker] = []
 
     async def compact(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
-        """:func:`kbroker.log.compaction.compact` in another process; raises what it raises there."""
+        """:func:`kbroker.log.compaction.compact` in another process; raises what it raises there, or
+        :class:`NoWorker`."""
         worker = self._idle.pop() if self._idle else await _Worker.start()
         usable = False
         try:

@@ -20,7 +20,7 @@ from kbroker.log.compaction import CompactionJob, CompactionResult, compact
 from kbroker.log.disk import OsDisk
 from kbroker.log.segment import CorruptSegment
 from kbroker.node.cautious_clock import CautiousClock
-from kbroker.node.compaction_pool import CompactionPool
+from kbroker.node.compaction_pool import CompactionPool, NoWorker
 from kbroker.node.compaction_worker import CompactionFailed
 
 if TYPE_CHECKING:
@@ -136,10 +136,7 @@ class LogCleaner:
     async def clean_filthiest(self) -> bool:
         """One round over the log that needs it most; whether there was one."""
         found = await self._choose()
-        if found is None:
-            return False
-        await self.clean(found)
-        return True
+        return found is not None and await self.clean(found)
 
     async def _choose(self) -> LogToClean | None:
         now_ms = self._clock.now_ms()
@@ -182,8 +179,11 @@ class LogCleaner:
         log_dir = self._log_manager.log_dir_of(log.topic_partition)
         return log_dir is not None and log_dir.offline is None
 
-    async def clean(self, found: LogToClean) -> None:
-        """A round over one log that nobody else is at; what fails is told as in :meth:`run`."""
+    async def clean(self, found: LogToClean) -> bool:
+        """A round over one log that nobody else is at; false if it could not begin, for no fault of the log's.
+
+        A log that fails in it is left alone from then on, a disk that fails is taken offline.
+        """
         log = found.log
         generation = log.generation
         log.segments_held = True
@@ -191,6 +191,9 @@ class LogCleaner:
             await self._clean_log(found, generation)
         except CorruptSegment as error:
             self._give_up(log, error)
+        except NoWorker as error:
+            logger.warning("%s is not compacted now: %s", log.topic_partition, error)
+            return False
         except CompactionFailed as error:
             if self._is_current(log, generation):
                 self._give_up(log, error)
@@ -206,6 +209,7 @@ class LogCleaner:
                     self._replica_manager.storage_failed(partition, error)
         finally:
             log.segments_held = False
+        return True
 
     async def _clean_log(self, found: LogToClean, generation: int) -> None:
         log, tp = found.log, found.log.topic_partition

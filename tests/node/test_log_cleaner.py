@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -336,3 +337,23 @@ def test_pace_keeps_to_the_rate_and_leaves_with_the_parent() -> None:
     parent = 1
     with pytest.raises(SystemExit):
         pace(1)
+
+
+def test_a_process_that_cannot_be_started_is_no_fault_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are too many of them, say, or another Python has been installed meanwhile."""
+
+    async def test(node: Node) -> None:
+        await fill(node)
+        cleaner = cleaner_of(node)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", str(tmp_path / "gone"))
+            assert not await cleaner.clean_filthiest(), "it may go better after a while"
+        place = node.broker.log_manager.log_dir_of(TOPIC)
+        assert place is not None
+        assert place.offline is None
+        assert await cleaner.clean_filthiest()
+        await cleaner._compactor.close_idle()
+
+    scenario(tmp_path, test)
