@@ -73,6 +73,8 @@ class Broker:
         """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
         self._opened: list[str] = []
         self._broken = False
+        self._reconfigured: dict[str, tuple[dict[str, str], BrokerConfig]] = {}
+        """By what their names begin with: properties set at run time, and the node's own with them."""
 
     async def run(self, task_status: trio.TaskStatus[Broker]) -> None:
         """Start, serve until cancelled, stop cleanly."""
@@ -168,15 +170,33 @@ class Broker:
         configs = driver.image.configs
         return {**configs.for_broker(None), **configs.for_broker(self.config.node_id)}
 
+    def _config_with(self, prefix: str) -> BrokerConfig:
+        """The node's properties, with those set at run time whose names begin so.
+
+        Those were judged by the properties file that the active controller had at the time. Where they do not go
+        together with this node's file of today, that is told once, and they have no effect: as in Apache Kafka, whose
+        ``DynamicBrokerConfig`` keeps the properties before a change that a broker cannot apply.
+        """
+        changed = {name: value for name, value in self._dynamic_configs().items() if name.startswith(prefix)}
+        if not changed:
+            return self.config
+        known = self._reconfigured.get(prefix)
+        if known is not None and known[0] == changed:
+            return known[1]
+        try:
+            config = self.config.with_properties(changed)
+        except FatalError as error:
+            config = self.config
+            logger.error("set at run time, but without effect on this node: %s: %s", ", ".join(sorted(changed)), error)
+        self._reconfigured[prefix] = changed, config
+        return config
+
     async def _run_cleaner(self) -> None:
         await trio.sleep(CLEANER_DELAY_SECONDS)
         from kbroker.node.log_cleaner import CleanerSettings, LogCleaner
 
         def settings() -> CleanerSettings:
-            changed = {
-                name: value for name, value in self._dynamic_configs().items() if name.startswith("log.cleaner.")
-            }
-            return CleanerSettings.of(self.config.with_properties(changed) if changed else self.config)
+            return CleanerSettings.of(self._config_with("log.cleaner."))
 
         await LogCleaner(self.env, self.log_manager, self.replica_manager, settings).run()
 
@@ -414,10 +434,7 @@ class Broker:
         from kbroker.transactions.settings import TransactionSettings
 
         def settings(image: Any) -> TransactionSettings:
-            changed = {
-                name: value for name, value in self._dynamic_configs().items() if name.startswith("transaction.")
-            }
-            return TransactionSettings.from_config(self.config.with_properties(changed) if changed else self.config)
+            return TransactionSettings.from_config(self._config_with("transaction."))
 
         markers = MarkerWriter(self.env, self.replica_manager, groups, self.config.request_timeout_ms)
         transactions = TransactionDriver(

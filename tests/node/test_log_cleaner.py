@@ -29,6 +29,11 @@ from kbroker.node.log_flusher import LogFlusher
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -79,6 +84,14 @@ async def consume(node: Node) -> dict[int, tuple[bytes, bytes]]:
             for record in iter_records(data, position):
                 found[record.offset] = bytes(record.key or b""), bytes(record.value or b"")
             offset = header.next_offset
+
+
+async def cleaned(node: Node) -> None:
+    """Until all of the compacted topic is clean that can be."""
+    log = node.broker.log_manager.log_of(TOPIC)
+    assert log is not None
+    while node.broker.log_manager.cleaner_offset(TOPIC) != log.active_segment.base_offset:
+        await trio.sleep(0.05)
 
 
 def cleaner_of(node: Node, compactor: Compactor | None = None) -> LogCleaner:
@@ -146,12 +159,34 @@ def test_it_runs_by_itself(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path, log_cleaner_backoff_ms="10") as node:
             await fill(node)
-            log = node.broker.log_manager.log_of(TOPIC)
-            assert log is not None
-            while node.broker.log_manager.cleaner_offset(TOPIC) != log.active_segment.base_offset:
-                await trio.sleep(0.05)
+            await cleaned(node)
 
     run(test)
+
+
+def test_a_node_goes_on_with_its_file_where_what_was_set_at_run_time_does_not_go_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file has got another value since; or it always had, and the active controller judged by its own."""
+    size = "log.cleaner.dedupe.buffer.size"
+    resource = AlterConfigsResource(
+        resource_type=4,
+        resource_name="",
+        configs=[AlterableConfig(name=size, config_operation=0, value=str(2 << 20))],
+    )
+
+    async def test() -> None:
+        async with running_node(tmp_path, log_cleaner_threads="1") as node:
+            client = await node.connect()
+            answer = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))
+            assert answer.responses[0].error_code == 0
+        async with running_node(tmp_path, log_cleaner_threads="4", log_cleaner_backoff_ms="10") as node:
+            await fill(node)
+            await cleaned(node)
+
+    run(test)
+    (told,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert told.getMessage().endswith(f"{size}: {size} must be at least 1MB per cleaner thread.")
 
 
 def test_committed_offsets_are_compacted(tmp_path: Path) -> None:
