@@ -28,6 +28,12 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS = 5.0
 """How exact the time limits below are."""
 
+ACCEPT_AGAIN_SECONDS = 0.1
+"""After the system could not give a connection."""
+
+_GONE_ALREADY = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
+"""The connection ended before it was accepted; the next one may be there."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
@@ -143,13 +149,12 @@ class Listener:
                     try:
                         stream = await self._listener.accept()
                     except OSError as error:
-                        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                            self._log_refusal(f"cannot accept connections: {error.strerror}")
-                            await trio.sleep(0.1)
-                            continue
-                        if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EINTR):
-                            continue
-                        raise
+                        if error.errno not in _GONE_ALREADY:
+                            # Too many files, a firewall's EPERM, a network that is down: as in Kafka's Acceptor,
+                            # nothing ends a listener. It may be told again at once, so others get their turn.
+                            self._log_refusal(f"cannot accept connections: {error.strerror or error}")
+                            await trio.sleep(ACCEPT_AGAIN_SECONDS)
+                        continue
                     refusal = self._quota.refusal(stream.peer[0])
                     if refusal is not None:
                         self._log_refusal(f"refused a connection from {stream.peer[0]}: {refusal}")
