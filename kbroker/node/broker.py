@@ -218,10 +218,12 @@ class Broker:
         try:
             await trio.sleep_forever()
         finally:
-            if self.lifecycle is not None and not self._broken:
-                with trio.CancelScope(shield=True):
-                    await self.lifecycle.leave()
-            work.cancel()
+            try:
+                if self.lifecycle is not None and not self._broken:
+                    with trio.CancelScope(shield=True):
+                        await self.lifecycle.leave()
+            finally:
+                work.cancel()  # whatever becomes of that: nothing else ends it
 
     async def _start_parts(self, bound: Mapping[str, StreamListener], nursery: trio.Nursery) -> None:
         config = self.config
