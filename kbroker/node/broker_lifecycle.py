@@ -14,11 +14,13 @@ import trio
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import CONTROLLER, registrations
+from kbroker.node.connection import internal_error
 from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage, endpoint_entries, feature_entries
 from kbroker.types import Uuid
 from kbroker.wire.headers import RequestHeader
 from kbroker.wire.messages import broker_registration, controller_registration
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
@@ -86,7 +88,12 @@ class BrokerLifecycle:
         entry = registrations(CONTROLLER)[key]
         header = RequestHeader(key, entry.versions.max, 0, "local")
         context = RequestContext(header, _Local(driver.config.controller_listener_names[0]), self._services)
-        return await entry.handle(request, context)
+        try:
+            return await entry.handle(request, context)
+        except Exception:
+            # As for whoever asks by way of a connection: a mistake in one API of the controller ends no broker.
+            logger.exception("API key %d of this node's own controller failed", key)
+            return internal_error(API_KEYS[key].response)
 
     async def _insist(self, make: Callable[[], Any], what: str) -> Any:
         """Ask until there is an answer without an error; :class:`FatalError` for one that will not go away."""
