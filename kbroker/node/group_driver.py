@@ -56,7 +56,11 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         """Follow leadership, configs and topics, and forget offsets of deleted topics."""
         self._follow_configs_and_topics(delta, image)
         super().on_image(delta, image)
-        deleted = self._deleted_topics(delta)
+        deleted = [
+            (topic.name, topic_id)
+            for topic_id, topic in delta.deleted_topics.items()
+            if topic.name != CONSUMER_OFFSETS_TOPIC
+        ]
         if deleted:
             for shard in list(self._shards.values()):
                 if shard.loaded.is_set():
@@ -103,15 +107,4 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         found = self._group_configs.get(group_id)
         if found is None:
             found = self._group_configs[group_id] = self._compute_group_config(self._image, group_id)
-        return found
-
-    def _deleted_topics(self, delta: Any) -> list[tuple[str, Any]]:
-        before = getattr(delta, "image", None)
-        if before is None:
-            return []
-        found = []
-        for topic_id in delta.deleted_topics:
-            topic = before.topics.by_id.get(topic_id)
-            if topic is not None and topic.name != CONSUMER_OFFSETS_TOPIC:
-                found.append((topic.name, topic_id))
         return found

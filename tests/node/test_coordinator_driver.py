@@ -11,7 +11,10 @@ import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.replica_fetcher import LeaderFetcher
+from kbroker.raft_metadata.image import MetadataDelta
+from kbroker.raft_metadata.loader import ImageLoader
 from kbroker.replication.partition_state import ReplicaProgress
+from kbroker.types import OffsetAndEpoch
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages import alter_partition_reassignments as moves
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -24,6 +27,7 @@ from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kbroker.wire.record_batch import Record, build_batch
+from kbroker.wire.records.metadata import RemoveTopicRecord
 from tests.node.coordinator_harness import commit, ready, submit
 from tests.node.node_harness import Client, run, running_node
 from tests.node.quorum_harness import three_nodes
@@ -280,6 +284,28 @@ def test_a_topic_that_is_created_again_before_this_node_hears_of_its_end_is_coor
             del driver.on_high_watermark
             driver.on_high_watermark(committed[-1])
             await until_committed(client)
+
+    run(test)
+
+
+@pytest.mark.parametrize("by_snapshot", [False, True])
+def test_the_offsets_of_a_deleted_topic_go_however_the_metadata_tell_of_it(tmp_path: Path, by_snapshot: bool) -> None:
+    """One that is far behind the controller learns it from a snapshot, which does not have the topic."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            groups = await ready(node)
+            before = node.broker.driver.image
+            delta = MetadataDelta(before)
+            delta.replay(RemoveTopicRecord(topic_id=before.topics.by_name["t"].id))
+            image = delta.apply(OffsetAndEpoch(before.offset + 1, before.epoch))
+            if by_snapshot:
+                end = OffsetAndEpoch(image.offset + 1, image.epoch)
+                delta, image = ImageLoader(before).load_snapshot(list(image.records()), end)
+            groups.on_image(delta, image)
+            client = await node.connect()
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+            assert (await client.ask(asked, 9)).groups[0].topics == []
 
     run(test)
 

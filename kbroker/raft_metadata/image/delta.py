@@ -24,8 +24,9 @@ from kbroker.wire.records import metadata as rec
 class MetadataDelta:
     """What a run of records changes in an image.
 
-    ``changed_topics`` / ``deleted_topics`` (by id), ``changed_configs``, ``changed_brokers``, ``features_changed`` say
-    what a subscriber has to look at; a topic that was created and deleted within the delta is in neither.
+    ``changed_topics`` / ``deleted_topics`` (by id, the latter as they were), ``changed_configs``, ``changed_brokers``,
+    ``features_changed`` say what a subscriber has to look at; a topic that was created and deleted within the delta is
+    in neither.
     """
 
     def __init__(self, image: MetadataImage) -> None:
