@@ -147,6 +147,15 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def of(cls, code: int) -> ErrorCode:
+        """What another node has answered. One that this release does not know is UNKNOWN_SERVER_ERROR, as for Kafka's
+        ``Errors.forCode``: the other may be of a later release."""
+        try:
+            return cls(code)
+        except ValueError:
+            return cls.UNKNOWN_SERVER_ERROR
+
 
 class ApiError(Exception):
     """An error that a client is to see: the code, and a message where the API has a field for one.

@@ -118,7 +118,7 @@ async def _forward(request: Any, ctx: RequestContext) -> ConfigErrors | None:
     if response is None:
         return None
     return {
-        resource_key(each): ApiError(ErrorCode(each.error_code), each.error_message) if each.error_code else None
+        resource_key(each): ApiError(ErrorCode.of(each.error_code), each.error_message) if each.error_code else None
         for each in response.responses
     }
 

@@ -102,7 +102,7 @@ class BrokerLifecycle:
         deadline = trio.current_time() + timeout
         while True:
             response = await self.ask_controller(make())
-            code = None if response is None else ErrorCode(response.error_code)
+            code = None if response is None else ErrorCode.of(response.error_code)
             if code == ErrorCode.NONE:
                 return response
             if code in _FATAL:

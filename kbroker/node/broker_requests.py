@@ -168,7 +168,7 @@ class BrokerRequests(Generic[Q]):
 
     def _answer(self, question: Q, errors: Mapping[tuple[Any, TopicPartition], int]) -> None:
         found = {
-            each: _error_code(errors.get((question.identity, each), self._kind.unreachable))
+            each: ErrorCode.of(errors.get((question.identity, each), self._kind.unreachable))
             for each in question.partitions
         }
         try:
@@ -215,13 +215,6 @@ def _distinct(queue: list[Q]) -> list[Q]:
             taken.append(question)
     queue[:] = left
     return taken
-
-
-def _error_code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _markers_request(questions: Sequence[MarkerQuestion]) -> WriteTxnMarkersRequest:

@@ -50,7 +50,9 @@ async def create_topics(driver: RaftDriver, topics: Sequence[NewTopic]) -> Mappi
     if response is None:
         raise ApiError(ErrorCode.NOT_CONTROLLER, "The active controller cannot be reached.")
     outcomes: dict[str, ApiError | None] = {
-        result.name: ApiError(ErrorCode(result.error_code), result.error_message or "") if result.error_code else None
+        result.name: ApiError(ErrorCode.of(result.error_code), result.error_message or "")
+        if result.error_code
+        else None
         for result in response.topics
     }
     created = {name for name, error in outcomes.items() if error is None}
@@ -66,5 +68,5 @@ async def allocate_producer_ids(driver: RaftDriver, broker_epoch: int) -> Produc
     if response is None:
         raise ApiError(ErrorCode.NOT_CONTROLLER, "The active controller cannot be reached.")
     if response.error_code:
-        raise ApiError(ErrorCode(response.error_code), "The controller grants no producer ids.")
+        raise ApiError(ErrorCode.of(response.error_code), "The controller grants no producer ids.")
     return ProducerIdBlock(response.producer_id_start, response.producer_id_len)

@@ -109,7 +109,7 @@ class DirectoryAssignments:
         if response is None:
             return False
         if response.error_code:
-            logger.info("the controller does not take note of directories: %s", ErrorCode(response.error_code).name)
+            logger.info("the controller does not take note of directories: %s", ErrorCode.of(response.error_code).name)
             return False
         errors = {
             partition.error_code

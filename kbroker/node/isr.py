@@ -213,7 +213,7 @@ class IsrManager:
         )
         if response is None or response.error_code:
             if response is not None and response.error_code != ErrorCode.NOT_CONTROLLER:
-                logger.info("AlterPartition is answered with %s", ErrorCode(response.error_code).name)
+                logger.info("AlterPartition is answered with %s", ErrorCode.of(response.error_code).name)
             return False
         answered = {
             (Uuid(topic.topic_id), answer.partition_index): answer

@@ -97,7 +97,7 @@ def on_fetched(log: FollowerLog, data: Any) -> Action:
     if error:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             return AskForBounds()
-        return Retry(_error_code(error))
+        return Retry(ErrorCode.of(error))
     diverging = data.diverging_epoch
     if diverging is not None and diverging.epoch >= 0:
         return TruncateTo(truncation_offset(log, diverging.epoch, diverging.end_offset))
@@ -135,10 +135,3 @@ def follower_high_watermark(own: int, leaders: int, log_end_offset: int) -> int:
     """What is committed as far as a follower can know. What it knew to be so under an earlier leader still is, though
     a new leader hears of it only from its followers."""
     return min(max(own, leaders), log_end_offset)
-
-
-def _error_code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

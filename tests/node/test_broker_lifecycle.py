@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 from node_harness import run
-from quorum_harness import three_nodes
+from quorum_harness import quorum, three_nodes
 
 from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
+from kbroker.node.raft_driver import RaftDriver
 from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.wire.messages.alter_partition import AlterPartitionRequest
+from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
+from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 
 
 def test_a_controller_that_makes_a_mistake_ends_no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +35,44 @@ def test_a_controller_that_makes_a_mistake_ends_no_broker(tmp_path: Path, monkey
         async with three_nodes(tmp_path) as cluster:
             monkeypatch.setattr(SessionKeeper, "heartbeat", mistaken)
             await cluster.until(lambda: all(any(seen) for seen in beats.values()))
+
+    run(test)
+
+
+def test_an_answer_that_is_of_a_later_release_ends_no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of each kind from the active controller has an error code that is unknown here."""
+    forward = RaftDriver.forward
+    asked: set[tuple[int, type[Any]]] = set()
+
+    async def of_later_release(driver: RaftDriver, request: Any, version: int | None, **options: Any) -> Any:
+        response = await forward(driver, request, version, **options)
+        about = driver.node_id, type(request)
+        if response is None or about in asked or "error_code" not in type(response).__slots__:
+            return response
+        asked.add(about)
+        return type(response)(error_code=9999)
+
+    monkeypatch.setattr(RaftDriver, "forward", of_later_release)
+
+    async def test() -> None:
+        async with quorum(tmp_path, initial=1, roles_of={1: "controller", 2: "broker", 3: "broker"}) as cluster:
+            await cluster.start(1, 2, 3)
+            assigned = CreatableReplicaAssignment(partition_index=0, broker_ids=[2, 3])
+            topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=[assigned])
+            client = await cluster.controller_client(1)
+            assert (await client.ask(CreateTopicsRequest(topics=[topic]))).topics[0].error_code == 0
+
+            def in_sync(*expected: int) -> bool:
+                topic = cluster.newest_image().topics.by_name.get("t")
+                return topic is not None and set(topic.partitions[0].isr) == set(expected)
+
+            await cluster.until(lambda: in_sync(2, 3))
+            await cluster.stop(3)
+            await cluster.until(lambda: in_sync(2))
+            await cluster.start(3)
+            await cluster.until(lambda: in_sync(2, 3))
+            expected = {(2, AlterPartitionRequest), (2, BrokerRegistrationRequest), (3, BrokerRegistrationRequest)}
+            await cluster.until(lambda: asked >= expected)
 
     run(test)
 
