@@ -19,7 +19,7 @@ from kbroker.config import BrokerConfig
 from kbroker.env import Env
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
-from kbroker.node.raft_runner import RaftRunner
+from kbroker.node.raft_runner import RaftRunner, failure_of
 from kbroker.raft_metadata.controller import Controller, ControllerResult
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES, features_to_register
@@ -41,7 +41,7 @@ from kbroker.raft_metadata.quorum_description import NO_QUORUM, QuorumDescriptio
 from kbroker.raft_metadata.raft import RaftCore
 from kbroker.raft_metadata.raft_messages import OutboundRequest, RaftRequest, RaftResponse, Reply
 from kbroker.raft_metadata.replicated_log import PartitionStore, RecordStore, ReplicatedLog
-from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot, read_bootstrap
+from kbroker.raft_metadata.snapshot import SnapshotStore, encode_snapshot, read_bootstrap
 from kbroker.raft_metadata.storage import METADATA_DIRECTORY, activation_records, bootstrap_records
 from kbroker.raft_metadata.voters import ReplicaKey, VoterSet
 from kbroker.types import OffsetAndEpoch, Uuid, random_uuid
@@ -372,8 +372,10 @@ class RaftDriver:
                     with trio.CancelScope(shield=True):
                         await self._stop(runner)
                     work.cancel()
-        except (FatalError, CorruptSnapshot, OSError) as error:
-            failure = error if isinstance(error, FatalError) else FatalError(_describe(error))
+        except (Exception, BaseExceptionGroup) as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
             self._fail(failure)
             raise failure from error
         finally:
@@ -600,9 +602,3 @@ class RaftDriver:
         if self.kraft_version:
             levels[KRAFT_VERSION] = self.kraft_version
         return levels, self._image.offset
-
-
-def _describe(error: BaseException) -> str:
-    if isinstance(error, OSError):
-        return f"metadata log: {error.filename or ''} {error.strerror or error}".replace("  ", " ")
-    return str(error)

@@ -284,3 +284,15 @@ class RaftRunner:
             self._slots.pop(token, None)
         assert slot.response is not None
         return slot.response
+
+
+def failure_of(error: BaseException) -> FatalError | None:
+    """Why the node has no part in the quorum any more, in one line: its disk, or what is on it, fails.
+
+    None for anything else. What a nursery's tasks raise comes in a group; the first that says why is taken.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(failure_of, error.exceptions)), None)
+    if isinstance(error, OSError):
+        return FatalError(f"metadata log: {error.filename or ''} {error.strerror or error}".replace("  ", " "))
+    return FatalError(str(error)) if isinstance(error, FatalError | CorruptSnapshot) else None

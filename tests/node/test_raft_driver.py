@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -215,6 +217,28 @@ def test_a_failed_flush_stops_the_controller_and_answers_nobody(tmp_path: Path) 
     with pytest.RaisesGroup(FatalError, flatten_subgroups=True, allow_unwrapped=True):
         run(main)
     assert errors == [ErrorCode.NOT_CONTROLLER]
+
+
+def test_a_disk_that_fails_under_the_quorum_s_own_work_is_told_in_one_line(tmp_path: Path) -> None:
+    """Whichever of its tasks meets that first: here the one that writes snapshots."""
+    format_dir(tmp_path)
+    drivers: list[RaftDriver] = []
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.checkpoint")
+
+    async def main() -> None:
+        async with running(tmp_path, metadata_log_max_record_bytes_between_snapshots="1") as driver:
+            drivers.append(driver)
+            driver._snapshots.write = full  # type: ignore[method-assign]
+            await create(driver, NewTopic("a", 1, 1))
+            await trio.sleep_forever()
+
+    told = "^metadata log: a.checkpoint No space left on device$"
+    with pytest.RaisesGroup(pytest.RaisesExc(FatalError, match=told)):
+        run(main)
+    with pytest.raises(FatalError, match=told):
+        run(drivers[0].wait_ready)
 
 
 def test_a_thousand_partitions_wait_for_the_disk_as_often_as_one(tmp_path: Path) -> None:
