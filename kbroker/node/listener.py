@@ -160,6 +160,8 @@ class Listener:
                         self._log_refusal(f"refused a connection from {stream.peer[0]}: {refusal}")
                         stream.close()
                         continue
+                    # Now: all that wait at the port are accepted before the first of them is served.
+                    self._quota.add(stream.peer[0])
                     nursery.start_soon(self._serve, stream, nursery)
         finally:
             self._listener.close()
@@ -171,8 +173,7 @@ class Listener:
             logger.warning("%s: %s", self.name, text)
 
     async def _serve(self, stream: Stream, nursery: trio.Nursery) -> None:
-        address = stream.peer[0]
-        self._quota.add(address)
+        """A connection that is counted in, until it has ended."""
         connection = Connection(
             stream,
             services=self._services,
@@ -191,7 +192,7 @@ class Listener:
             await connection.serve()
         finally:
             del self._connections[connection]
-            self._quota.remove(address)
+            self._quota.remove(stream.peer[0])
 
     async def _housekeep(self) -> None:
         while True:

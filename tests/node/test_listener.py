@@ -1,15 +1,18 @@
-"""What a listener does when the system gives it no connection."""
+"""Which connections a listener takes, and what it does when the system gives it none."""
 
 from __future__ import annotations
 
 import errno
 import os
+import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 import trio
 import trio.testing
+from node_harness import run, running_node
 
 from kbroker.node.listener import ACCEPT_AGAIN_SECONDS, Listener
 from kbroker.node.memory_budget import MemoryBudget
@@ -65,3 +68,29 @@ def test_nothing_that_accept_says_ends_a_listener(number: int, waits: bool, capl
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert len(caplog.records) == waits
+
+
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
+def test_connections_that_come_at_once_are_counted_one_by_one(tmp_path: Path, limit: str) -> None:
+    """They wait to be accepted while the node is at something else."""
+
+    async def test() -> None:
+        async with running_node(tmp_path, **{limit: "5"}) as node:
+            address = node.broker.ports["PLAINTEXT"]
+            # Without a turn for the node's tasks.
+            sockets = [socket.create_connection(address) for _ in range(20)]
+            try:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                assert sum(listener.connection_count for listener in node.broker.listeners) == 5
+                for sock in sockets[:5]:
+                    sock.close()
+                while any(listener.connection_count for listener in node.broker.listeners):
+                    await trio.sleep(0.01)
+                with socket.create_connection(address):
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                    assert sum(listener.connection_count for listener in node.broker.listeners) == 1
+            finally:
+                for sock in sockets:
+                    sock.close()
+
+    run(test)
