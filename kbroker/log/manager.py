@@ -95,7 +95,7 @@ class LogManager:
         offline; ``FatalError`` if all do, or if one is locked or belongs to someone else.
         """
         rng = rng if rng is not None else random.SystemRandom()
-        capacity = max(64, raise_file_limit() // 2) if isinstance(disk, OsDisk) else 512
+        capacity = max(64, raise_file_limit() * 3 // 8) if isinstance(disk, OsDisk) else 512
         resolve = os.path.abspath if isinstance(disk, OsDisk) else os.path.normpath
         paths = [resolve(os.fspath(path)) for path in log_dirs]
         dirs = [LogDir(disk, path, OpenFiles(disk, max(16, capacity // len(paths)))) for path in paths]

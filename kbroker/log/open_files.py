@@ -26,8 +26,8 @@ class OpenIndex:
 
 
 class OpenFiles:
-    """Open segment files by path, at most ``capacity`` of them, the least recently used dropped first; and as many
-    index files, up to :attr:`INDEXES`, whose descriptors and memory are bounded in the same way.
+    """Open segment files by path, at most ``capacity`` of them, the least recently used dropped first; and a third
+    as many index files, up to :attr:`INDEXES`, whose descriptors and memory are bounded in the same way.
 
     Ten thousand partitions then need neither ten thousand descriptors nor an open call per request. A file
     that is dropped while a reader holds it stays open until that reader is done.
@@ -64,7 +64,7 @@ class OpenFiles:
             self._indexes.move_to_end(path)
             return index
         index = OpenIndex(self._disk.open(path))
-        _keep(self._indexes, path, index, min(self.capacity, self.INDEXES))
+        _keep(self._indexes, path, index, min(max(1, self.capacity // 3), self.INDEXES))
         return index
 
     @property

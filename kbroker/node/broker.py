@@ -51,6 +51,9 @@ CLEANER_DELAY_SECONDS = 1.0
 DEFAULT_REQUEST_MEMORY = 512 << 20
 """Bytes of incomplete requests that all connections together may hold, when ``queued.max.request.bytes`` is -1."""
 
+OTHER_FILES = 64
+"""Open files that are neither logs nor clients: other nodes, processes, pipes, files that are written whole."""
+
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -524,13 +527,17 @@ def _is_cancelled(error: BaseException) -> bool:
 
 
 def _connections_by_file_limit() -> int:
-    """Connections that leave enough file descriptors for the logs."""
+    """Connections that leave file descriptors for all else. The logs have half of them: three eighths are for segments
+    (``LogManager.open``), a third as many for indexes (``OpenFiles``).
+
+    There must be one for a log at any time: if it cannot be opened, that is taken for a disk that fails.
+    """
     try:
         import resource
     except ImportError:  # pragma: no cover - not a POSIX system
         return 1 << 31
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 31 if soft == resource.RLIM_INFINITY else max(64, soft // 2)
+    return 1 << 31 if soft == resource.RLIM_INFINITY else max(64, soft // 2 - min(OTHER_FILES, soft // 8))
 
 
 async def run_broker(

@@ -249,7 +249,7 @@ def test_a_search_takes_one_read_however_many_entries_there_are(disk: FakeDisk, 
 
 
 def test_index_files_that_are_kept_open_are_bounded(disk: FakeDisk) -> None:
-    files = OpenFiles(disk, 3)
+    files = OpenFiles(disk, 9)
     indexes = []
     for number in range(8):
         index = OffsetIndex(disk, f"/d/{number}", exists=False, files=files)

@@ -17,11 +17,15 @@ PATIENCE_SECONDS = 60
 class CommandNode:
     """Node 1, alone, with a directory of its own. It is found at the same port each time that it is started."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
-        """``settings`` are its properties; it listens where this says. ``directory`` gets the file that it logs to."""
+    def __init__(self, directory: Path, settings: Mapping[str, str], *, files: int | None = None) -> None:
+        """``settings`` are its properties; it listens where this says. ``directory`` gets the file that it logs to.
+
+        ``files``: how many it may have open.
+        """
         self.directory = directory
         self.port = 0
         self._settings = settings
+        self._files = files
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -50,6 +54,8 @@ class CommandNode:
         command = [sys.executable, "-m", "kbroker", "start"]
         for name, value in settings.items():
             command += ["-o", f"{name}={value}"]
+        if self._files is not None:
+            command = ["sh", "-c", f'ulimit -n {self._files} && exec "$@"', "sh", *command]
         with open(self.directory / "log", "ab") as log:
             process = self._process = subprocess.Popen(
                 command,

@@ -1,0 +1,42 @@
+"""What a node does with as many open files as it may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from node_harness import Client, batch, produce_request, run
+from process_harness import CommandNode
+
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+
+@pytest.mark.parametrize("files", [256, 512])
+def test_clients_that_only_stay_take_no_disk_offline(tmp_path: Path, files: int) -> None:
+    """A log that cannot be opened counts as a disk that fails, so connections leave files to the logs."""
+    node = CommandNode(tmp_path, {"log.dirs": str(tmp_path / "data")}, files=files)
+    node.start()
+
+    async def main() -> None:
+        client = Client(await trio.open_tcp_stream("127.0.0.1", node.port))
+        idle = [await trio.open_tcp_stream("127.0.0.1", node.port) for _ in range(files)]
+        topic = CreatableTopic(name="t", num_partitions=files, replication_factor=1)
+        assert (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))).topics[0].error_code == 0
+        for index in range(files):
+            answer = await client.ask(produce_request("t", batch(b"v"), partition=index), 12)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        asked = [ListOffsetsPartition(partition_index=index, timestamp=1000) for index in range(files)]
+        answer = await client.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=asked)]), 7)
+        assert {found.error_code for found in answer.topics[0].partitions} == {0}
+        assert {found.offset for found in answer.topics[0].partitions} == {0}
+        for stream in idle:
+            await stream.aclose()
+
+    try:
+        run(main)
+        assert node.lives
+        assert "is offline" not in node.log
+    finally:
+        node.stop(kill=True)
