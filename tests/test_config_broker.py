@@ -103,6 +103,7 @@ def test_secrets_are_not_shown() -> None:
         ({"listeners": ""}, "listeners"),
         ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092"}, "9092"),
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "different name"),
+        ({"listeners": "PLAINTEXT://:-1"}, "names no port that can be listened at"),
         ({"listeners": "EXTERNAL://:9092,CONTROLLER://:9093"}, "EXTERNAL"),
         ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "SSL"),
         ({"listener__security__protocol__map": "PLAINTEXT:PLAIN"}, "listener.security.protocol.map"),

@@ -11,7 +11,7 @@ from kbroker.config.definition import ConfigType, InvalidConfig
 from kbroker.config.listeners import (
     Listener,
     QuorumVoter,
-    check_distinct_ports,
+    check_ports,
     parse_host_port,
     parse_listeners,
     parse_security_protocol_map,
@@ -344,7 +344,7 @@ def _derive(raw: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
         if protocols.get(name, "PLAINTEXT") != "PLAINTEXT":
             raise FatalError(f"listeners: {name} asks for {protocols[name]}; only PLAINTEXT is supported yet")
     listeners = parse_listeners("listeners", values["listeners"], protocols)
-    check_distinct_ports(listeners)
+    check_ports(listeners)
     advertised = listeners
     if values["advertised.listeners"] is not None:
         advertised = parse_listeners("advertised.listeners", values["advertised.listeners"], protocols)

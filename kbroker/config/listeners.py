@@ -76,10 +76,13 @@ def parse_listeners(property_name: str, entries: Iterable[str], protocols: Mappi
     return result
 
 
-def check_distinct_ports(listeners: Sequence[Listener]) -> None:
-    """Two listeners share a port only if one is at an IPv4 address and the other at an IPv6 one (KIP-797)."""
+def check_ports(listeners: Sequence[Listener]) -> None:
+    """Each has one that can be bound, and two share it only if one is at an IPv4 address and the other at an IPv6 one
+    (KIP-797)."""
     by_port: dict[int, list[Listener]] = {}
     for listener in listeners:
+        if listener.port < 0:
+            raise FatalError(f"listeners: {listener} names no port that can be listened at; 0 picks a free one")
         if listener.port > 0:
             by_port.setdefault(listener.port, []).append(listener)
     for port, sharing in by_port.items():
