@@ -66,7 +66,7 @@ class _Progress:
 class LoadedLogs:
     """What was found."""
 
-    logs: list[tuple[TopicPartition, PartitionLog, LogDir]] = field(default_factory=list)
+    logs: list[tuple[PartitionLog, LogDir]] = field(default_factory=list)
     """A partition may be there twice."""
     dir_of: dict[TopicPartition, LogDir] = field(default_factory=dict)
     """Also of logs that could not be opened."""
@@ -104,7 +104,7 @@ def load_logs(
             if item.log_dir is log_dir and log_dir.offline is None:
                 log = _load(disk, item, log_config(item.topic_partition), now_ms, producer_id_expiration_ms, loaded)
                 if log is not None:
-                    loaded.logs.append((item.topic_partition, log, log_dir))
+                    loaded.logs.append((log, log_dir))
                 progress.advance()
 
     if len(log_dirs) > 1 and isinstance(disk, OsDisk):

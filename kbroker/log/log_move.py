@@ -13,16 +13,16 @@ and takes its place when it has all. The steps, and what a crash after each leav
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kbroker.log import opening
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.partition_log import FlushTask, PartitionLog
 
 if TYPE_CHECKING:
     from kbroker.log.log_dir import LogDir
-    from kbroker.log.manager import LogManager
     from kbroker.types import TopicPartition
 
 
@@ -36,15 +36,24 @@ class SourceFailed(Exception):
 
 
 class LogMove:
-    """One such move. Made by ``LogManager.begin_move``; owned by the event loop, as the logs are."""
+    """One such move. Made by ``LogMoves.begin``; owned by the event loop, as the logs are."""
 
     def __init__(
-        self, manager: LogManager, source: PartitionLog, source_dir: LogDir, target: LogDir, future: PartitionLog
+        self,
+        source: PartitionLog,
+        source_dir: LogDir,
+        target: LogDir,
+        future: PartitionLog,
+        *,
+        ended: Callable[[LogMove], None],
+        abandoned: Callable[[LogMove], None],
     ) -> None:
-        self._manager = manager
-        self._source_dir = source_dir
+        """``ended`` puts the new log in the place of the old one; or else ``abandoned`` removes the new one."""
+        self._ended = ended
+        self._abandoned = abandoned
         self._generation = source.generation
         self.source = source
+        self.source_dir = source_dir
         self.target = target
         self.future = future
         """The new log."""
@@ -63,7 +72,7 @@ class LogMove:
 
     def check(self) -> None:
         """``MoveInterrupted`` if nothing can come of it any more."""
-        failed = self._source_dir.offline is not None or self.target.offline is not None
+        failed = self.source_dir.offline is not None or self.target.offline is not None
         if self.over or failed or self.source.generation != self._generation:
             raise MoveInterrupted(str(self.topic_partition))
 
@@ -106,13 +115,25 @@ class LogMove:
     def take_name(self, now_ms: int) -> None:
         """Give the new directory the log's name."""
         self.check()
-        future, disk = self.future, self.future.disk
-        path = os.path.join(self.target.path, str(self.topic_partition))
+        source, future, disk, tp = self.source, self.future, self.future.disk, self.topic_partition
+        path = os.path.join(self.target.path, str(tp))
         old, end = future.directory, future.log_end_offset
         future.release()
         disk.rename(old, path)
         future.renamed(path)
-        self.future = self._manager.open_moved(self.source, self.target, path, end, now_ms=now_ms)
+        self.future = opening.open_log(
+            path,
+            tp,
+            source.topic_id,
+            source.config,
+            disk,
+            now_ms=now_ms,
+            clean_shutdown=True,
+            recovery_point=end,
+            files=self.target.files,
+            producer_id_expiration_ms=source.producers.producer_id_expiration_ms,
+            clean_offset=self.source_dir.cleaner_offsets.get(tp),
+        )
 
     def finish(self, now_ms: int) -> PartitionLog:
         """The new log, complete and in its place; the other directory is named for removal."""
@@ -126,7 +147,7 @@ class LogMove:
         if future.flushes_by_config:
             future.flush()  # what was acknowledged as durable has to be so here
         self.over = True
-        self._manager.end_move(self, now_ms)
+        self._ended(self)
         return future
 
     def abandon(self) -> None:
@@ -134,7 +155,7 @@ class LogMove:
         if not self.over:
             self.over = True
             self.source.segments_held = False
-            self._manager.abandon_move(self)
+            self._abandoned(self)
 
 
 @contextmanager

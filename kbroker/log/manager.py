@@ -25,9 +25,10 @@ from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.due_flushes import DueFlushes
 from kbroker.log.log_closing import close_logs
 from kbroker.log.log_config import LogConfig
-from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX, LogDir
+from kbroker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
 from kbroker.log.log_loading import LoadedLogs, load_logs
-from kbroker.log.log_move import LogMove
+from kbroker.log.log_moves import LogMoves
+from kbroker.log.marked_directories import MarkedDirectories
 from kbroker.log.open_files import OpenFiles
 from kbroker.log.partition_log import FlushTask, PartitionLog
 from kbroker.log.removals import Removals, RemovalTask
@@ -56,21 +57,23 @@ class LogManager:
         """As the checkpoints had them on opening."""
         self.failed: dict[TopicPartition, str] = {}
         """Logs that could not be opened: which file, and why."""
-        self._rng = rng
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
-        self._contested: list[tuple[TopicPartition, PartitionLog, LogDir]] = []
+        self._contested: list[tuple[PartitionLog, LogDir]] = []
         """Logs of another topic of the name than the one in ``_logs``; until :meth:`set_stray_aside`."""
         self._flushes = DueFlushes(self._logs.values(), self._log_dir_with, self.mark_offline)
         self._removals = Removals(disk, self._retention_failed)
+        self._marked = MarkedDirectories(disk, rng, self._flushes, self._removals)
         self._checkpoints = CheckpointTasks(self._with_moving)
-        self._preferred: dict[TopicPartition, LogDir] = {}
-        """Where logs that do not exist yet are to be made."""
-        self.moves: dict[TopicPartition, LogMove] = {}
-        """Logs on their way to another log dir."""
-        self.interrupted_moves: dict[TopicPartition, LogDir] = {}
-        """Where logs were on their way to when the node stopped."""
+        self.moves = LogMoves(
+            log_dirs,
+            self._log_dir_with,
+            self._marked,
+            adopt=self._adopt,
+            make_anew=self._make_anew,
+            mark_offline=self.mark_offline,
+        )
 
     # -- opening
 
@@ -123,23 +126,24 @@ class LogManager:
     def _take_loaded(self, loaded: LoadedLogs) -> None:
         self.failed = loaded.failed
         self.high_watermarks = loaded.high_watermarks
-        self.interrupted_moves = loaded.interrupted_moves
+        self.moves.interrupted = loaded.interrupted_moves
         for path in loaded.doomed:
             self._removals.add_directory(path)
-        for tp, log, log_dir in loaded.logs:
-            self._take_in(tp, log, log_dir)
+        for log, log_dir in loaded.logs:
+            self._take_in(log, log_dir)
         for tp, log_dir in loaded.dir_of.items():
             self._dir_of.setdefault(tp, log_dir)
 
-    def _take_in(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
-        other = self._logs.get(tp)
+    def _take_in(self, log: PartitionLog, log_dir: LogDir) -> None:
+        other = self._logs.get(log.topic_partition)
         if other is not None and other.topic_id != log.topic_id:
             # One is of a topic that was deleted while its log dir was offline. Which, `set_stray_aside` is told.
-            self._contested.append((tp, log, log_dir))
+            self._contested.append((log, log_dir))
         else:
-            self._adopt_longer(tp, log, log_dir)
+            self._adopt_longer(log, log_dir)
 
-    def _adopt_longer(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
+    def _adopt_longer(self, log: PartitionLog, log_dir: LogDir) -> None:
+        tp = log.topic_partition
         other = self._logs.get(tp)
         if other is not None:
             # The node stopped at the last step of a move: both have what was durable, one perhaps more.
@@ -154,14 +158,14 @@ class LogManager:
                 other_dir.path,
                 other.log_end_offset,
             )
-            self._rename_stray(tp, other, other_dir)
-        self._adopt(tp, log, log_dir)
+            self._rename_stray(other, other_dir)
+        self._adopt(log, log_dir)
 
-    def _adopt(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
+    def _adopt(self, log: PartitionLog, log_dir: LogDir) -> None:
         log.on_rolled = self._on_rolled
         log.before_truncation = self._before_truncation
-        self._logs[tp] = log
-        self._dir_of[tp] = log_dir
+        self._logs[log.topic_partition] = log
+        self._dir_of[log.topic_partition] = log_dir
 
     def _on_rolled(self, log: PartitionLog) -> None:
         self._flushes.add(log)
@@ -239,9 +243,7 @@ class LogManager:
             raise ApiError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic_partition} may be in a log dir that is offline"
             )
-        log_dir = self._preferred.pop(topic_partition, None)
-        if log_dir is None or log_dir.offline is not None:
-            log_dir = self._least_loaded()
+        log_dir = self.moves.take_preferred(topic_partition) or self._least_loaded()
         log = opening.create_log(
             os.path.join(log_dir.path, str(topic_partition)),
             topic_partition,
@@ -252,9 +254,15 @@ class LogManager:
             files=log_dir.files,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
         )
-        self._adopt(topic_partition, log, log_dir)
+        self._adopt(log, log_dir)
         self._checkpoints.forget(log_dir, topic_partition)
         return log
+
+    def _make_anew(self, log: PartitionLog, now_ms: int) -> None:
+        """As a log that was never written may be, where it is preferred now."""
+        tp = log.topic_partition
+        del self._logs[tp], self._dir_of[tp]
+        self.create_log(tp, log.topic_id, log.config, now_ms=now_ms)
 
     def _least_loaded(self) -> LogDir:
         online = [log_dir for log_dir in self.log_dirs if log_dir.offline is None]
@@ -290,27 +298,27 @@ class LogManager:
             except OSError as error:
                 self.mark_offline(log_dir, error)
         contested, self._contested = self._contested, []
-        for tp, log, log_dir in contested:
-            if expected(tp, log.topic_id):
-                self._adopt_longer(tp, log, log_dir)  # there may be one that does not know its topic
+        for log, log_dir in contested:
+            if expected(log.topic_partition, log.topic_id):
+                self._adopt_longer(log, log_dir)  # there may be one that does not know its topic
             else:
-                logger.warning(_STRAY, log_dir.path, tp)
-                self._rename_stray(tp, log, log_dir)
-                strays.append(tp)
+                logger.warning(_STRAY, log_dir.path, log.topic_partition)
+                self._rename_stray(log, log_dir)
+                strays.append(log.topic_partition)
         for tp in strays:
             self.high_watermarks.pop(tp, None)
         return strays
 
-    def _rename_stray(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir) -> None:
-        log_dir.cleaner_offsets.pop(tp, None)
+    def _rename_stray(self, log: PartitionLog, log_dir: LogDir) -> None:
+        log_dir.cleaner_offsets.pop(log.topic_partition, None)
         try:
-            self._rename_aside(tp, log, log_dir, STRAY_SUFFIX)
+            self._marked.set_aside(log, log_dir, STRAY_SUFFIX)
         except OSError as error:
             self.mark_offline(log_dir, error)
 
     def _set_aside(self, tp: TopicPartition, suffix: str) -> None:
         could_not_be_opened = self.failed.pop(tp, None) is not None
-        move = self.moves.get(tp)
+        move = self.moves.of(tp)
         if move is not None:
             move.abandon()
         log = self._logs.pop(tp, None)
@@ -319,26 +327,10 @@ class LogManager:
             return
         log_dir.cleaner_offsets.pop(tp, None)
         if log is not None:
-            self._rename_aside(tp, log, log_dir, suffix)
+            self._marked.set_aside(log, log_dir, suffix)
         elif could_not_be_opened:
             # Or it would be taken for that of the next topic of this name.
-            self._rename(os.path.join(log_dir.path, str(tp)), log_dir.marked_path(tp, suffix, self._rng))
-
-    def _rename_aside(self, tp: TopicPartition, log: PartitionLog, log_dir: LogDir, suffix: str) -> None:
-        self._flushes.forget(log)
-        self._removals.forget(log)
-        if not log.is_on_disk:
-            log.renamed(log.directory)
-            return
-        path = log_dir.marked_path(tp, suffix, self._rng)
-        old = log.directory
-        log.renamed(path)
-        self._rename(old, path, log.config.file_delete_delay_ms)
-
-    def _rename(self, directory: str, marked_path: str, delay_ms: int = 0) -> None:
-        self.disk.rename(directory, marked_path)
-        if marked_path.endswith(DELETE_SUFFIX):
-            self._removals.add_directory(marked_path, delay_ms)
+            self._marked.set_directory_aside(os.path.join(log_dir.path, str(tp)), tp, log_dir, suffix)
 
     def removal_task(self, now_ms: int) -> RemovalTask | None:
         """Take what was renamed for removal ``file.delete.delay.ms`` ago: directories, segments. ``None`` without any.
@@ -382,109 +374,6 @@ class LogManager:
         log_dir = self._dir_of.get(log.topic_partition)
         if log_dir is not None and log_dir.offline is None:
             self.mark_offline(log_dir, error)
-
-    # -- moving
-
-    def find_log_dir(self, path: str) -> LogDir:
-        """The log dir of this path. LOG_DIR_NOT_FOUND, or KAFKA_STORAGE_ERROR if it is offline."""
-        for log_dir in self.log_dirs:
-            if log_dir.path == path:
-                if log_dir.offline is not None:
-                    raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, log_dir.offline)
-                return log_dir
-        raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is no log dir of this node")
-
-    def prefer(self, topic_partition: TopicPartition, log_dir: LogDir) -> None:
-        """When the log of this partition is made, let it be there."""
-        self._preferred[topic_partition] = log_dir
-
-    def begin_move(self, log: PartitionLog, target: LogDir, *, now_ms: int) -> LogMove | None:
-        """Begin to move a log to ``target``; ``None`` if it is there, or was never written (its files will be).
-
-        A move to another place is called off. KAFKA_STORAGE_ERROR while any log dir is offline: the log may be in
-        there too. The log's segments must not be held by anyone.
-        """
-        tp = log.topic_partition
-        present = self.moves.get(tp)
-        if present is not None:
-            if present.target is target:
-                return None
-            present.abandon()
-        source = self._dir_of[tp]
-        if source is target:
-            return None
-        offline = [log_dir.path for log_dir in self.log_dirs if log_dir.offline is not None]
-        if offline:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is not moved while {', '.join(offline)} is offline")
-        if not log.is_on_disk:
-            self._preferred[tp] = target
-            del self._logs[tp], self._dir_of[tp]
-            self.create_log(tp, log.topic_id, log.config, now_ms=now_ms)
-            return None
-        future = opening.create_log(
-            target.marked_path(tp, FUTURE_SUFFIX, self._rng),
-            tp,
-            log.topic_id,
-            log.config,
-            self.disk,
-            now_ms=now_ms,
-            files=target.files,
-            producer_id_expiration_ms=self._producer_id_expiration_ms,
-        )
-        move = LogMove(self, log, source, target, future)
-        self.moves[tp] = move
-        clean = source.cleaner_offsets.get(tp)
-        if clean is not None:
-            target.cleaner_offsets[tp] = clean  # holes in the new log are no damage either
-        return move
-
-    def open_moved(
-        self, source: PartitionLog, target: LogDir, path: str, recovery_point: int, *, now_ms: int
-    ) -> PartitionLog:
-        """Open the copy of ``source`` that was closed, flushed, and renamed to ``path``."""
-        return opening.open_log(
-            path,
-            source.topic_partition,
-            source.topic_id,
-            source.config,
-            self.disk,
-            now_ms=now_ms,
-            clean_shutdown=True,
-            recovery_point=recovery_point,
-            files=target.files,
-            producer_id_expiration_ms=self._producer_id_expiration_ms,
-            clean_offset=self.cleaner_offset(source.topic_partition),
-        )
-
-    def end_move(self, move: LogMove, now_ms: int) -> None:
-        """The new log takes the place of the old one.
-
-        If that cannot be renamed, its log dir is offline; the next start takes the longer one of the two.
-        """
-        tp = move.topic_partition
-        del self.moves[tp]
-        source_dir = self._dir_of[tp]
-        source_dir.cleaner_offsets.pop(tp, None)
-        self._adopt(tp, move.future, move.target)
-        try:
-            self._rename_aside(tp, move.source, source_dir, DELETE_SUFFIX)
-        except OSError as error:
-            self.mark_offline(source_dir, error)
-        logger.info("%s was moved from %s to %s", tp, source_dir.path, move.target.path)
-
-    def abandon_move(self, move: LogMove) -> None:
-        """The new log is removed, whatever its directory is called by now."""
-        tp = move.topic_partition
-        if self.moves.get(tp) is move:
-            del self.moves[tp]
-        move.target.cleaner_offsets.pop(tp, None)
-        directory = move.future.directory
-        move.future.renamed(directory)
-        if self.disk.is_dir(directory):
-            try:
-                self._rename(directory, move.target.marked_path(tp, DELETE_SUFFIX, self._rng))
-            except OSError as error:
-                self.mark_offline(move.target, error)
 
     # -- compaction
 
@@ -555,9 +444,8 @@ class LogManager:
     def _with_moving(self, log_dir: LogDir) -> list[PartitionLog]:
         """The logs of a log dir, and those that may be there after a crash."""
         logs = self.logs_in(log_dir)
-        logs += [log for _, log, place in self._contested if place is log_dir]
-        if self.moves:
-            logs += [move.future for move in self.moves.values() if move.target is log_dir]
+        logs += [log for log, place in self._contested if place is log_dir]
+        logs += [move.future for move in self.moves.to(log_dir)]
         return logs
 
     def checkpoint_task(
@@ -592,8 +480,7 @@ class LogManager:
     def close(self, *, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
         """A clean stop: flush all, write the checkpoints and leave the marker in each dir where all went well."""
         logs = [(log, self._dir_of[tp]) for tp, log in self._logs.items()]
-        logs += [(log, log_dir) for _, log, log_dir in self._contested]
-        close_logs(logs, self.disk, self.mark_offline)
+        close_logs(logs + self._contested, self.disk, self.mark_offline)
         self.checkpoint(high_watermarks)
         for log_dir in self.log_dirs:
             if log_dir.offline is None and not self._failed_in(log_dir):

@@ -39,7 +39,7 @@ async def move_log(manager: ReplicaManager, partition: Partition, target: LogDir
             while log.segments_held:  # by the cleaner, or by a move that was just called off
                 await trio.sleep(_RETRY_SECONDS)
                 log = partition.log
-            move = manager.log_manager.begin_move(log, target, now_ms=manager.env.wall_clock_ms())
+            move = manager.log_manager.moves.begin(log, target, now_ms=manager.env.wall_clock_ms())
         except Exception as error:
             logger.error(_REFUSED, partition.topic_partition, target.path, error)
             return

@@ -55,9 +55,8 @@ class ReplicaLogDirs:
                 else:
                     logs = [LogDescription(log.topic_partition, log.size) for log in log_manager.logs_in(log_dir)]
                     logs += [
-                        LogDescription(tp, move.future.size, move.lag, True)
-                        for tp, move in log_manager.moves.items()
-                        if move.target is log_dir
+                        LogDescription(move.topic_partition, move.future.size, move.lag, True)
+                        for move in log_manager.moves.to(log_dir)
                     ]
                     result.append(LogDirDescription(log_dir.path, False, total, usable, logs))
                     continue
@@ -72,15 +71,15 @@ class ReplicaLogDirs:
         """
         tp = TopicPartition(topic, index)
         log_manager = self._manager.log_manager
-        target = log_manager.find_log_dir(path)
+        target = log_manager.moves.find_log_dir(path)
         partition = self._manager.partitions.get(tp)
         if partition is None:
-            log_manager.prefer(tp, target)
+            log_manager.moves.prefer(tp, target)
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"this broker holds no replica of {tp}")
         partition.log  # noqa: B018 - refuses if it is offline
         if any(log_dir.offline is not None for log_dir in log_manager.log_dirs):
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is not moved while a log dir is offline")
-        move = log_manager.moves.get(tp)
+        move = log_manager.moves.of(tp)
         if move is not None:
             if move.target is target:
                 return
@@ -90,7 +89,7 @@ class ReplicaLogDirs:
 
     async def resume_moves(self) -> None:
         """Moves that a stop or a crash interrupted."""
-        interrupted = self._manager.log_manager.interrupted_moves
+        interrupted = self._manager.log_manager.moves.interrupted
         while interrupted and self._manager.image is None:
             await trio.sleep(0.1)
         for tp, target in interrupted.items():

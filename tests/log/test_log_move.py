@@ -39,7 +39,7 @@ def begin(manager: LogManager, *, written: int = 30) -> tuple[PartitionLog, LogM
     log = manager.create_log(TP, ID, CONFIG)
     put(log, written)
     assert manager.log_dir_of(TP) is manager.log_dirs[0]
-    move = manager.begin_move(log, manager.log_dirs[1], now_ms=NOW)
+    move = manager.moves.begin(log, manager.log_dirs[1], now_ms=NOW)
     assert move is not None
     return log, move
 
@@ -124,7 +124,7 @@ def test_a_compacted_log_keeps_its_holes_and_its_checkpoint() -> None:
     manager.cleaned(log, result.end_offset)()
     before = pairs(log)
     assert len(before) == 4
-    move = manager.begin_move(log, manager.log_dirs[1], now_ms=NOW)
+    move = manager.moves.begin(log, manager.log_dirs[1], now_ms=NOW)
     assert move is not None
     carry_out(manager, move, log, appends=False)
     assert manager.cleaner_offset(TP) == result.end_offset
@@ -143,14 +143,14 @@ def test_what_ends_a_move() -> None:
     with pytest.raises(MoveInterrupted):
         move.copy(200, NOW)
     move.abandon()
-    assert manager.moves == {}
-    second = manager.begin_move(log, manager.log_dirs[1], now_ms=NOW)
+    assert manager.moves.of(TP) is None
+    second = manager.moves.begin(log, manager.log_dirs[1], now_ms=NOW)
     assert second is not None
-    assert manager.begin_move(log, manager.log_dirs[1], now_ms=NOW) is None, "it is on its way there"
-    assert manager.begin_move(log, manager.log_dirs[0], now_ms=NOW) is None, "called off: it is there"
+    assert manager.moves.begin(log, manager.log_dirs[1], now_ms=NOW) is None, "it is on its way there"
+    assert manager.moves.begin(log, manager.log_dirs[0], now_ms=NOW) is None, "called off: it is there"
     assert second.over
     assert not log.segments_held
-    third = manager.begin_move(log, manager.log_dirs[1], now_ms=NOW)
+    third = manager.moves.begin(log, manager.log_dirs[1], now_ms=NOW)
     assert third is not None
     third.copy(200, NOW)
     manager.delete_log(TP)
@@ -203,12 +203,12 @@ def test_nothing_is_left_of_a_log_that_could_not_be_named_or_opened(failing: tup
 def test_where_logs_can_go() -> None:
     manager = start(FakeDisk())
     with pytest.raises(ApiError) as unknown:
-        manager.find_log_dir("/three")
+        manager.moves.find_log_dir("/three")
     assert unknown.value.code == ErrorCode.LOG_DIR_NOT_FOUND
-    manager.prefer(TP, manager.log_dirs[1])
+    manager.moves.prefer(TP, manager.log_dirs[1])
     log = manager.create_log(TP, ID, CONFIG)
     assert manager.log_dir_of(TP) is manager.log_dirs[1]
-    assert manager.begin_move(log, manager.log_dirs[0], now_ms=NOW) is None
+    assert manager.moves.begin(log, manager.log_dirs[0], now_ms=NOW) is None
     assert manager.log_dir_of(TP) is manager.log_dirs[0], "without files it is there at once"
     again = manager.get_log(TP)
     assert again is not None
@@ -216,7 +216,7 @@ def test_where_logs_can_go() -> None:
     assert manager.disk.is_dir("/one/topic-0")
     manager.mark_offline(manager.log_dirs[1], OSError("gone"))
     with pytest.raises(ApiError) as offline:
-        manager.find_log_dir("/two")
+        manager.moves.find_log_dir("/two")
     assert offline.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -260,6 +260,6 @@ def test_every_point(part: int) -> None:
                 continue
             assert log.log_end_offset >= promised["durable"], (point, end)
             assert read_all(log) == expected(log), (point, end)
-            if manager.interrupted_moves:
-                assert manager.interrupted_moves == {TP: manager.log_dirs[1]}
+            if manager.moves.interrupted:
+                assert manager.moves.interrupted == {TP: manager.log_dirs[1]}
             manager.close()
