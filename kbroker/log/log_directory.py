@@ -36,8 +36,8 @@ def is_offset_name(stem: str) -> bool:
 def just_replaced(names: list[str]) -> set[int]:
     """Base offsets of segments that compaction has put in the place of others whose files are still here.
 
-    Here, what compaction touches is known to be durable before (``LogManager.cleaning``); Apache Kafka may replace
-    segments that its checkpoints say nothing of yet.
+    Here, what compaction touches is known to be durable before (``CleanerOffsets.before_round``); Apache Kafka may
+    replace segments that its checkpoints say nothing of yet.
     """
     present = set(names)
     return {

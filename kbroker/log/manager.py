@@ -21,6 +21,7 @@ from kbroker.log.checkpoints import (
     RECOVERY_POINTS,
     write_clean_shutdown,
 )
+from kbroker.log.cleaner_offsets import CleanerOffsets
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.due_flushes import DueFlushes
 from kbroker.log.log_closing import close_logs
@@ -66,6 +67,7 @@ class LogManager:
         self._removals = Removals(disk, self._retention_failed)
         self._marked = MarkedDirectories(disk, rng, self._flushes, self._removals)
         self._checkpoints = CheckpointTasks(self._with_moving)
+        self.cleaner_offsets = CleanerOffsets(self._dir_of, self._checkpoints, self._removals)
         self.moves = LogMoves(
             log_dirs,
             self._log_dir_with,
@@ -374,31 +376,6 @@ class LogManager:
         log_dir = self._dir_of.get(log.topic_partition)
         if log_dir is not None and log_dir.offline is None:
             self.mark_offline(log_dir, error)
-
-    # -- compaction
-
-    def cleaner_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Up to where (exclusive) a log is clean; ``None`` if it was never compacted."""
-        log_dir = self._dir_of.get(topic_partition)
-        return log_dir.cleaner_offsets.get(topic_partition) if log_dir is not None else None
-
-    def cleaning(self, log: PartitionLog, first_dirty_offset: int) -> Callable[[], None]:
-        """Before segments of a log are replaced. The result makes two things durable, in any thread (``OSError``).
-
-        From then on offsets may be missing between the log's segments, which otherwise means damage. So it must be
-        known that the log was compacted; and all of what is compacted must lie below the recovery point, so that a
-        recovery can tell the one from the other.
-        """
-        log_dir = self._dir_of[log.topic_partition]
-        log_dir.cleaner_offsets.setdefault(log.topic_partition, first_dirty_offset)
-        return self._checkpoints.collect(log_dir, RECOVERY_POINTS, CLEANER_OFFSETS)
-
-    def cleaned(self, log: PartitionLog, offset: int) -> Callable[[], None]:
-        """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``)."""
-        log_dir = self._dir_of[log.topic_partition]
-        log_dir.cleaner_offsets[log.topic_partition] = offset
-        self._removals.add_log(log)
-        return self._checkpoints.collect(log_dir, CLEANER_OFFSETS)
 
     # -- durability
 

@@ -161,7 +161,7 @@ class LogCleaner:
                 return None
             return log_to_clean(
                 log,
-                self._log_manager.cleaner_offset(tp),
+                self._log_manager.cleaner_offsets.of(tp),
                 last_stable_offset=partition.last_stable_offset,
                 now_ms=now_ms,
             )
@@ -221,7 +221,7 @@ class LogCleaner:
             map_bytes=settings.map_bytes,
             read_bytes=settings.read_bytes,
         )
-        await self._env.run_blocking(self._log_manager.cleaning(log, found.first_dirty_offset))
+        await self._env.run_blocking(self._log_manager.cleaner_offsets.before_round(log, found.first_dirty_offset))
         result = await self._compactor.compact(job, settings.bytes_per_second)
         for number, segment in enumerate(result.segments):
             now_ms = self._clock.now_ms()
@@ -233,7 +233,7 @@ class LogCleaner:
             await trio.lowlevel.checkpoint()
         await self._env.run_blocking(log.disk.sync_dir, job.directory)
         if self._is_current(log, generation):
-            await self._env.run_blocking(self._log_manager.cleaned(log, result.end_offset))
+            await self._env.run_blocking(self._log_manager.cleaner_offsets.after_round(log, result.end_offset))
         self._replica_manager.mark_dirty()  # the files that were replaced are to be removed
         seconds = max(self._env.now() - began, 1e-6)
         logger.info(

@@ -135,7 +135,7 @@ async def compact(node: Broker, topic: str, partitions: Partitions) -> dict[int,
         try:
             dirty = log_to_clean(
                 log,
-                log_manager.cleaner_offset(log.topic_partition),
+                log_manager.cleaner_offsets.of(log.topic_partition),
                 last_stable_offset=one.last_stable_offset,
                 now_ms=node.env.wall_clock_ms(),
             )

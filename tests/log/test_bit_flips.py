@@ -93,11 +93,11 @@ def build() -> tuple[FakeDisk, dict[TopicPartition, Values]]:
     log.flush()
     found = log_to_clean(log, None, last_stable_offset=log.log_end_offset, now_ms=NOW)
     assert found is not None
-    manager.cleaning(log, 0)()
+    manager.cleaner_offsets.before_round(log, 0)()
     result = compact(make_job(found, now_ms=NOW, map_bytes=1 << 20, read_bytes=1 << 16), disk)
     for segment in result.segments:
         assert log.replace_segments(segment, NOW)
-    manager.cleaned(log, result.end_offset)()
+    manager.cleaner_offsets.after_round(log, result.end_offset)()
     manager.delete_expired(NOW + 1)
     manager.close(high_watermarks={tp: log.log_end_offset for tp, log in logs.items()})
     manager = start(disk)

@@ -35,16 +35,16 @@ def start(disk: FakeDisk) -> LogManager:
 
 def clean(manager: LogManager, log: PartitionLog, now_ms: int, map_bytes: int) -> bool:
     """As ``node/log_cleaner.py`` does it."""
-    found = log_to_clean(log, manager.cleaner_offset(TP), last_stable_offset=log.log_end_offset, now_ms=now_ms)
+    found = log_to_clean(log, manager.cleaner_offsets.of(TP), last_stable_offset=log.log_end_offset, now_ms=now_ms)
     if found is None:
         return False
-    manager.cleaning(log, found.first_dirty_offset)()
+    manager.cleaner_offsets.before_round(log, found.first_dirty_offset)()
     job = make_job(found, now_ms=now_ms, map_bytes=map_bytes, read_bytes=256)
     result = compact(job, manager.disk)
     for segment in result.segments:
         assert log.replace_segments(segment, now_ms)
     log.disk.sync_dir(log.directory)
-    manager.cleaned(log, result.end_offset)()
+    manager.cleaner_offsets.after_round(log, result.end_offset)()
     return True
 
 

@@ -121,13 +121,13 @@ class CompactionMachine(RuleBasedStateMachine):
         self.flush()
         found = log_to_clean(
             self.log,
-            self.manager.cleaner_offset(TP),
+            self.manager.cleaner_offsets.of(TP),
             last_stable_offset=self.log.log_end_offset,
             now_ms=self.now,
         )
         if found is None:
             return
-        self.manager.cleaning(self.log, found.first_dirty_offset)()
+        self.manager.cleaner_offsets.before_round(self.log, found.first_dirty_offset)()
         self.durable = max(self.durable, self.log.recovery_point)
         job = make_job(found, now_ms=self.now, map_bytes=map_bytes, read_bytes=read_bytes)
         result = compact(job, self.disk)
@@ -135,7 +135,7 @@ class CompactionMachine(RuleBasedStateMachine):
         for segment in result.segments:
             assert self.log.replace_segments(segment, self.now)
         self.disk.sync_dir(self.log.directory)
-        self.manager.cleaned(self.log, result.end_offset)()
+        self.manager.cleaner_offsets.after_round(self.log, result.end_offset)()
         self.clean_end = max(self.clean_end, result.end_offset)
         # What lay below the log start, and is there again after a crash, was not looked at.
         keys = [pair[0] for offset, pair in self.found().items() if self.promised_start <= offset < result.end_offset]

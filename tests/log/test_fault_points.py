@@ -102,16 +102,16 @@ class Life:
 
     def clean(self, log: PartitionLog) -> None:
         found = log_to_clean(
-            log, self.manager.cleaner_offset(COMPACTED), last_stable_offset=log.log_end_offset, now_ms=NOW
+            log, self.manager.cleaner_offsets.of(COMPACTED), last_stable_offset=log.log_end_offset, now_ms=NOW
         )
         if found is None:
             return
-        self.manager.cleaning(log, found.first_dirty_offset)()
+        self.manager.cleaner_offsets.before_round(log, found.first_dirty_offset)()
         result = compact(make_job(found, now_ms=NOW, map_bytes=1 << 20, read_bytes=300), self.disk)
         for segment in result.segments:
             assert log.replace_segments(segment, NOW)
         self.disk.sync_dir(log.directory)
-        self.manager.cleaned(log, result.end_offset)()
+        self.manager.cleaner_offsets.after_round(log, result.end_offset)()
 
 
 def operations() -> list[str]:

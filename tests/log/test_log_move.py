@@ -118,16 +118,16 @@ def test_a_compacted_log_keeps_its_holes_and_its_checkpoint() -> None:
     found = log_to_clean(log, None, last_stable_offset=log.log_end_offset, now_ms=NOW)
     assert found is not None
     result = compact(make_job(found, now_ms=NOW, map_bytes=1 << 20, read_bytes=1 << 16), disk)
-    manager.cleaning(log, 0)()
+    manager.cleaner_offsets.before_round(log, 0)()
     for segment in result.segments:
         assert log.replace_segments(segment, NOW)
-    manager.cleaned(log, result.end_offset)()
+    manager.cleaner_offsets.after_round(log, result.end_offset)()
     before = pairs(log)
     assert len(before) == 4
     move = manager.moves.begin(log, manager.log_dirs[1], now_ms=NOW)
     assert move is not None
     carry_out(manager, move, log, appends=False)
-    assert manager.cleaner_offset(TP) == result.end_offset
+    assert manager.cleaner_offsets.of(TP) == result.end_offset
     assert manager.log_dirs[0].cleaner_offsets == {}
     disk.crash(lose_all=True)
     again = start(disk).get_log(TP)

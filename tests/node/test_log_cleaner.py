@@ -90,7 +90,7 @@ async def cleaned(node: Node) -> None:
     """Until all of the compacted topic is clean that can be."""
     log = node.broker.log_manager.log_of(TOPIC)
     assert log is not None
-    while node.broker.log_manager.cleaner_offset(TOPIC) != log.active_segment.base_offset:
+    while node.broker.log_manager.cleaner_offsets.of(TOPIC) != log.active_segment.base_offset:
         await trio.sleep(0.05)
 
 
@@ -149,7 +149,7 @@ def test_a_round_in_another_process(tmp_path: Path) -> None:
 
     async def again() -> None:
         async with running_node(tmp_path) as node:
-            assert node.broker.log_manager.cleaner_offset(TOPIC)
+            assert node.broker.log_manager.cleaner_offsets.of(TOPIC)
             assert len(await consume(node)) >= 10
 
     run(again)
