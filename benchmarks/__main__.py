@@ -261,7 +261,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the figures go (out/benchmarks/DATE.json)")
     parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md, and its JSON beside")
     parser.add_argument(
-        "--render", type=Path, nargs="+", metavar="JSON", help="only write the docs, from earlier runs of one commit"
+        "--render",
+        type=Path,
+        nargs="+",
+        metavar="JSON",
+        help="only write the docs, from earlier runs; of what is in several, the last one counts",
     )
     arguments = parser.parse_args()
     if arguments.render:

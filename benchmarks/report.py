@@ -151,18 +151,31 @@ def shown(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def rounds_of(results: Results, workload: str, figure: str) -> str:
-    """How many rounds a median is of; and the least and the greatest of their ratios, where there are several."""
-    measured = [
-        [figures.get(figure) for figures in results.get(workload, {}).get(server, ())]
-        for server in ("kbroker", "apache")
-    ]
-    count = max(map(len, measured))
-    ratios = [value for value in map(ratio, *measured) if value is not None]
-    return f"{count}: {min(ratios):.2f} to {max(ratios):.2f}" if len(ratios) > 1 else str(count)
+def ratios(results: Results, workload: str, figure: str) -> list[float]:
+    """Of each round: the two brokers had their turns one after the other, while the machine was as fast as it was."""
+    rounds = zip(*(results.get(workload, {}).get(server, ()) for server in ("kbroker", "apache")), strict=False)
+    found = (ratio(ours.get(figure), theirs.get(figure)) for ours, theirs in rounds)
+    return [value for value in found if value is not None]
 
 
-def target_rows(results: Results, titles: Mapping[str, str]) -> list[list[str]]:
+def median_ratio(results: Results, workload: str, figure: str) -> float | None:
+    """Median over the rounds; None where no round has both."""
+    values = ratios(results, workload, figure)
+    return statistics.median(values) if values else None
+
+
+def rounds_of(results: Results, workload: str, figure: str, commits: Mapping[str, str] | None = None) -> str:
+    """How many rounds a median is of, and of which commit, if ``commits`` has several; and the least and the greatest
+    of their ratios, where there are several."""
+    count = max(len(rounds) for rounds in results[workload].values())
+    values = ratios(results, workload, figure)
+    told = f"{count} of {commits[workload]}" if commits and len(set(commits.values())) > 1 else str(count)
+    return f"{told}: {min(values):.2f} to {max(values):.2f}" if len(values) > 1 else told
+
+
+def target_rows(
+    results: Results, titles: Mapping[str, str], commits: Mapping[str, str] | None = None
+) -> list[list[str]]:
     """Rows for every target of which anything was measured."""
     rows = []
     for target in TARGETS:
@@ -170,7 +183,7 @@ def target_rows(results: Results, titles: Mapping[str, str]) -> list[list[str]]:
         theirs = median(results, target.workload, "apache", target.figure)
         if ours is None and theirs is None:
             continue
-        relative = ratio(ours, theirs)
+        relative = median_ratio(results, target.workload, target.figure)
         sign, mark = ("≥" if target.figure in MORE_IS_BETTER else "≤"), " x" if target.is_ratio else ""
         aim = "" if target.aim is None else f"{sign} {target.aim:g}{mark}"
         rows.append(
@@ -182,7 +195,7 @@ def target_rows(results: Results, titles: Mapping[str, str]) -> list[list[str]]:
                 f"{sign} {target.reach:g}{mark}",
                 aim,
                 verdict(target, relative if target.is_ratio else ours),
-                rounds_of(results, target.workload, target.figure),
+                rounds_of(results, target.workload, target.figure, commits),
             ]
         )
     return rows
@@ -191,7 +204,7 @@ def target_rows(results: Results, titles: Mapping[str, str]) -> list[list[str]]:
 TARGET_HEADINGS = ["", "Apache Kafka", "kbroker", "ratio", "to reach", "aim", "", "rounds: ratios"]
 
 
-def all_rows(results: Results, titles: Mapping[str, str]) -> list[list[str]]:
+def all_rows(results: Results, titles: Mapping[str, str], commits: Mapping[str, str] | None = None) -> list[list[str]]:
     """Rows for every figure that was measured."""
     rows = []
     for workload, servers in results.items():
@@ -199,14 +212,14 @@ def all_rows(results: Results, titles: Mapping[str, str]) -> list[list[str]]:
         for figure in names:
             ours = median(results, workload, "kbroker", figure)
             theirs = median(results, workload, "apache", figure)
-            relative = ratio(ours, theirs)
+            relative = median_ratio(results, workload, figure)
             rows.append(
                 [
                     f"{titles[workload]}: {UNITS[figure]}",
                     shown(theirs),
                     shown(ours),
                     "-" if relative is None else f"{relative:.2f} x",
-                    rounds_of(results, workload, figure),
+                    rounds_of(results, workload, figure, commits),
                 ]
             )
     return rows
@@ -237,13 +250,15 @@ def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     ``ValueError`` where they cannot be told as one.
     """
-    if any(run["cut_short"] for run in runs):
+    if any(run.get("cut_short") for run in runs):
         raise ValueError("a run was cut short")
-    for what in ("commit", "quick", "apache_kafka", "client"):
+    for what in ("quick", "apache_kafka", "client"):
         if len({run[what] for run in runs}) > 1:
             raise ValueError(f"the runs differ in {what}")
     whole = dict(runs[-1])
     whole["date"] = ", ".join(run["date"] for run in runs)
+    whole["commit"] = ", ".join(dict.fromkeys(run["commit"] for run in runs))
+    whole["commits"] = {name: run["commit"] for run in runs for name in run["results"]}
     whole["machine"] = {
         **runs[-1]["machine"],
         "load_1_minute": max(run["machine"]["load_1_minute"] for run in runs),
@@ -261,19 +276,20 @@ def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def document(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     """`docs/benchmarks.md` from a report as it was written to JSON."""
-    machine, results = report["machine"], report["results"]
+    machine, results, commits = report["machine"], report["results"], report.get("commits")
     quick = " A quick run: fewer records, one round." if report["quick"] else ""
     if machine["load_1_minute"] > 0.5:
         quick += " The machine was NOT quiet before the run: take the figures as provisional."
     failures = "".join(f"\n- {line}" for line in report["failures"])
     return f"""# Benchmarks
 
-Generated by `python -m benchmarks --write-docs` (`make bench`) from one run, or a few of one commit;
+Generated by `python -m benchmarks --write-docs` (`make bench`) from one run, or a few;
 do not edit by hand.
 
 kbroker and Apache Kafka {report["apache_kafka"]} ran side by side on loopback with their stock settings, and each
-workload was run on one and then on the other, in turn, as many rounds as the last column says; the figures are
-medians, and the ratios in that column the least and the greatest of a round.{quick}
+workload was run on one and then on the other, in turn, as many rounds as the last column says. Figures are medians
+over the rounds. So are the ratios, each of one round, as machines may change their speed from round to round: a ratio
+need not be that of the two figures beside it. The last column has the least and the greatest one.{quick}
 The load came from stock clients: {report["client"]} in a C loop, and the Java client {report["apache_kafka"]}
 (`kafka-producer-perf-test`, and a consumer with assigned partitions). Acknowledged records were counted in the
 topic afterwards.
@@ -287,9 +303,9 @@ A ratio is kbroker's figure over Apache Kafka's.
 
 ## Figures to reach
 
-{markdown_table(TARGET_HEADINGS, target_rows(results, titles))}
+{markdown_table(TARGET_HEADINGS, target_rows(results, titles, commits))}
 
 ## All figures
 
-{markdown_table(ALL_HEADINGS, all_rows(results, titles))}
+{markdown_table(ALL_HEADINGS, all_rows(results, titles, commits))}
 {f"{chr(10)}## What failed{chr(10)}{failures}{chr(10)}" if failures else ""}"""

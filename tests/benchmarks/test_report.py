@@ -17,7 +17,7 @@ PRODUCE = "produce-librdkafka-1000-p6-acks-all"
 RESULTS = {
     PRODUCE: {
         "kbroker": [{"MB_per_s": 280.0, "cpu_s_per_GB": 2.0}, {"MB_per_s": 320.0, "cpu_s_per_GB": 2.4}],
-        "apache": [{"MB_per_s": 200.0, "cpu_s_per_GB": 4.4}],
+        "apache": [{"MB_per_s": 200.0, "cpu_s_per_GB": 4.4}, {"MB_per_s": 200.0, "cpu_s_per_GB": 4.4}],
     },
     "idle": {"kbroker": [{"MB": 50.0, "cpu_percent": 1.5}]},
 }
@@ -47,8 +47,16 @@ def test_verdict(figure: str, value: float | None, expected: str) -> None:
 def test_rows_hold_medians_ratios_and_verdicts() -> None:
     rows = {row[0]: row[1:] for row in report.target_rows(RESULTS, TITLES)}
     title = TITLES[PRODUCE]
-    assert rows[f"{title}: MB/s"] == ["200", "300", "1.50 x", "≥ 1.3 x", "≥ 1.7 x", "reached", "2"]
-    assert rows[f"{title}: server CPU s/GB"] == ["4.40", "2.20", "0.50 x", "≤ 0.6 x", "≤ 0.4 x", "reached", "2"]
+    assert rows[f"{title}: MB/s"] == ["200", "300", "1.50 x", "≥ 1.3 x", "≥ 1.7 x", "reached", "2: 1.40 to 1.60"]
+    assert rows[f"{title}: server CPU s/GB"] == [
+        "4.40",
+        "2.20",
+        "0.50 x",
+        "≤ 0.6 x",
+        "≤ 0.4 x",
+        "reached",
+        "2: 0.45 to 0.55",
+    ]
     # An absolute figure needs no Apache Kafka beside it.
     assert rows["idle: memory, MB"] == ["-", "50.0", "-", "≤ 60", "≤ 35", "reached", "1"]
     assert rows["idle: CPU, %"][-2] == "MISSED"
@@ -75,7 +83,7 @@ def test_document_holds_both_tables_and_the_failures() -> None:
     assert "## What failed\n\n- latency on kbroker" in text
 
 
-def test_runs_of_one_commit_are_told_as_one() -> None:
+def test_runs_are_told_as_one() -> None:
     def run(load: float, results: dict[str, Any], **fields: Any) -> dict[str, Any]:
         machine = {"load_1_minute": load, "load_before": f"{load}, 0, 0"}
         fixed = {"commit": "c", "cut_short": False, "quick": False, "apache_kafka": "4.3.1", "client": "librdkafka"}
@@ -88,16 +96,27 @@ def test_runs_of_one_commit_are_told_as_one() -> None:
     assert whole["date"] == "at 0.4, at 0.1"
     assert whole["machine"] == {"load_1_minute": 0.4, "load_before": "0.4, 0, 0; 0.1, 0, 0"}
     assert whole["failures"] == ["a on kbroker: it"], "b was run again"
-    with pytest.raises(ValueError, match="differ in commit"):
-        report.joined([first, run(0.1, {}, commit="d")])
+    assert whole["commits"] == {"a": "c", "b": "c"}
+    with pytest.raises(ValueError, match="differ in client"):
+        report.joined([first, run(0.1, {}, client="another")])
     with pytest.raises(ValueError, match="cut short"):
         report.joined([first, run(0.1, {}, cut_short=True)])
 
 
-def test_the_rounds_of_a_median_are_told_with_their_range() -> None:
-    results = {
-        "w": {"kbroker": [{"mb_s": 2.0}, {"mb_s": 3.0}, {"mb_s": 5.0}], "apache": [{"mb_s": 2.0}, {"mb_s": 2.0}]}
-    }
-    assert report.rounds_of(results, "w", "mb_s") == "3: 1.00 to 1.50"
+def test_rounds_of_several_commits_are_told_apart() -> None:
+    results = {"w": {"kbroker": [{"mb_s": 3.0}], "apache": [{"mb_s": 2.0}]}}
+    assert report.rounds_of(results, "w", "mb_s", {"w": "abc", "v": "def"}) == "1 of abc"
+    assert report.rounds_of(results, "w", "mb_s", {"w": "abc", "v": "abc"}) == "1"
+
+
+def test_ratios_are_of_rounds_and_told_with_their_range() -> None:
+    """The machine was half as fast in the second round, and kbroker 1.5 times as fast as the other in most."""
+    rates = {"kbroker": (300.0, 150.0, 500.0), "apache": (200.0, 100.0, 250.0)}
+    results = {"w": {server: [{"mb_s": value} for value in values] for server, values in rates.items()}}
+    assert report.median_ratio(results, "w", "mb_s") == 1.5
+    assert report.rounds_of(results, "w", "mb_s") == "3: 1.50 to 2.00"
+    assert report.median_ratio(results, "w", "p50_ms") is None
     assert report.rounds_of(results, "w", "p50_ms") == "3"
-    assert report.rounds_of({"w": {"kbroker": [{"mb_s": 2.0}]}}, "w", "mb_s") == "1"
+    del results["w"]["apache"][1:]
+    assert report.rounds_of(results, "w", "mb_s") == "3"
+    assert report.median_ratio({}, "w", "mb_s") is None
