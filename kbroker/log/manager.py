@@ -341,14 +341,6 @@ class LogManager:
         """
         return self._removals.task(now_ms)
 
-    def delete_expired(self, now_ms: int) -> None:
-        """:meth:`removal_task`, done here and now."""
-        task = self.removal_task(now_ms)
-        if task is not None:
-            while task.step():
-                pass
-            task.end()
-
     def delete_old_segments(
         self, now_ms: int, high_watermark: Callable[[TopicPartition], int | None] | None = None
     ) -> int:

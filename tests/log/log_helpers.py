@@ -6,6 +6,7 @@ from kbroker.log import opening
 from kbroker.log.disk import Disk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import check_crc, walk_headers
@@ -77,6 +78,15 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20, start: int | None =
 
 
 def remove_expired(log: PartitionLog, now_ms: int) -> None:
-    """What the manager's owner does from time to time."""
+    """What becomes of one log's files once they are due."""
     for path in log.take_expired_files(now_ms)[0]:
         log.disk.remove(path)
+
+
+def delete_expired(manager: LogManager, now_ms: int) -> None:
+    """What the manager's owner does from time to time, for all of its logs."""
+    task = manager.removal_task(now_ms)
+    if task is not None:
+        while task.step():
+            pass
+        task.end()

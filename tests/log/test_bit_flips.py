@@ -22,7 +22,7 @@ from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.compression import CompressionType, CorruptRecord
 from kbroker.wire.record_batch import iter_records
-from tests.log.log_helpers import NOW
+from tests.log.log_helpers import NOW, delete_expired
 from tests.log.test_compaction import end_txn, put
 
 ID = Uuid(bytes(15) + b"\x03")
@@ -98,7 +98,7 @@ def build() -> tuple[FakeDisk, dict[TopicPartition, Values]]:
     for segment in result.segments:
         assert log.replace_segments(segment, NOW)
     manager.cleaner_offsets.after_round(log, result.end_offset)()
-    manager.delete_expired(NOW + 1)
+    delete_expired(manager, NOW + 1)
     manager.close(high_watermarks={tp: log.log_end_offset for tp, log in logs.items()})
     manager = start(disk)
     values = {}

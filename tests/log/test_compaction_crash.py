@@ -14,7 +14,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from tests.log.log_helpers import NOW, TP
+from tests.log.log_helpers import NOW, TP, delete_expired
 
 CONFIG = LogConfig(
     cleanup_policy=frozenset({"compact"}),
@@ -85,7 +85,7 @@ class Life:
             manager.checkpoint({TP: log.log_end_offset})
             self.append(log)
             while clean(manager, log, NOW + 3 * round_, 1 << 20 if round_ else 700):
-                manager.delete_expired(NOW + 3 * round_)
+                delete_expired(manager, NOW + 3 * round_)
             if round_ == 1:
                 manager.close()
                 self.durable = len(self.written)

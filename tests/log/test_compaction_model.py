@@ -26,7 +26,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from tests.log.log_helpers import NOW, TP
+from tests.log.log_helpers import NOW, TP, delete_expired
 
 Pair = tuple[bytes, bytes | None]
 DELETE_RETENTION = 50
@@ -143,7 +143,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule()
     def remove_old_files(self) -> None:
-        self.manager.delete_expired(self.now)
+        delete_expired(self.manager, self.now)
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:

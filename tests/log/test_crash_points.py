@@ -10,7 +10,7 @@ from kbroker.log.fake_disk import FakeDisk, PowerCut
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.types import TopicPartition, Uuid
-from tests.log.log_helpers import NOW, TP, batch, read_all
+from tests.log.log_helpers import NOW, TP, batch, delete_expired, read_all
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0, retention_ms=-1)
 OTHER = TopicPartition("other", 3)
@@ -51,11 +51,11 @@ class Life:
             log = manager.create_log(TP, Uuid(bytes(15) + b"\x05"), CONFIG)
             log.maybe_increment_log_start_offset(log.log_start_offset + 8)
             manager.delete_old_segments(NOW)
-            manager.delete_expired(NOW)
+            delete_expired(manager, NOW)
             if round_ == 1:
                 self.deleted = True
                 manager.delete_log(OTHER)
-                manager.delete_expired(NOW)
+                delete_expired(manager, NOW)
             manager.close()
             for tp in self.durable:
                 self.durable[tp] = max(self.values[tp], default=-1) + 1

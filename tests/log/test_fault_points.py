@@ -21,7 +21,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segment import CorruptSegment
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
-from tests.log.log_helpers import NOW, read_all
+from tests.log.log_helpers import NOW, delete_expired, read_all
 
 PLAIN, COMPACTED = TopicPartition("plain", 0), TopicPartition("compacted", 0)
 CONFIGS = {
@@ -71,8 +71,8 @@ class Life:
             self.clean(logs[COMPACTED])
             self.manager.checkpoint()
             self.check()
-            self.manager.delete_expired(NOW)
-            self.manager.delete_expired(NOW + 1)
+            delete_expired(self.manager, NOW)
+            delete_expired(self.manager, NOW + 1)
             self.check()
             if round_ == 0:
                 self.manager.close()

@@ -19,7 +19,7 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
-from tests.log.log_helpers import NOW, TP, batch, read_all
+from tests.log.log_helpers import NOW, TP, batch, delete_expired, read_all
 
 History = list[tuple[int, bytes]]
 
@@ -123,7 +123,7 @@ class LogMachine(RuleBasedStateMachine):
         self.manager.delete_old_segments(self.now)
         self.log.update_config(self.config)
         if delay:
-            self.manager.delete_expired(self.now)
+            delete_expired(self.manager, self.now)
         assert self.log.log_start_offset >= self.log_start
         self.log_start = self.log.log_start_offset
 

@@ -15,7 +15,7 @@ from kbroker.log.log_move import LogMove, MoveInterrupted
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid
-from tests.log.log_helpers import NOW, TP, batch, read_all
+from tests.log.log_helpers import NOW, TP, batch, delete_expired, read_all
 
 ID = Uuid(bytes(15) + b"\x07")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -82,8 +82,8 @@ def test_the_new_log_is_the_old_one() -> None:
     assert new.producers.active_producers[4].last_sequence == log.log_end_offset - 1
     assert not new.segments_held
     put(new, 5, epoch=9)
-    manager.delete_expired(NOW + 1)
-    manager.delete_expired(NOW + 2)
+    delete_expired(manager, NOW + 1)
+    delete_expired(manager, NOW + 2)
     assert [name for name in disk.list_dir("/one") if name.startswith("topic")] == []
     manager.close()
     again = start(disk)
@@ -155,8 +155,8 @@ def test_what_ends_a_move() -> None:
     third.copy(200, NOW)
     manager.delete_log(TP)
     assert third.over
-    manager.delete_expired(NOW)
-    manager.delete_expired(NOW)
+    delete_expired(manager, NOW)
+    delete_expired(manager, NOW)
     for path in ("/one", "/two"):
         assert not [name for name in manager.disk.list_dir(path) if name.startswith("topic")]
 
@@ -194,7 +194,7 @@ def test_nothing_is_left_of_a_log_that_could_not_be_named_or_opened(failing: tup
         move.take_name(NOW)
     disk.on_operation = None
     move.abandon()
-    manager.delete_expired(NOW)
+    delete_expired(manager, NOW)
     assert not [name for name in disk.list_dir("/two") if name.startswith("topic")]
     assert manager.get_log(TP) is log
     assert read_all(log) == expected(log)
@@ -231,8 +231,8 @@ def story(disk: FakeDisk, promised: dict[str, int]) -> None:
     put(new, 3, epoch=9)
     new.flush()
     promised["durable"] = new.recovery_point
-    manager.delete_expired(NOW + 1)
-    manager.delete_expired(NOW + 2)
+    delete_expired(manager, NOW + 1)
+    delete_expired(manager, NOW + 2)
     manager.close()
     promised["durable"] = new.log_end_offset
 

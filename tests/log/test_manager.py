@@ -15,7 +15,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.manager import LogManager
 from kbroker.types import TopicPartition, Uuid, random_uuid
-from tests.log.log_helpers import NOW, batch, read_all
+from tests.log.log_helpers import NOW, batch, delete_expired, read_all
 
 RNG = random.Random(3)
 ID = random_uuid(RNG)
@@ -252,10 +252,10 @@ def test_deleted_logs_are_renamed_then_removed() -> None:
     assert name.endswith("-delete")
     assert manager.get_log(A) is None
     manager.create_log(A, random_uuid(RNG), config)
-    manager.delete_expired(NOW)
-    manager.delete_expired(NOW + 999)
+    delete_expired(manager, NOW)
+    delete_expired(manager, NOW + 999)
     assert disk.exists(f"/data/{name}")
-    manager.delete_expired(NOW + 1000)
+    delete_expired(manager, NOW + 1000)
     assert not disk.exists(f"/data/{name}")
     fill_names = TopicPartition("n" * 249, 5)
     fill(manager, fill_names, b"x")
@@ -302,7 +302,7 @@ def test_what_was_renamed_for_removal_goes_after_a_restart() -> None:
     manager.close()
     manager = start(disk)
     assert len(manager) == 0
-    manager.delete_expired(NOW)
+    delete_expired(manager, NOW)
     assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
 
 
@@ -444,7 +444,7 @@ def test_retention_over_all_logs() -> None:
     assert 0 < starts[B] <= 4
     assert starts[C] == 0
     assert any(name.endswith(".deleted") for name in disk.list_dir("/data/a.b_c-d-0"))
-    manager.delete_expired(NOW + 1011)
+    delete_expired(manager, NOW + 1011)
     assert not any(name.endswith(".deleted") for name in disk.list_dir("/data/a.b_c-d-0"))
     log = manager.get_log(A)
     assert log is not None
@@ -466,8 +466,8 @@ def test_a_dir_whose_retention_fails_goes_offline_and_that_of_the_others_goes_on
 
     disk.on_operation = fail
     assert manager.delete_old_segments(NOW + 1001) > 0
-    manager.delete_expired(NOW + 1001)
-    manager.delete_expired(NOW + 1001)
+    delete_expired(manager, NOW + 1001)
+    delete_expired(manager, NOW + 1001)
     assert [log_dir.offline is not None for log_dir in manager.log_dirs] == [True, False]
     for tp in partitions:
         log_dir, log = manager.log_dir_of(tp), manager.log_of(tp)
@@ -502,7 +502,7 @@ def test_segments_that_are_cut_off_are_only_renamed_until_the_manager_removes_th
         log.truncate_fully_and_start_at(offset)
     assert not [path for path in removed if path.endswith((".log", ".deleted"))]
     assert log.append_as_leader(batch([b"x"]), 0, now_ms=NOW).first_offset == log.log_end_offset - 1
-    manager.delete_expired(NOW)
+    delete_expired(manager, NOW)
     assert [path for path in removed if path.endswith(".deleted")]
     assert not [name for name in disk.list_dir("/data/a.b_c-d-0") if name.endswith(".deleted")]
     assert read_all(log)[-1] == (log.log_end_offset - 1, b"x")
@@ -522,7 +522,7 @@ def test_a_log_that_could_not_be_opened_is_deleted_as_any_other() -> None:
     manager.delete_log(A)
     assert manager.get_log(A) is None
     assert not disk.exists("/data/a.b_c-d-0")
-    manager.delete_expired(NOW)
+    delete_expired(manager, NOW)
     assert not [name for name in disk.list_dir("/data") if name.startswith("a.b_c-d")]
     fill(manager, A, b"new")
     log = manager.get_log(A)
