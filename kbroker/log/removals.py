@@ -77,10 +77,14 @@ class RemovalTask:
     def _remove_files(self, paths: Iterable[str]) -> Iterator[int]:
         disk = self._disk
         for path in paths:
-            if disk.exists(path) and not disk.is_dir(path):
+            if disk.is_dir(path):
+                continue
+            try:
                 length = disk.size(path)
-                disk.remove(path)
-                yield length
+            except FileNotFoundError:
+                continue  # its log was deleted meanwhile, and goes as a whole
+            disk.remove(path)
+            yield length
 
 
 class Removals:

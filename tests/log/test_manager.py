@@ -528,3 +528,28 @@ def test_a_log_that_could_not_be_opened_is_deleted_as_any_other() -> None:
     log = manager.get_log(A)
     assert log is not None
     assert read_all(log) == [(0, b"new")]
+
+
+def test_a_log_that_is_deleted_while_its_files_are_removed_fails_no_log_dir() -> None:
+    """They are removed in a thread: its directory may have another name from one moment to the next."""
+    disk = FakeDisk()
+    manager = start(disk)
+    config = LogConfig(segment_bytes=500, retention_ms=1000, file_delete_delay_ms=0)
+    fill(manager, A, *[b"v" * 100] * 20, config=config)
+    assert manager.delete_old_segments(NOW + 1001) > 0
+    task = manager.removal_task(NOW + 1001)
+    assert task is not None
+    size_of = disk.size
+
+    def size(path: str) -> int:
+        disk.size = size_of  # type: ignore[method-assign]
+        manager.delete_log(A)
+        fill(manager, A, b"of the next topic")
+        return size_of(path)
+
+    disk.size = size  # type: ignore[method-assign]
+    while task.step():
+        pass
+    task.end()
+    assert manager.log_dirs[0].offline is None
+    assert disk.size == size_of, "it came to that"
