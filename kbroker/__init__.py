@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from kbroker.version import __version__
+
 if TYPE_CHECKING:
     from kbroker.topic_reader import read_topic, read_topic_batches
-
-__version__ = "0.1.0"
 
 __all__ = ["__version__", "read_topic", "read_topic_batches"]
 

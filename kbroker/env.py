@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import trio
 
 from kbroker.errors import FatalError
+from kbroker.round import Round
 from kbroker.timing import Alarm, Deadline, Deadlines
 
 if TYPE_CHECKING:
@@ -78,20 +79,14 @@ class StreamListener(Protocol):
 class Poller(Protocol):
     """Watches many streams for bytes to read in one task, without switching to a task for each."""
 
-    @property
-    def is_crowded(self) -> bool:
-        """From within a stream's callback: whether many were readable with it."""
-        ...
+    round: Round
+    """The present round, for the streams' callbacks."""
 
     def register(self, stream: Any, callback: Callable[[], None]) -> None:
         """Have ``callback()`` called whenever there is something to read (or the end), until ``unregister``."""
         ...
 
     def unregister(self, stream: Any) -> None: ...
-
-    def defer(self, callback: Callable[[], None]) -> None:
-        """From within a stream's callback: call this once all that was readable with it has been read."""
-        ...
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
         """Have ``callback()`` called at a time (``Env.now``) while ``run`` runs: it may wake a task, and no more."""
@@ -237,16 +232,15 @@ class EpollPoller:
     """Linux's epoll, level-triggered, with its descriptor inside Trio's own."""
 
     BATCH = 256
-    """Streams of one round, whose answers come after all of them were read."""
+    """The most streams of one round."""
 
     CROWD = 8
-    """So many streams of one round are many."""
+    """The least streams of a crowded round."""
 
     def __init__(self) -> None:
-        self.is_crowded = False
+        self.round = Round()
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
-        self._deferred: list[Callable[[], None]] = []
         self._deadlines = Deadlines()
         self._alarm = Alarm()
         self._sleeps_until = inf
@@ -262,9 +256,6 @@ class EpollPoller:
         fileno = stream.fileno()
         if self._callbacks.pop(fileno, None) is not None and not self._epoll.closed:
             self._epoll.unregister(fileno)
-
-    def defer(self, callback: Callable[[], None]) -> None:
-        self._deferred.append(callback)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
         deadline = self._deadlines.add(when, callback)
@@ -291,18 +282,16 @@ class EpollPoller:
             self._deadlines.expire(trio.current_time())
 
     async def _poll(self) -> None:
-        epoll, callbacks, deferred = self._epoll, self._callbacks, self._deferred
+        epoll, callbacks, round = self._epoll, self._callbacks, self.round
         while True:
             await trio.lowlevel.wait_readable(epoll.fileno())
             events = epoll.poll(0, self.BATCH)
-            self.is_crowded = len(events) >= self.CROWD
+            round.is_crowded = len(events) >= self.CROWD
             for fileno, _ in events:
                 callback = callbacks.get(fileno)
                 if callback is not None:
                     callback()
-            for callback in deferred:
-                callback()
-            deferred.clear()
+            round.end()
 
 
 class RealNetwork:
@@ -354,9 +343,9 @@ class RealNetwork:
 
 
 def _no_name(host: str, error: UnicodeError) -> OSError:
-    """What has an empty part, or one of more than 63 bytes, is not looked up: Python's codec for names refuses it.
+    """The error for a host name that Python's codec refuses: one with an empty part, or with one of more than 63 bytes.
 
-    Properties and registrations may say it all the same, as in Apache Kafka, to which it is one more unknown host.
+    Properties and registrations may hold such a name, as in Apache Kafka, to which it is one more unknown host.
     """
     return OSError(f"{host!r} cannot be the name of a host: {error}")
 

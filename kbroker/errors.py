@@ -6,6 +6,7 @@ The numbers are the wire protocol's (class ``org.apache.kafka.common.protocol.Er
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 
 class ErrorCode(IntEnum):
@@ -149,8 +150,8 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """What another node has answered. One that this release does not know is UNKNOWN_SERVER_ERROR, as for Kafka's
-        ``Errors.forCode``: the other may be of a later release."""
+        """The error of a code that another node has answered. A code of a later release is UNKNOWN_SERVER_ERROR, as in
+        Kafka's ``Errors.forCode``."""
         try:
             return cls(code)
         except ValueError:
@@ -168,6 +169,15 @@ class ApiError(Exception):
         super().__init__(code.name if message is None else f"{code.name}: {message}")
         self.code = code
         self.message = message
+
+    def without_traceback(self) -> Self:
+        """The error as a value to keep, without the frames that it has passed through.
+
+        A frame holds whatever it worked on, often the error itself: tens of thousands of them are left to the garbage
+        collector, which then takes seconds in one go.
+        """
+        self.__traceback__ = None
+        return self
 
 
 class FatalError(Exception):

@@ -45,7 +45,7 @@ def kafka_topic(kafka_broker: RunningBroker, request: pytest.FixtureRequest) -> 
 
 @pytest.fixture
 def kafka_faults(kafka_broker: RunningBroker) -> Iterator[Faults]:
-    """What can be made to go wrong at the session's broker; undone when the test ends, whatever its end."""
+    """Faults at the session's broker. They are undone when the test ends, however it ends."""
     with kafka_broker.faults as faults:
         yield faults
 

@@ -1,4 +1,4 @@
-"""Time-outs of many at the price of one: Trio asks a cancel scope for each, and one that is over raises something.
+"""A shared timer: thousands of time-outs without one cancel scope (and exception) each.
 
 Times are those of ``trio.current_time``, in seconds.
 """
@@ -14,7 +14,7 @@ import trio
 
 
 class Alarm:
-    """What one task sleeps by: until a time, or until it is rung. Whoever is not asleep does not hear it."""
+    """The alarm of one task: it sleeps until a time or until a ring. A ring is lost while the task does not sleep."""
 
     __slots__ = ("_sleeper",)
 
@@ -62,7 +62,7 @@ class Deadline:
 
 
 class Deadlines:
-    """What is to be called, and when. Most deadlines are called off, so that costs next to nothing."""
+    """Callbacks by their time. Most deadlines are cancelled, so cancelling costs next to nothing."""
 
     LEAST_STALE = 256
     """So many that are called off may be kept, however few are not."""

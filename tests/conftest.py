@@ -1,4 +1,4 @@
-"""What the tests share: where Apache Kafka's own tools are, for the few tests that ask them."""
+"""Shared fixtures: the place of Apache Kafka's own tools, for the few tests that ask them."""
 
 from __future__ import annotations
 

@@ -18,11 +18,19 @@ from kbroker.config import (
     validate_topic_config,
     validate_topic_configs,
 )
+from kbroker.config.absent import ABSENT_BROKER_CONFIGS, ALL_BROKER_CONFIGS, REFUSED
+from kbroker.config.absent.groups import ABSENT_GROUP_CONFIGS, ALL_GROUP_CONFIGS
+from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
 from kbroker.config.definition import REQUIRED, ConfigKey, Importance
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
 
 FACTS = json.loads((Path(__file__).parent / "facts" / "kafka_configs.json").read_text())
-SCOPES: dict[str, ConfigDef] = {"broker": BROKER_CONFIGS, "topic": TOPIC_CONFIGS, "group": GROUP_CONFIGS}
+SCOPES: dict[str, ConfigDef] = {
+    "broker": ALL_BROKER_CONFIGS,
+    "topic": TOPIC_CONFIGS,
+    "group": ALL_GROUP_CONFIGS,
+    "client metrics": CLIENT_METRICS_CONFIGS,
+}
 BY_NAME = {(row[0], row[1]): row for row in FACTS["configs"]}
 
 
@@ -43,8 +51,15 @@ def test_every_property_is_what_it_is_in_kafka(scope: str) -> None:
             assert (str(key.validator or "") or None) == valid, name
 
 
-def test_every_topic_property_of_kafka_exists() -> None:
-    assert set(TOPIC_CONFIGS) == {row[1] for row in FACTS["configs"] if row[0] == "topic"}
+@pytest.mark.parametrize("scope", SCOPES)
+def test_every_property_of_kafka_exists(scope: str) -> None:
+    assert set(SCOPES[scope]) == {row[1] for row in FACTS["configs"] if row[0] == scope}
+
+
+def test_what_kbroker_does_not_have_says_so() -> None:
+    for key in (*ABSENT_BROKER_CONFIGS.values(), *ABSENT_GROUP_CONFIGS.values()):
+        assert key.no_effect and key.name not in BROKER_CONFIGS and key.name not in GROUP_CONFIGS, key.name
+    assert set(REFUSED) <= set(ABSENT_BROKER_CONFIGS)
 
 
 def test_topic_synonyms_are_kafkas() -> None:
@@ -106,6 +121,11 @@ def test_values_are_read_as_java_reads_them(kind: ConfigType, text: str, value: 
     assert key(kind).parse(text) == value
 
 
+def test_an_entry_of_a_list_counts_once() -> None:
+    assert TOPIC_CONFIGS.parse("cleanup.policy", "delete, compact,delete") == ["delete", "compact"]
+    assert key(ConfigType.LIST).parse("a,b,a") == ["a", "b", "a"]
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -152,7 +172,6 @@ def test_passwords_hide_themselves() -> None:
             "delete,shred",
             "Invalid value shred for configuration cleanup.policy: String must be one of: compact, delete",
         ),
-        ("cleanup.policy", "delete,delete", "Configuration 'cleanup.policy' values must not be duplicated."),
         ("cleanup.policy", "delete,", "Configuration 'cleanup.policy' values must not be empty."),
         (
             "min.cleanable.dirty.ratio",

@@ -1,8 +1,12 @@
 """BrokerConfig: what a server.properties comes to, and how a bad one is refused."""
 
+import subprocess
+import sys
+
 import pytest
 
 from kbroker.config import BrokerConfig, Listener, effective_topic_config
+from kbroker.config.broker_properties import BrokerProperties
 from kbroker.errors import FatalError
 
 COMBINED = {
@@ -13,6 +17,16 @@ COMBINED = {
     "inter.broker.listener.name": "PLAINTEXT",
     "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
     "controller.listener.names": "CONTROLLER",
+}
+STOCK = COMBINED | {
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "num.recovery.threads.per.data.dir": "2",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "log.retention.hours": "168",
 }
 
 
@@ -42,7 +56,7 @@ def test_the_stock_combined_node() -> None:
 
 def test_every_declared_attribute_is_there() -> None:
     stock = config()
-    for name in BrokerConfig.__annotations__:
+    for name in BrokerProperties.__annotations__:
         getattr(stock, name)
     with pytest.raises(AttributeError):
         stock.node_id = 2
@@ -72,6 +86,37 @@ def test_unknown_names_are_kept_and_told() -> None:
     assert node.unknown == ("my.plugin.setting",)
     assert node.raw["my.plugin.setting"] == "x"
     assert node.without_effect == ("num.io.threads",)
+
+
+def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() -> None:
+    node = config(
+        ssl__client__auth="required",
+        ssl__protocol="TLSv1.3",
+        group__share__max__size="200",
+        group__share__record__lock__duration__ms="20000",
+        remote__log__storage__system__enable="false",
+        authorizer__class__name="",
+        **{"listener.name.plaintext.plain.sasl.jaas.config": "x", "listener.name.plaintext.max.connections": "7"},
+    )
+    assert node.absent == {
+        "group.share.record.lock.duration.ms": "kbroker has no share groups",
+        "listener.name.plaintext.plain.sasl.jaas.config": "kbroker has no SASL",
+        "ssl.client.auth": "kbroker has no TLS",
+    }
+    assert node.unknown == ("listener.name.plaintext.max.connections",)
+    assert node.values["ssl.client.auth"] == "required"
+    assert node.values["group.share.record.lock.duration.ms"] == 20_000
+
+
+def test_a_stock_file_needs_no_table_of_what_is_absent() -> None:
+    program = f"""
+import sys
+from kbroker.config import BrokerConfig
+node = BrokerConfig.from_properties({STOCK!r})
+assert node.absent == {{}} and node.unknown == ()
+assert "kbroker.config.absent" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_secrets_are_not_shown() -> None:
@@ -135,6 +180,11 @@ def test_secrets_are_not_shown() -> None:
         ({"authorizer__class__name": "org.example.Authorizer"}, "authorizer.class.name"),
         ({"remote__log__storage__system__enable": "true"}, "remote.log.storage.system.enable"),
         ({"config__providers": "file"}, "config.providers"),
+        ({"cordoned__log__dirs": "*"}, "cordoned.log.dirs"),
+        ({"principal__builder__class": "org.example.Principals"}, "principal.builder.class"),
+        ({"ssl__client__auth": "perhaps"}, "ssl.client.auth"),
+        ({"remote__log__reader__threads": "many"}, "remote.log.reader.threads"),
+        ({"listener.name.plaintext.ssl.client.auth": "perhaps"}, "ssl.client.auth"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(changes: dict[str, str | None], said: str) -> None:

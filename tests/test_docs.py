@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 
@@ -31,7 +32,10 @@ def readers() -> str:
         if path.relative_to(package).parts[0] not in ("config", "cli", "client")
     ]
     checks = (package / "config" / "broker_checks.py").read_text("utf-8")
-    config = (package / "config" / "broker_config.py").read_text("utf-8") + checks[checks.index("def _check_quorum(") :]
+    config = "".join(
+        (package / "config" / name).read_text("utf-8") for name in ("broker_config.py", "broker_properties.py")
+    )
+    config += checks[checks.index("def _check_quorum(") :]
     return "\n".join([*texts, re.sub(r"^    [a-z_]+: .*$", "", config, flags=re.MULTILINE)])
 
 
@@ -56,18 +60,48 @@ def test_a_property_that_nothing_reads_says_so() -> None:
     assert wrong == []
 
 
-def test_every_path_in_the_architecture_exists() -> None:
-    text = (DOCS / "architecture.md").read_text("utf-8")
-    named = re.findall(r"`([a-z_0-9.]+/[a-z_0-9/.]*|[a-z_0-9]+\.py)`", text)
-    assert len(named) > 100
-    roots = (DOCS.parent, DOCS.parent / "kbroker", DOCS.parent / "compat_tests" / "cluster")
+ROOT = DOCS.parent
+PAGES_WITH_PATHS = {
+    "docs/architecture.md": 20,
+    "docs/where_is.toml": 100,
+    "docs/overview.md": 40,
+    "docs/glossary.md": 60,
+    "docs/debugging.md": 5,
+    "CONTRIBUTING.md": 30,
+    "tests/README.md": 30,
+}
+"""Pages that name files of the code -> how many they name at least."""
+PAGES_WITH_PATHS |= {
+    f"docs/{folder}/{path.name}": 0
+    for folder in ("architecture", "decisions")
+    for path in sorted((DOCS / folder).glob("*.md"))
+    if path.name != "where.md"  # is made from where_is.toml
+}
+
+
+@pytest.mark.parametrize("name", PAGES_WITH_PATHS)
+def test_every_path_that_a_page_names_exists(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    named = re.findall(r"`([a-zA-Z_0-9.]+/[a-zA-Z_0-9/.]*|[a-z_0-9]+\.py)`", text)
+    assert len(named) >= PAGES_WITH_PATHS[name]
+    roots = (ROOT, ROOT / "kbroker", ROOT / "compat_tests" / "cluster")
     assert [path for path in named if not any((root / path).exists() for root in roots)] == []
+
+
+def test_every_module_in_the_overviews_picture_exists() -> None:
+    text = (DOCS / "overview.md").read_text("utf-8")
+    picture = text[text.index("```text") : text.index("```\n", text.index("```text") + 7)]
+    modules = re.findall(r"[a-z_]+\.py", picture)
+    assert len(modules) > 8
+    assert [name for name in modules if not (ROOT / "kbroker" / "node" / name).exists()] == []
+    folders = re.findall(r"([a-z_]+)/(?= |\n)", picture)
+    assert [name for name in folders if not (ROOT / "kbroker" / name).is_dir()] == []
 
 
 def test_every_command_that_the_pages_name_exists() -> None:
     from kbroker.cli import build_parser
 
-    pages = [path for path in sorted(DOCS.glob("*.md")) if path.name != "commands.md"]
+    pages = [path for path in sorted(DOCS.rglob("*.md")) if path.name != "commands.md"]
     named = [line for path in pages for line in re.findall(r"`(kbroker [a-z][^`\n]*)`", path.read_text("utf-8"))]
     assert len(named) > 3
     for line in named:
@@ -75,3 +109,47 @@ def test_every_command_that_the_pages_name_exists() -> None:
         parser, _ = build_parser(words)
         assert parser.prog == " ".join(["kbroker", *words[: len(parser.prog.split()) - 1]]), line
         assert parser.prog != "kbroker", line
+
+
+def test_every_environment_variable_of_ours_is_described() -> None:
+    text = (DOCS / "debugging.md").read_text("utf-8")
+    folders = ("kbroker", "tests", "compat_tests")
+    code = "\n".join(path.read_text("utf-8") for each in folders for path in sorted((ROOT / each).rglob("*.py")))
+    used = set(re.findall(r"environ(?:\.get\(|\[)\s*\"((?:KBROKER|REGENERATE)_[A-Z_0-9]+)\"", code))
+    assert len(used) > 10
+    assert {name for name in used if f"`{name}`" not in text} == set()
+    shown = set(re.findall(r"`(KBROKER_[A-Z_0-9]+)`", text))
+    assert {name for name in shown if name not in code} == set()
+
+
+def test_the_blocks_of_the_page_about_debugging_are_right(capsys: pytest.CaptureFixture[str]) -> None:
+    from kbroker.cli import build_parser
+
+    text = (DOCS / "debugging.md").read_text("utf-8")
+    blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    commands = [line for language, block in blocks if language == "sh" for line in block.splitlines()]
+    assert len(commands) > 5
+    for line in commands:
+        parser, rest = build_parser(shlex.split(line)[1:])
+        parser.parse_args(rest)  # exits with what is wrong
+    (program,) = (block for language, block in blocks if language == "python")
+    exec(program, {})
+    assert "def " in capsys.readouterr().out
+
+
+def test_the_table_of_decisions_is_whole() -> None:
+    folder = DOCS / "decisions"
+    table = dict(
+        re.findall(r"^\| \[\d+\]\((.+?)\) \| (.+?) \|$", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    )
+    records = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
+    assert sorted(table) == [path.name for path in records]
+    for path in records:
+        lines = path.read_text("utf-8").splitlines()
+        assert lines[0] == f"# {int(path.name[:4])}. {table[path.name]}"
+        assert [line for line in lines if line.startswith("## ")] == ["## Context", "## Decision", "## Consequences"]
+
+
+def test_every_page_of_the_architecture_is_in_its_table() -> None:
+    named = set(re.findall(r"\]\(architecture/(.+?)\)", (DOCS / "architecture.md").read_text("utf-8")))
+    assert named == {path.name for path in (DOCS / "architecture").glob("*.md")}

@@ -15,7 +15,7 @@ from kbroker.node.peer import nobody_listens
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 
 
-def test_what_is_deferred_comes_after_all_that_were_readable_together() -> None:
+def test_the_end_of_a_round_comes_after_all_that_were_readable_together() -> None:
     async def main() -> list[str]:
         poller = EpollPoller()
         pairs = [socket.socketpair() for _ in range(3)]
@@ -25,7 +25,7 @@ def test_what_is_deferred_comes_after_all_that_were_readable_together() -> None:
         def on_readable(index: int) -> None:
             streams[index].recv_into(bytearray(10))
             events.append("read")
-            poller.defer(written)
+            poller.round.at_end(written)
 
         def written() -> None:
             events.append("written")

@@ -134,5 +134,15 @@ def test_every_make_target_that_the_readme_names_exists() -> None:
 
 
 def test_every_page_that_the_readme_names_exists() -> None:
-    for name in re.findall(r"`(docs/[a-z_.-]+)`", TEXT):
+    named = re.findall(r"\]\(([a-zA-Z_/]+\.md)\)", TEXT)
+    assert len(named) > 15
+    for name in named:
         assert (ROOT / name).is_file(), name
+    # The generator's own page and those of releases to come aside, every page is named.
+    assert {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} <= set(named)
+
+
+def test_the_readme_counts_the_apis_that_are_served() -> None:
+    from kbroker.handlers.registration import BOTH, registrations
+
+    assert f"lists the {len(registrations(BOTH))} APIs that are served" in " ".join(TEXT.split())

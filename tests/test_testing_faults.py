@@ -427,7 +427,7 @@ def test_a_topic_made_anew_is_another_with_the_same_configs(broker: RunningBroke
         again = describe_topics(client, [name])[name]
         assert first.topic_id != again.topic_id  # type: ignore[union-attr]
         assert len(again.partitions) == 2  # type: ignore[union-attr]
-        assert broker.in_broker(lambda node: dict(node.driver.image.configs.for_topic(name))) == {
+        assert broker.in_broker(lambda node: dict(node.metadata.image.configs.for_topic(name))) == {
             "retention.ms": "12345678"
         }
         assert read(broker, name) == []

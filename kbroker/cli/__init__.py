@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from kbroker import __version__
 from kbroker.cli.parser import PROGRAM, Command, Parser, UsageError, add_choices, parser_of
 from kbroker.errors import FatalError
+from kbroker.version import __version__
 
 COMMANDS = {
     "start": Command("kbroker.cli.start", "start a node"),
@@ -29,7 +29,7 @@ COMMANDS = {
     "dump-log": Command("kbroker.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
     "verify-log": Command("kbroker.cli.verify_log", "check that everything in log directories is what it should be"),
 }
-"""What there is, in the order of the help."""
+"""All commands, in the order of the help."""
 
 
 def build_parser(words: Sequence[str] = ()) -> tuple[Parser, Sequence[str]]:
@@ -81,5 +81,5 @@ def _flush() -> None:
 
 
 def _forget_output() -> None:
-    """What cannot be written (a pipe's reader has gone, the disk is full) must not be tried again at exit."""
+    """Point standard output at nothing: Python must not write again at exit to a closed pipe or a full disk."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -58,7 +58,7 @@ class NodePlan:
 
     @property
     def command(self) -> list[str]:
-        """What starts the node; it stops when its standard input ends, so that it cannot outlive who started it."""
+        """The command that starts the node. The node stops when its standard input ends, and so with its parent."""
         return self.command_of("kbroker", "start")
 
     def command_of(self, module: str, *first: str) -> list[str]:
@@ -67,7 +67,7 @@ class NodePlan:
 
 
 def cluster_properties(count: int) -> dict[str, str]:
-    """What differs from Kafka's defaults for ``count`` nodes; with three, as in Apache Kafka's examples of three.
+    """The properties in which ``count`` nodes differ from Kafka's defaults; three are as in Apache Kafka's examples.
 
     Acknowledged with ``acks=all`` means on two nodes of three, and one may be lost at any time.
     """
@@ -178,7 +178,7 @@ def prepare(plans: list[NodePlan]) -> None:
 
 def _cluster_id(configs: list[BrokerConfig]) -> str:
     """That of the directories that are formatted, or a new one."""
-    from kbroker.log.checkpoints import CorruptCheckpoint, read_meta_properties
+    from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
 
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a cluster says about itself, node by node: for the table of ``kbroker up`` and for health checks."""
+"""The state of a cluster as each node describes it, for the table of ``kbroker up`` and for health checks."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def summarise(
 
 
 def problems(state: ClusterState, *, broker: int | None = None, complete: bool = False) -> list[str]:
-    """What keeps a node that has answered from being of use; ``complete``: what keeps the cluster from being whole."""
+    """List the problems of a node that has answered; with ``complete``, also those of the cluster around it."""
     found: list[str] = []
     if state.controller is None:
         found.append("there is no active controller")

@@ -1,4 +1,4 @@
-"""What the commands that talk to a cluster share: the options, the client, errors as one line, questions."""
+"""Common parts of the commands that talk to a cluster: options, the client, errors as one line, questions."""
 
 from __future__ import annotations
 

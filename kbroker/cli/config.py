@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kbroker.client.configs import ConfigChange, ConfigEntry, ResourceType
 
 KINDS = ("topic", "broker", "group", "broker-logger", "client-metrics")
-"""What has configs, as the command names it."""
+"""The kinds of resources with configs, as the command names them."""
 
 _PROPAGATION_SECONDS = 0.3
 

@@ -99,7 +99,7 @@ LATEST = BeforeEnd(0)
 
 
 def parse_where(text: str, now_ms: int) -> Where:
-    """What ``--from`` and ``--until`` take; ``ValueError`` says what is wrong."""
+    """Parse the value of ``--from`` or ``--until``. Raises ``ValueError`` with the reason in words."""
     from kbroker.cli.times import parse_moment
 
     if text in ("earliest", "beginning", "start"):

@@ -16,7 +16,7 @@ from kbroker.errors import FatalError
 
 MOUNTED_CONFIG: Final = Path("/mnt/shared/config/server.properties")
 DEFAULT_CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"
-"""What Apache Kafka's image takes when CLUSTER_ID is not set."""
+"""The cluster id of Apache Kafka's image when CLUSTER_ID is not set."""
 
 DEFAULTS: Final = {
     "process.roles": "broker,controller",
@@ -84,7 +84,7 @@ def _format(config: BrokerConfig, cluster_id: str) -> None:
     import random
     import time
 
-    from kbroker.log.checkpoints import CorruptCheckpoint, read_meta_properties
+    from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs
 

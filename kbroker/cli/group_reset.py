@@ -14,7 +14,7 @@ from kbroker.cli.parser import Action, UsageError
 from kbroker.cli.reset import (
     CannotReset,
     NewOffset,
-    PartitionState,
+    PartitionOffsets,
     ShiftBy,
     Strategy,
     ToCurrent,
@@ -198,13 +198,13 @@ def _states(
     partitions: Sequence[TopicPartition],
     committed: dict[TopicPartition, CommittedOffset],
     strategy: Strategy,
-) -> list[PartitionState]:
+) -> list[PartitionOffsets]:
     from kbroker.client import ResponseError
     from kbroker.client.topics import list_offsets, list_ranges
 
     ranges = list_ranges(client, partitions)
     times = list_offsets(client, dict.fromkeys(partitions, strategy.timestamp)) if isinstance(strategy, ToTime) else {}
-    states: list[PartitionState] = []
+    states: list[PartitionOffsets] = []
     for partition in partitions:
         limits, listed = ranges[partition], times.get(partition)
         if isinstance(limits, ResponseError):
@@ -212,7 +212,7 @@ def _states(
         if isinstance(listed, ResponseError):
             raise listed
         states.append(
-            PartitionState(
+            PartitionOffsets(
                 partition,
                 committed[partition].offset if partition in committed else None,
                 *limits,

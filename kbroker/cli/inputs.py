@@ -1,7 +1,7 @@
-"""What ``kbroker produce`` reads: lines, CSV, JSON, and records as ``consume --json`` writes them.
+"""Input formats of ``kbroker produce``: lines, CSV, JSON, and records as ``consume --json`` writes them.
 
-Each reader takes an iterator of lines (bytes without their newline) and gives, for each record, an ``Item``, or a
-``BadLine`` for what is none. Pure but for ``LineSource``.
+Each reader takes an iterator of lines (bytes without their newline) and gives an ``Item`` for each record and a
+``BadLine`` for each line that holds none. Pure but for ``LineSource``.
 """
 
 from __future__ import annotations

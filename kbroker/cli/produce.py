@@ -266,7 +266,7 @@ def _interruptible(source: LineSource) -> Iterator[_Interruption]:
 
 
 class _Problems:
-    """What was not stored: the first few one by one, all of them counted."""
+    """Records that were not stored: the first few one by one, and the count of all."""
 
     def __init__(self) -> None:
         self.count = 0

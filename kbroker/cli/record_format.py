@@ -21,7 +21,7 @@ FIELDS: Final = (
     "topic", "partition", "offset", "timestamp", "timestamp_ms", "timestamp_type", "key", "value", "headers", "key_hex",
     "value_hex", "key_base64", "value_base64", "key_size", "value_size",
 )  # fmt: skip
-"""What a template may name."""
+"""The fields that a template may name."""
 
 
 def readable(value: bytes | None) -> str:

@@ -1,7 +1,7 @@
-"""Where a group's offsets go when they are reset: the arithmetic, pure, by the rules of Kafka's own tool.
+"""The new offsets of a group that is reset: pure arithmetic, by the rules of Kafka's own tool.
 
-A new offset is kept within the log: what would be before its start becomes its start, what would be beyond its end
-its end, and the row says so. A time after the last record is the end.
+A new offset is kept within the log: below the log's start it becomes the start, beyond the end the end, and the row
+says so. A time after the last record is the end.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ class CannotReset(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionState:
-    """What is known of a partition. ``current`` is None where the group has committed nothing."""
+class PartitionOffsets:
+    """A partition's offsets: the group's, and the log's. ``current`` is None if the group has committed nothing."""
 
     partition: TopicPartition
     current: int | None
     start: int
     end: int
     at_time: int | None = None
-    """The first offset at or after the time asked for; None if no time was, or there is no record after it."""
+    """The first offset at or after the requested time; None without a time, or without a record after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ToLatest:
 
 @dataclass(frozen=True, slots=True)
 class ToCurrent:
-    """What is committed; the end of the log where nothing is."""
+    """To the committed offset; to the end of the log where the group has committed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ class NewOffset:
         return None if self.current is None else self.new - self.current
 
 
-def plan(strategy: Strategy, states: Iterable[PartitionState]) -> list[NewOffset]:
+def plan(strategy: Strategy, states: Iterable[PartitionOffsets]) -> list[NewOffset]:
     """A new offset for each partition, in their order; ``CannotReset`` if one has none by this strategy."""
     return [_plan_one(strategy, state) for state in sorted(states, key=lambda state: state.partition)]
 
 
-def _plan_one(strategy: Strategy, state: PartitionState) -> NewOffset:
+def _plan_one(strategy: Strategy, state: PartitionOffsets) -> NewOffset:
     match strategy:
         case ToEarliest():
             return NewOffset(state.partition, state.current, state.start)
@@ -119,7 +119,7 @@ def _plan_one(strategy: Strategy, state: PartitionState) -> NewOffset:
             return _within(state, offsets[state.partition])
 
 
-def _within(state: PartitionState, wanted: int) -> NewOffset:
+def _within(state: PartitionOffsets, wanted: int) -> NewOffset:
     if wanted < state.start:
         return NewOffset(state.partition, state.current, state.start, f"{wanted} is before the start")
     if wanted > state.end:

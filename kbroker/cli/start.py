@@ -124,7 +124,7 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
 
 
 Beside = Callable[..., Awaitable[object]]
-"""What runs beside a node (``kbroker.testing``): a task of Trio's, given the node. The node starts once it has."""
+"""A Trio task that runs beside a node (``kbroker.testing``). It is given the node, which starts once the task has."""
 
 
 def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
@@ -164,6 +164,9 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     """Tell what in the configuration has no effect (but for names ``chosen_here``), and what is dangerous."""
     if config.unknown:
         log.warning("unknown properties, which have no effect: %s", ", ".join(config.unknown))
+    for reason in sorted(set(config.absent.values())):
+        names = [name for name, missing in config.absent.items() if missing == reason]
+        log.warning("%s: properties without effect: %s", reason, ", ".join(names))
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))

@@ -16,8 +16,8 @@ from kbroker.errors import FatalError
 from kbroker.types import random_uuid, uuid_to_str
 
 if TYPE_CHECKING:
-    from kbroker.log.checkpoints import MetaProperties
-    from kbroker.raft_metadata.voters import VoterSet
+    from kbroker.log.checkpoint_files import MetaProperties
+    from kbroker.raft_metadata.raft.voters import VoterSet
 
 _META_PROPERTIES = "meta.properties"
 
@@ -131,7 +131,7 @@ def format_if_needed(config: BrokerConfig) -> None:
             f"{os.path.join(config.metadata_log_dir, _META_PROPERTIES)} is missing, and the logs of a node are there:"
             " put the file back, or remove the directory to begin anew"
         )
-    from kbroker.log.checkpoints import CorruptCheckpoint, read_meta_properties
+    from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs
 
@@ -161,8 +161,7 @@ def _controller_endpoints(config: BrokerConfig) -> list[tuple[str, str, int]]:
 
 
 def _feature_levels(features: list[str], release: str | None, *, dynamic: bool) -> dict[str, int]:
-    from kbroker.raft_metadata.controller.features import KRAFT_VERSION
-    from kbroker.raft_metadata.image import METADATA_VERSION
+    from kbroker.raft_metadata.features import KRAFT_VERSION, METADATA_VERSION
     from kbroker.raft_metadata.storage import metadata_version_level
 
     levels: dict[str, int] = {}
@@ -189,7 +188,7 @@ def _feature_levels(features: list[str], release: str | None, *, dynamic: bool) 
 def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
     """``id@host:port:directory,...`` as voters that are reached on ``listener_name``."""
     from kbroker.config.listeners import parse_host_port
-    from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+    from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
     from kbroker.types import uuid_from_str
 
     voters: list[VoterNode] = []
@@ -212,7 +211,7 @@ def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
 
 def _info(config: BrokerConfig) -> int:
     """Print what is found, as Kafka's tool does; 1 if something is wrong with the directories."""
-    from kbroker.log.checkpoints import CorruptCheckpoint, read_meta_properties
+    from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
 
     directories = sorted({*config.log_dirs, config.metadata_log_dir})

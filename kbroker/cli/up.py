@@ -175,14 +175,14 @@ class Supervisor:
             if self._stopping:
                 node.enter(State.STOPPED)
                 if code and (node.has_served or code != -signal.SIGTERM):  # one that was starting had nothing to save
-                    self._tell(f"node {node.plan.node_id} did not stop cleanly: {_ended(code)}")
+                    self._notify(f"node {node.plan.node_id} did not stop cleanly: {_ended(code)}")
                     self.failed = True
                 return
             node.how = _ended(code)
             was_serving = node.state is State.SERVING
             node.enter(State.DEAD)
             words = node.last_words()
-            self._tell(
+            self._notify(
                 f"node {node.plan.node_id} {'died' if was_serving else 'did not start'}: {node.how}; its log,"
                 f" {node.plan.log_file}, ends with: {words}"
             )
@@ -234,7 +234,7 @@ class Supervisor:
             node.enter(State.SERVING)
             node.has_served = True
         if self._announced:
-            self._tell(f"node {node.plan.node_id} serves again")
+            self._notify(f"node {node.plan.node_id} serves again")
         elif all(each.state is State.SERVING for each in self.nodes):
             self._announced = True
             self._print(f"{READY} {self.bootstrap}")
@@ -275,7 +275,7 @@ class Supervisor:
         with trio.move_on_after(STOP_SECONDS):
             await process.wait()
             return
-        self._tell(f"node {node.plan.node_id} did not stop within {STOP_SECONDS:.0f} s and is killed")
+        self._notify(f"node {node.plan.node_id} did not stop within {STOP_SECONDS:.0f} s and is killed")
         process.kill()
         await process.wait()
 
@@ -298,7 +298,7 @@ class Supervisor:
         nursery.start_soon(self._ask)
         nursery.start_soon(self._draw)
 
-    def _tell(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         if self._live is not None:
             self._print(text)
         else:
@@ -388,7 +388,7 @@ def caption(cluster: ClusterState | None) -> str:
 
 
 def table(rows: list[tuple[list[str], str]], below: str) -> Table:
-    """What the terminal shows."""
+    """Build the table that the terminal shows."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -1,11 +1,11 @@
-"""A small synchronous client of the Kafka protocol: what the command, and tests of clusters, talk to brokers with.
+"""A small synchronous client of the Kafka protocol, for the command and for tests of clusters. It is no public API.
 
 It knows nothing of kbroker's own broker and works on any broker that speaks the protocol. It has no threads: a call
 blocks, and every call is bounded by a deadline. Requests to several brokers go out together.
 
 - ``connection.py``: one connection, version negotiation, pipelined requests.
 - ``cluster.py``: bootstrap, metadata, routing to leaders and coordinators, retries.
-- ``topics.py``, ``groups.py``, ``configs.py``, ``nodes.py``: what administrators ask for, as values.
+- ``topics.py``, ``groups.py``, ``configs.py``, ``nodes.py``: administrators' questions, as values.
 - ``partitioner.py``, ``producer.py``, ``reader.py``: records in and out.
 """
 

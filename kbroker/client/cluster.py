@@ -53,7 +53,7 @@ class BrokerNode:
 
 @dataclass(slots=True)
 class _Known:
-    """What the last Metadata responses said."""
+    """The cluster as the last Metadata responses described it."""
 
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
     controller_id: int = -1
@@ -419,7 +419,7 @@ class Client:
         return leader if leader in self._known.brokers else None
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """What is known about it is stale."""
+        """Forget a partition's leader, which has turned out to be another."""
         self._known.leaders.pop(partition, None)
 
     def ask_leaders(

@@ -22,7 +22,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 
 
 class ResourceType(IntEnum):
-    """What has configs; the numbers are those of the protocol (``ConfigResource.Type``)."""
+    """The kinds of resources that have configs; the numbers are those of the protocol (``ConfigResource.Type``)."""
 
     TOPIC = 2
     BROKER = 4
@@ -46,7 +46,7 @@ class ConfigSource(IntEnum):
 
 
 class Operation(IntEnum):
-    """What an alteration does to a value (KIP-339)."""
+    """The effect of an alteration on a value (KIP-339)."""
 
     SET = 0
     DELETE = 1

@@ -5,27 +5,26 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from kbroker.client.errors import ApiNotServed, ClientError, ConnectionFailed, RequestTimedOut, name_of
-from kbroker.errors import ErrorCode
-from kbroker.types import FileRegion
-from kbroker.wire.compiler import decode
+from kbroker.version import __version__
+from kbroker.wire.conversation import RESPONSE_LIMIT, Conversation
 from kbroker.wire.errors import WireError
-from kbroker.wire.framing import FrameReader, request_parts
-from kbroker.wire.headers import decode_response_header
-from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.wire.framing import FrameReader
+from kbroker.wire.messages.api_versions import ApiVersionsResponse
+from kbroker.wire.primitives import Buffer
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import VersionRange
 
+T = TypeVar("T")
+
 SOFTWARE_NAME: Final = "kbroker"
-RESPONSE_LIMIT: Final = (1 << 31) - 1
 
 SEND_SECONDS: Final = 30.0
 """How long a broker may not take bytes before the connection is given up."""
 
-_API_VERSIONS: Final = 18
 _GATHER_BELOW: Final = 64 << 10
 
 
@@ -40,12 +39,10 @@ class Connection:
     def __init__(self, host: str, port: int, *, client_id: str, deadline: float) -> None:
         """Connect and ask for the versions, before ``deadline`` (of ``time.monotonic``)."""
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.client_id = client_id
+        self._conversation = Conversation(client_id)
         self._reader = FrameReader(limit=RESPONSE_LIMIT, api_keys=None)
-        self._pending: deque[tuple[int, int, int]] = deque()
         self._early: deque[Any] = deque()
         """Responses that had to be taken in before that of a later request; the oldest first."""
-        self._correlation_id = 0
         self._socket: socket.socket | None = None
         try:
             self._socket = socket.create_connection((host, port), timeout=_left(deadline))
@@ -55,28 +52,22 @@ class Connection:
         except (OSError, UnicodeError, OverflowError) as error:
             raise ConnectionFailed(f"cannot connect to {self.address}: {_reason(error)}") from None
         self.api_versions: ApiVersionsResponse = self._negotiate(deadline)
-        """What the broker said about itself, features included."""
-        self.versions: Mapping[int, VersionRange] = {
-            entry.api_key: VersionRange((entry.min_version, entry.max_version)) for entry in self.api_versions.api_keys
-        }
+        """The broker's description of itself, features included."""
+        self.versions: Mapping[int, VersionRange] = self._conversation.versions
         """API key -> versions that the broker serves."""
 
     def _negotiate(self, deadline: float) -> ApiVersionsResponse:
-        """ApiVersions in our highest version; a broker that has it not says in version 0 which it has (KIP-511)."""
-        from kbroker import __version__
-
-        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=_plain(__version__))
-        version = API_KEYS[_API_VERSIONS].stable_versions[1]
+        """Agree on versions (KIP-511); ``ConnectionFailed`` if the broker refuses to tell its own."""
+        talk = self._conversation
+        request = talk.negotiate(SOFTWARE_NAME, _plain(__version__))
         while True:
-            self.send(request, version=version)
-            response: ApiVersionsResponse = self.receive(deadline)
-            if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
+            self._write(request)
+            again = self._take(deadline, talk.negotiated)
+            if again is None:
                 break
-            ranges = [entry for entry in response.api_keys if entry.api_key == _API_VERSIONS]
-            lower = min(version - 1, ranges[0].max_version) if ranges else 0
-            if version == 0 or lower < 0:
-                break
-            version = lower
+            request = again
+        response = talk.api_versions
+        assert response is not None
         if response.error_code:
             self.close()
             raise ConnectionFailed(f"{self.address} refuses to tell its versions: {name_of(response.error_code)}")
@@ -89,7 +80,7 @@ class Connection:
     @property
     def in_flight(self) -> int:
         """Requests whose responses have not been received."""
-        return len(self._early) + len(self._pending)
+        return len(self._early) + len(self._conversation.pending)
 
     @property
     def has_response(self) -> bool:
@@ -123,17 +114,18 @@ class Connection:
 
     def send(self, request: Any, *, version: int | None = None, expect_response: bool = True) -> int:
         """Send a request; returns its version. ``expect_response=False`` for Produce with acks=0 only."""
-        api_key: int = type(request).api_key
         if version is None:
             version = self.version_for(type(request))
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        parts = request_parts(api_key, version, self._correlation_id, self.client_id, request)
+        self._open()
+        self._write(self._conversation.send(request, version, expect_response=expect_response))
+        return version
+
+    def _write(self, parts: list[Buffer]) -> None:
         connected = self._open()
         try:
             connected.settimeout(SEND_SECONDS)
             small = bytearray()
             for part in parts:
-                assert not isinstance(part, FileRegion)
                 if len(part) < _GATHER_BELOW:
                     small += part
                     continue
@@ -149,16 +141,13 @@ class Connection:
         except OSError as error:
             self.close()
             raise ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}") from None
-        if expect_response:
-            self._pending.append((self._correlation_id, api_key, version))
-        return version
 
     def receive(self, deadline: float) -> Any:
         """The response to the oldest request that has none yet."""
-        return self._early.popleft() if self._early else self._receive(deadline)
+        return self._early.popleft() if self._early else self._take(deadline, self._conversation.receive)
 
-    def _receive(self, deadline: float) -> Any:
-        correlation_id, api_key, version = self._pending[0]
+    def _take(self, deadline: float, take: Callable[[memoryview], T]) -> T:
+        """Give the next frame to ``take``, which is a method of the conversation; what it makes of it."""
         connected = self._open()
         try:
             while (frame := self._reader.next_frame()) is None:
@@ -168,37 +157,32 @@ class Connection:
                     self.close()
                     raise ConnectionFailed(f"{self.address} closed the connection")
                 self._reader.buffer_updated(count)
-            self._pending.popleft()
-            received_id, offset = decode_response_header(api_key, version, frame)
-            if received_id != correlation_id:
-                raise WireError(f"response {received_id} where {correlation_id} was due")
-            if api_key == _API_VERSIONS and bytes(frame[offset : offset + 2]) == b"\0\x23":
-                version = 0
-            response, _ = decode(API_KEYS[api_key].response, version, frame, offset)
+            return take(frame)
         except TimeoutError:
+            name = API_KEYS[self._conversation.pending[0].api_key].name
             self.close()
-            raise RequestTimedOut(f"{self.address} did not answer {API_KEYS[api_key].name} in time") from None
+            raise RequestTimedOut(f"{self.address} did not answer {name} in time") from None
         except OSError as error:
             self.close()
             raise ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}") from None
         except WireError as error:
             self.close()
             raise ClientError(f"{self.address} does not speak Kafka's protocol: {error}") from None
-        return response
 
     def request(self, request: Any, deadline: float, *, version: int | None = None) -> Any:
         """Send and receive; responses that are due before are kept for ``receive``."""
-        before = len(self._pending)
+        talk = self._conversation
+        before = len(talk.pending)
         self.send(request, version=version)
-        self._early.extend([self._receive(deadline) for _ in range(before)])
-        return self._receive(deadline)
+        self._early.extend([self._take(deadline, talk.receive) for _ in range(before)])
+        return self._take(deadline, talk.receive)
 
     def close(self) -> None:
         """Close; does nothing when it is closed already."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._pending.clear()
+        self._conversation.pending.clear()
         self._early.clear()
 
     def _open(self) -> socket.socket:

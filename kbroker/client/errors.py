@@ -1,4 +1,4 @@
-"""What can go wrong on the client's side; the text of each is one line for a person."""
+"""The errors of the client's side; the text of each is one line for a person."""
 
 from __future__ import annotations
 

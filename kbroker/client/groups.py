@@ -1,4 +1,4 @@
-"""What administrators ask about groups, as values: classic groups and those of KIP-848."""
+"""Administrators' questions about groups, as values: classic groups and those of KIP-848."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has committed for a partition."""
+    """A group's committed offset of a partition."""
 
     offset: int
     leader_epoch: int

@@ -1,4 +1,4 @@
-"""What administrators ask about the cluster and its nodes."""
+"""Administrators' questions about the cluster and its nodes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def describe_features(client: Client) -> tuple[int, list[Feature]]:
 
 
 def api_versions(client: Client, node_id: int | None = None) -> ApiVersionsResponse:
-    """What a broker (any, if none is named) told when it was connected to."""
+    """A broker's answer to ApiVersions (any broker's, if none is named), from when it was connected to."""
     deadline = client.deadline()
     if node_id is None:
         return client.retrying(lambda: client.any_broker(deadline), deadline).api_versions

@@ -63,7 +63,7 @@ class Refused:
 
 @dataclass(slots=True)
 class Stored:
-    """What has been stored in a partition. Offsets are -1 with acks=0."""
+    """The stored records of a partition. Offsets are -1 with acks=0."""
 
     count: int = 0
     bytes: int = 0
@@ -85,7 +85,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Queue:
-    """What waits for a partition: finished batches first, then the one that is being filled."""
+    """The batches that wait for a partition: finished batches first, then the one that is being filled."""
 
     ready: deque[_Batch] = field(default_factory=deque)
     filling: _Batch | None = None

@@ -102,7 +102,7 @@ class Reader:
         return end is None or self.positions[partition] < end
 
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
-        """What comes within ``timeout`` seconds, as soon as something does. Empty if nothing does, or it is finished.
+        """The records that come within ``timeout`` seconds, as soon as some do; none if the reader is finished.
 
         ``ClientError`` when a partition cannot be read for as long as the client's timeout.
         """

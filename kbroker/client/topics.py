@@ -1,4 +1,4 @@
-"""What administrators ask about topics, as values."""
+"""Administrators' questions about topics, as values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What administrators ask about transactions, as values, and how they end one that its producer does not."""
+"""Administrators' questions about transactions, as values, and the end of one whose producer does not end it."""
 
 from __future__ import annotations
 

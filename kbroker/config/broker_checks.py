@@ -1,22 +1,18 @@
-"""What must hold between a node's properties, each of which is right by itself."""
+"""Rules between a node's properties, each of which is valid by itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kbroker.config.broker_properties import BrokerProperties
 from kbroker.config.definition import InvalidConfig
 from kbroker.config.group import check_consumer_group_bounds
 from kbroker.errors import FatalError
-
-if TYPE_CHECKING:
-    from kbroker.config.broker_config import BrokerConfig
 
 REPLICA_SELECTORS = tuple(
     f"org.apache.kafka.common.replica.{name}" for name in ("LeaderSelector", "RackAwareReplicaSelector")
 )
 
 
-def check(config: BrokerConfig) -> None:
+def check(config: BrokerProperties) -> None:
     """:class:`FatalError` for the first rule that is broken (KafkaConfig.validateValues).
 
     Where a change at run time can break a rule, the sentence is Kafka's, since its tools show it.
@@ -74,7 +70,7 @@ def check(config: BrokerConfig) -> None:
     _check_listeners(config)
 
 
-def _check_consumer_groups(config: BrokerConfig) -> None:
+def _check_consumer_groups(config: BrokerProperties) -> None:
     """Assignors that would be Java classes cannot be loaded, so only Kafka's own are there."""
     for name in config.group_consumer_assignors:
         if name not in ("uniform", "range"):
@@ -85,7 +81,7 @@ def _check_consumer_groups(config: BrokerConfig) -> None:
         raise FatalError(error.message) from None
 
 
-def _check_quorum(config: BrokerConfig) -> None:
+def _check_quorum(config: BrokerProperties) -> None:
     voters = {voter.node_id for voter in config.controller_quorum_voters}
     if not voters and not config.controller_quorum_bootstrap_servers:
         raise FatalError("either controller.quorum.bootstrap.servers or controller.quorum.voters must be set")
@@ -102,7 +98,7 @@ def _check_quorum(config: BrokerConfig) -> None:
             raise FatalError("controller.quorum.auto.join.enable needs the role controller in process.roles")
 
 
-def _check_listeners(config: BrokerConfig) -> None:
+def _check_listeners(config: BrokerProperties) -> None:
     names = {listener.name for listener in config.listeners}
     advertised = {listener.name for listener in config.advertised_listeners}
     if config.is_controller:

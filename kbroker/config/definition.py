@@ -1,4 +1,4 @@
-"""What one property is: type, default, limits, how it may be changed; reading and writing its text."""
+"""The definition of one property: type, default, limits, how it may be changed, and its form as text."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of distinct entries that are not empty, of ``words`` if there are any."""
+    """A list of entries that are not empty, of ``words`` if there are any; one that is there again counts once."""
 
     words: tuple[str, ...] = ()
     may_be_empty: bool = True
@@ -157,8 +157,6 @@ class ListOf:
             raise InvalidConfig(
                 f"Configuration '{name}' must not be empty. Valid values include: {str(self) or 'any non-empty value'}"
             )
-        if len(set(value)) != len(value):
-            raise InvalidConfig(f"Configuration '{name}' values must not be duplicated.")
         for entry in value:
             if not entry:
                 raise InvalidConfig(f"Configuration '{name}' values must not be empty.")
@@ -228,6 +226,8 @@ class ConfigKey:
     def parse(self, text: str | None) -> Any:
         """The typed value of ``text``, judged; :class:`InvalidConfig` when it cannot be taken."""
         value = None if text is None else self._convert(text)
+        if value is not None and isinstance(self.validator, ListOf):
+            value = list(dict.fromkeys(value))
         if self.validator is not None:
             self.validator(self.name, value)
         return value

@@ -44,5 +44,11 @@ DYNAMIC_BROKER_CONFIGS = ConfigDef(
 
 
 def broker_config_key(name: str) -> ConfigKey | None:
-    """What a property of a node is, of those that a file sets as well as of those that only are set at run time."""
-    return BROKER_CONFIGS.get(name) or DYNAMIC_BROKER_CONFIGS.get(name)
+    """The key of a node's property, whether a file can set it or only a request at run time; None if there is none."""
+    return BROKER_CONFIGS.get(name) or DYNAMIC_BROKER_CONFIGS.get(name) or _absent_key(name)
+
+
+def _absent_key(name: str) -> ConfigKey | None:
+    from kbroker.config.absent import ABSENT_BROKER_CONFIGS
+
+    return ABSENT_BROKER_CONFIGS.get(name)

@@ -39,8 +39,8 @@ def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str
 
 
 def derived_properties(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the image of Apache Kafka adds: a broker listens where it is advertised, on all addresses, if nothing says
-    where it listens."""
+    """The properties that Apache Kafka's image derives: without ``listeners``, a broker listens on all addresses at its
+    advertised ports."""
     advertised = environment.get("KAFKA_ADVERTISED_LISTENERS", "")
     if not advertised or environment.get("KAFKA_LISTENERS") or environment.get("KAFKA_PROCESS_ROLES") == "controller":
         return {}

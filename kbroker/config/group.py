@@ -2,7 +2,7 @@
 
 Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's (a test compares them with a table of
 its facts); the descriptions are kbroker's. Kafka's properties of share and streams groups are refused until there are
-such groups: one that is accepted and ignored would be a lie.
+such groups: a property that is accepted and ignored would mislead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ GROUP_CONFIGS = ConfigDef(
             INT,
             "5000",
             MEDIUM,
-            "How often members of the group are told to send heartbeats, in milliseconds.",
+            "How often members of the group are told to send heartbeats, in milliseconds; every second, if that is "
+            "less, while they wait for partitions.",
             validator=Range(1),
         ),
         ConfigKey(
@@ -62,7 +63,7 @@ _KINDS_NOT_SERVED = ("share.", "streams.")
 
 
 class GroupConfig(NamedTuple):
-    """What is in force for one consumer group, in milliseconds."""
+    """The settings in force for one consumer group, in milliseconds."""
 
     consumer_session_timeout_ms: int
     consumer_heartbeat_interval_ms: int
@@ -107,7 +108,7 @@ def check_consumer_group_bounds(broker: Mapping[str, Any]) -> None:
 
 
 def effective_group_config(configs: Mapping[str, str], broker: Mapping[str, Any]) -> GroupConfig:
-    """What is in force for a group with ``configs``; ``broker`` as for :func:`validate_group_configs`.
+    """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_group_configs`.
 
     A value that was set under other bounds is moved within today's; one that cannot be read gives way to the broker's.
     """

@@ -77,8 +77,10 @@ def parse_listeners(property_name: str, entries: Iterable[str], protocols: Mappi
 
 
 def check_ports(listeners: Sequence[Listener]) -> None:
-    """Each has one that can be bound, and two share it only if one is at an IPv4 address and the other at an IPv6 one
-    (KIP-797)."""
+    """Check that each listener's port can be bound, and that no two share one.
+
+    A listener at an IPv4 address may share its port with one at an IPv6 address (KIP-797).
+    """
     by_port: dict[int, list[Listener]] = {}
     for listener in listeners:
         if listener.port < 0:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from kbroker.config.definition import ConfigType, Importance, UpdateMode
 
 BOOLEAN = ConfigType.BOOLEAN
+CLASS = ConfigType.CLASS
 DOUBLE = ConfigType.DOUBLE
 INT = ConfigType.INT
 LIST = ConfigType.LIST
 LONG = ConfigType.LONG
+PASSWORD = ConfigType.PASSWORD
 SHORT = ConfigType.SHORT
 STRING = ConfigType.STRING
 HIGH = Importance.HIGH

@@ -1,4 +1,4 @@
-"""What a driver asks of a coordinator's core: a shard of groups, or of transactions."""
+"""The interface of a coordinator's core, a shard of groups or of transactions, for its driver."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class CoordinatorCore(Protocol):
         """Apply the marker that ends a producer's transaction in this partition."""
 
     def on_loaded(self, now_ms: int) -> None:
-        """The whole log has been replayed; from now on time counts."""
+        """Begin to count time: the whole log has been replayed."""
 
     def on_unloaded(self) -> list[tuple[Token, object]]:
-        """This node no longer coordinates: what everybody who waits is told."""
+        """Stop being the coordinator. Returns the replies to all requests that wait."""
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is next due, in ms since the epoch; None if never."""
@@ -44,5 +44,5 @@ _ERRORS_FOR_CLIENTS = {
 
 
 def append_error_for_client(error: ErrorCode) -> ErrorCode:
-    """What a client is told when the coordinator's own record could not be stored."""
+    """The error for a client when the coordinator's own record could not be stored."""
     return _ERRORS_FOR_CLIENTS.get(error, error)

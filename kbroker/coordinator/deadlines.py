@@ -1,4 +1,4 @@
-"""Deadlines of a pure core, by key: cheap to move later, which is what every heartbeat does."""
+"""Deadlines of a pure core, by key: cheap to move later, as every heartbeat does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partition of a coordinator's topic a group or transactional id belongs to."""
+"""The partition of a coordinator's topic that a group or transactional id belongs to."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def _partition_for(key: str, partition_count: int) -> int:
 
 
 _LONGEST_KEPT_KEY = 255
-"""Longer ids are hashed each time: anybody may ask for any id, and what is kept must stay small."""
+"""Longer ids are hashed each time: clients choose ids, and the cache must stay small."""
 _kept_partition_for = lru_cache(maxsize=10_000)(_partition_for)

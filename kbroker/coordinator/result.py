@@ -1,4 +1,4 @@
-"""What a coordinator core returns: records to append, and the replies that wait for them.
+"""The result of a coordinator core's step: records to append, and the replies that wait for them.
 
 A core never holds a future. A reply that cannot be given yet is a `Token`, which a later result
 names in ``completed`` (ARCHITECTURE: determinism, rule c).
@@ -38,7 +38,7 @@ Continuation = Callable[[ErrorCode | None, int], "CoordinatorResult[None]"]
 class CoordinatorResult(Generic[R]):
     """The outcome of one step.
 
-    ``response`` and ``completed`` may be told to clients once ``records`` are committed.
+    ``response`` and ``completed`` may go to clients once ``records`` are committed.
     ``on_stored`` is the rest of the step, run when the records are committed or have failed.
     """
 
@@ -49,11 +49,11 @@ class CoordinatorResult(Generic[R]):
     replay: bool = True
     """Whether the records change the core's state; False where they only describe what it already holds."""
     error: ApiError | None = None
-    """What the client is told once the records are committed, where that is an error."""
+    """The error that the client gets instead of ``response`` once the records are committed."""
 
 
 class TransactionalWriter(NamedTuple):
-    """The producer in whose transaction a step's records are written, and what its coordinator has confirmed."""
+    """The producer in whose transaction a step's records are written, and the coordinator's confirmation."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH

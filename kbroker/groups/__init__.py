@@ -1,1 +1,1 @@
-"""Consumer groups: pure cores of the group coordinator (classic protocol and committed offsets)."""
+"""Pure cores of the group coordinator: classic protocol, consumer protocol (KIP-848), committed offsets."""

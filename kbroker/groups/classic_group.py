@@ -1,6 +1,6 @@
 """One classic group: its members, its state, and the invariants between them.
 
-The rules that move a group are in `classic_protocol`; this file holds what they move.
+The rules that change a group are in `classic_protocol`; this file holds its state.
 Rules: Kafka's ``ClassicGroup`` and ``ClassicGroupState`` (4.3).
 """
 
@@ -24,7 +24,7 @@ _VERSION_BYTES = 2
 """The metadata opens with its version as int16."""
 
 UNKNOWN_MEMBER_ID = ""
-"""What a client sends as its member id before it has one."""
+"""The member id that a client sends before it has one."""
 
 
 class ClassicGroupState(Enum):
@@ -152,7 +152,7 @@ class ClassicGroup:
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and bool(names)
         if not self.members:
-            # Whoever began the rebalance has left before it ended: the next is as good as the first.
+            # The member that began the rebalance has left before it ended: any other will do.
             return self.protocol_type == protocol_type and bool(names)
         return self.protocol_type == protocol_type and bool(names & self.candidate_protocols())
 

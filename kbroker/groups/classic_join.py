@@ -1,4 +1,4 @@
-"""JoinGroup of a classic group, up to where the rebalance takes over: who may join, under which id, in whose place.
+"""JoinGroup of a classic group, before the rebalance: admission, member ids, and replacing static members.
 
 Rules: Kafka's ``GroupMetadataManager`` (its classic half, 4.3), KIP-345 (static members), KIP-394 (member id
 required), KIP-814 (static leader rejoins).
@@ -40,13 +40,13 @@ class ClassicJoin:
         self._rng = rng
 
     def accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether ``group.max.size`` has room for the one who joins."""
+        """Whether ``group.max.size`` has room for the joining member."""
         limit = self._settings().group_max_size
         if group.is_in(_S.EMPTY, _S.DEAD):
             return True
         member = group.members.get(member_id)
         if group.state is _S.PREPARING_REBALANCE:
-            # Those who have not come back yet do not count: the first to arrive keep their places.
+            # Members that have not joined again yet do not count: the first to arrive keep their places.
             return (member is not None and member.awaiting_join is not None) or (group.awaiting_join_count < limit)
         return member is not None or len(group.members) < limit
 
@@ -96,7 +96,7 @@ class ClassicJoin:
         effects: Effects,
         now_ms: int,
     ) -> None:
-        """Somebody who was given a member id before."""
+        """Join a member that was given its id before."""
         member_id = request.member_id
         try:
             if group.state is _S.DEAD:
@@ -199,8 +199,8 @@ class ClassicJoin:
             def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
                 after = Effects()
                 if member.awaiting_join is not token:
-                    # It has left meanwhile, or was replaced in its turn, or a rebalance told it the new id: then that
-                    # id stays, stored or not. Kafka 4.3 takes it back even so, and fences the one who was told of it.
+                    # It has left meanwhile, or was replaced in its turn, or a rebalance has answered with the new id.
+                    # That id then stays, stored or not. Kafka 4.3 takes it back, and fences the member that has it.
                     return after.result()
                 reply = join_reply(group, new_member_id)
                 if error is not None:
@@ -211,7 +211,7 @@ class ClassicJoin:
                 elif client.api_version >= 9:
                     reply.skip_assignment = group.leader_id == new_member_id
                 else:
-                    # Before KIP-814 a leader that is told so would assign anew; it is shown the old leader's id.
+                    # Before KIP-814 a member that sees itself as the leader assigns anew: it gets the old leader's id.
                     reply.leader = old_leader_id or ""
                     reply.members = []
                 complete_join(member, reply, after)

@@ -1,7 +1,7 @@
-"""The classic rebalance protocol: what JoinGroup, SyncGroup, Heartbeat, LeaveGroup and time do to a group.
+"""The classic rebalance protocol: changes of a group by JoinGroup, SyncGroup, Heartbeat, LeaveGroup and by time.
 
-Rules: Kafka's ``GroupMetadataManager`` (its classic half, 4.3). What follows from a request is in ``classic_join.py``
-and ``classic_rebalance.py``.
+Rules: Kafka's ``GroupMetadataManager`` (its classic half, 4.3). JoinGroup goes on in ``classic_join.py``, rebalances in
+``classic_rebalance.py``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 _S = ClassicGroupState
 
 
-class ClassicProtocol:
-    """Moves classic groups. Each method takes the time and returns what to append and to answer.
+class ClassicRebalanceProtocol:
+    """Serves classic groups. Each method takes the time, and returns records to append and the response.
 
-    ``groups`` is shared with the shard that owns it; a group is found in it or created there by a join.
+    ``groups`` belongs to the shard; a join creates groups in it.
     """
 
     def __init__(
@@ -155,13 +155,13 @@ class ClassicProtocol:
     def on_loaded(self, group: ClassicGroup, now_ms: int) -> None:
         """Replay has rebuilt the group: its members get a full session to be heard of again.
 
-        One that has become too large (``group.max.size`` was lowered) rebalances, so that those who are to go can
-        commit before; who comes too late in it is refused.
+        One that has become too large (``group.max.size`` was lowered) rebalances, so that members that have to leave
+        can commit before; members that join too late are refused.
         """
         for member in group.members.values():
             self.renew_session(group, member, now_ms)
         if group.must_rebalance or len(group.members) > self._settings().group_max_size:
-            self.start_rebalance(group, now_ms)  # nobody waits for anything yet, so nothing follows but a deadline
+            self.start_rebalance(group, now_ms)  # nobody waits for anything yet, so a deadline is all that follows
 
     def start_rebalance(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[None]:
         """Ask every member of a stable group to join again."""
@@ -170,7 +170,7 @@ class ClassicProtocol:
         return effects.result()
 
     def fail_all(self, group: ClassicGroup, error: ErrorCode) -> list[tuple[Token, object]]:
-        """Answer everybody who waits with the error: this node is no longer the group's coordinator."""
+        """Answer every request that waits with the error: this node is no longer the group's coordinator."""
         effects = Effects()
         for member in group.members.values():
             complete_join(member, join_error(member.member_id, error), effects)

@@ -33,7 +33,7 @@ class _InitialDelay:
 
 @dataclass(slots=True)
 class Effects:
-    """What one step has caused so far."""
+    """The effects of one step so far: records, replies, and the rest of the step when the records are stored."""
 
     records: list[CoordinatorRecord] = field(default_factory=list)
     completed: list[tuple[Token, object]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Effects:
 
 
 class ClassicRebalance:
-    """Takes groups from phase to phase, and keeps their deadlines. What a step causes is added to its ``effects``."""
+    """Takes groups from phase to phase, and keeps their deadlines. A step adds to its ``effects``."""
 
     def __init__(self, settings: Callable[[], GroupSettings]) -> None:
         self._settings = settings
@@ -83,7 +83,7 @@ class ClassicRebalance:
             self.maybe_complete_join(group, effects, now_ms)
 
     def prepare_rebalance(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
-        """Begin a join phase: whoever waits for an assignment is told, and all are awaited."""
+        """Begin a join phase: members that wait for an assignment get an error, and all have to join again."""
         if group.state is _S.COMPLETING_REBALANCE:
             self._reset_assignment(group, ErrorCode.REBALANCE_IN_PROGRESS, effects, now_ms)
         group.pending_sync_members.clear()
@@ -124,7 +124,7 @@ class ClassicRebalance:
             self.finish_join(group, effects, now_ms)
 
     def finish_join(self, group: ClassicGroup, effects: Effects, now_ms: int) -> None:
-        """End the join phase: who did not come is out, the others form the next generation."""
+        """End the join phase: members that did not join are removed, the others form the next generation."""
         self.timers.cancel(Timer("join", group.group_id))
         self._initial_delays.pop(group.group_id, None)
         group.new_member_added = False
@@ -158,12 +158,12 @@ class ClassicRebalance:
     def when_assignment_stored(
         self, group: ClassicGroup, generation_id: int, assignment: dict[str, bytes]
     ) -> Continuation:
-        """What happens when the leader's assignment is in the log, or could not be written."""
+        """The rest of a step that stores the leader's assignment: send it to the members, or the error."""
 
         def stored(error: ErrorCode | None, now_ms: int) -> CoordinatorResult[None]:
             effects = Effects()
             if group.state is not _S.COMPLETING_REBALANCE or group.generation_id != generation_id:
-                return effects.result()  # Another rebalance began meanwhile and told everybody.
+                return effects.result()  # Another rebalance began meanwhile and answered every member.
             if error is not None:
                 self._reset_assignment(group, append_error_for_client(error), effects, now_ms)
                 self.prepare_rebalance(group, effects, now_ms)
@@ -208,7 +208,7 @@ class ClassicRebalance:
     # -- members -------------------------------------------------------------------------------
 
     def remove(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-        """Take a member out; whoever waits for its answers hears UNKNOWN_MEMBER_ID."""
+        """Remove a member; its requests that wait get UNKNOWN_MEMBER_ID."""
         self.timers.cancel(Timer("session", group.group_id, member_id))
         member = group.members.get(member_id)
         if member is not None:

@@ -1,4 +1,4 @@
-"""Who asks something of a group."""
+"""The client of a request to a group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ClientContext(NamedTuple):
-    """Who sends a request, as far as a group remembers it."""
+    """The sender of a request, as a group remembers it."""
 
     client_id: str
     client_host: str

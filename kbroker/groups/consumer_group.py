@@ -1,6 +1,6 @@
-"""One KIP-848 consumer group: its members, its epochs, its target assignment, and who owns which partition.
+"""One KIP-848 consumer group: its members, epochs, target assignment, and the owners of partitions.
 
-Nothing here decides: `replay` of the coordinator's records is what calls the methods that change a group, on load and
+Nothing here decides: the methods that change a group are called by `replay` of the coordinator's records, on load and
 in operation alike. The rules that make the records are in `consumer_protocol`, `member_update` and `reconciliation`.
 Kafka's ``ConsumerGroup``, ``ModernGroup``, ``ConsumerGroupMember`` (4.3).
 """
@@ -33,7 +33,7 @@ NO_PARTITIONS: PartitionEpochs = MappingProxyType({})
 
 
 class ConsumerGroupState(Enum):
-    """What a group is doing, with the names that tools show. It follows from members and epochs."""
+    """The state of a group, with the names that tools show. It follows from members and epochs."""
 
     EMPTY = "Empty"
     """No members."""
@@ -51,7 +51,7 @@ class MemberState(IntEnum):
     """How far a member is on its way to its target assignment; the numbers are those of the records."""
 
     STABLE = 0
-    """Has what the target of its epoch gives it."""
+    """Has the target assignment of its epoch."""
     UNREVOKED_PARTITIONS = 1
     """Must give up partitions, and say so, before it may go to the next epoch."""
     UNRELEASED_PARTITIONS = 2
@@ -62,7 +62,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMemberMetadata:
-    """What a member that uses the classic protocol has besides."""
+    """Further data of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -188,7 +188,7 @@ class ConsumerGroup:
         return NOTHING_ASSIGNED if member_id is None else self.target.get(member_id, NOTHING_ASSIGNED)
 
     def owner(self, topic_id: Uuid, partition: int) -> str | None:
-        """Who has the partition, perhaps still to give it up; None if it is free."""
+        """The member that has the partition, perhaps still to give it up; None if it is free."""
         return self._owners.get(topic_id, {}).get(partition)
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -225,7 +225,7 @@ class ConsumerGroup:
         return topics
 
     def topics_of(self, member: ConsumerGroupMember) -> frozenset[str]:
-        """The topics that the member subscribes to, by name and by what its regular expression matched."""
+        """The topics that the member subscribes to, by name and by regular expression."""
         resolved = self.resolved_regexes.get(member.subscribed_topic_regex or "")
         if resolved is None:
             return member.subscribed_topic_names
@@ -286,7 +286,7 @@ class ConsumerGroup:
             self._owners.setdefault(topic_id, {})[partition] = member.member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Take the member out, and free what it had."""
+        """Remove the member, and free its partitions."""
         member = self.members.pop(member_id, None)
         if member is None:
             return
@@ -304,7 +304,7 @@ class ConsumerGroup:
             self.target[member_id] = assignment
 
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """Set, or with None forget, what a regular expression matches."""
+        """Set the topics that a regular expression matches; None forgets them."""
         if resolved is None:
             self.resolved_regexes.pop(regex, None)
         else:

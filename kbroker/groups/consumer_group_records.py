@@ -48,12 +48,12 @@ def group_epoch_tombstone(group_id: str) -> CoordinatorRecord:
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Removes what Kafka 4.0 stored in the place of the metadata hash."""
+    """Removes the partition metadata, which Kafka 4.0 stored in the place of the metadata hash."""
     return _record(rec.ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def member_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorRecord:
-    """What the member has told about itself."""
+    """The record of a member: the fields of its heartbeats."""
     classic = None
     if member.classic is not None:
         classic = rec.ClassicMemberMetadata(
@@ -135,7 +135,7 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """Forgets what a regular expression stood for."""
+    """Forgets the topics that a regular expression matched."""
     return _record(rec.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
@@ -179,7 +179,7 @@ def _topic_partitions(partitions: PartitionEpochs) -> list[rec.TopicPartitions]:
 def replay(groups: dict[str, ConsumerGroup], key: Any, value: bytes | None) -> None:
     """Apply one record to the groups; a group begins with its first value and ends with its epoch's tombstone.
 
-    A tombstone of what is not there changes nothing. `WireError` for a value that cannot be read.
+    A tombstone without a value before it changes nothing. `WireError` for a value that cannot be read.
     """
     group = groups.get(key.group_id)
     if group is None:

@@ -1,4 +1,5 @@
-"""Who a request to a consumer group speaks for: an existing member, a new one, or one that replaces a static member.
+"""Finds the member that a request to a consumer group is about: an existing one, a new one, or a static one's
+replacement.
 
 Rules and error texts: Kafka's ``GroupMetadataManager`` (4.3), its ``getOrMaybeSubscribe...ConsumerGroupMember`` and
 ``throwIf...``.

@@ -21,7 +21,7 @@ from kbroker.groups.consumer_group_records import (
     target_record,
 )
 from kbroker.groups.settings import GroupSettings
-from kbroker.groups.topics import MetadataHasher, TopicsImage
+from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
 from kbroker.wire.records.consumer_protocol import (
@@ -39,7 +39,7 @@ def decode_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     return decode_versioned(ConsumerProtocolSubscription, metadata, newer_as_newest=True)[0]
 
 
-def encode_assignment(assignment: Assignment, topics: TopicsImage, subscription_metadata: bytes) -> bytes:
+def encode_assignment(assignment: Assignment, topics: CoordinatorMetadataImage, subscription_metadata: bytes) -> bytes:
     """The assignment as a classic member reads it, in the version of its subscription. `WireError`."""
     named = sorted(
         (topic.name, sorted(partitions))
@@ -79,7 +79,7 @@ def _cannot_upgrade(group: ClassicGroup, reason: str) -> ApiError:
 
 
 def upgraded(group: ClassicGroup, hasher: MetadataHasher) -> ConsumerGroup:
-    """The consumer group with the classic group's members, who all stay classic ones. `ApiError` GROUP_ID_NOT_FOUND."""
+    """A consumer group of the classic group's members, which all stay classic ones. `ApiError` GROUP_ID_NOT_FOUND."""
     consumer = ConsumerGroup(group.group_id, group_epoch=group.generation_id, assignment_epoch=group.generation_id)
     taken: set[tuple[Uuid, int]] = set()
     for member in group.members.values():
@@ -112,11 +112,11 @@ def upgraded(group: ClassicGroup, hasher: MetadataHasher) -> ConsumerGroup:
 
 
 def _assigned(
-    group: ClassicGroup, member: ClassicMember, topics: TopicsImage, taken: set[tuple[Uuid, int]]
+    group: ClassicGroup, member: ClassicMember, topics: CoordinatorMetadataImage, taken: set[tuple[Uuid, int]]
 ) -> dict[Uuid, frozenset[int]]:
-    """What the group's leader gave the member; nothing if it has not synced yet.
+    """The member's assignment by the group's leader; nothing if the leader has not synced yet.
 
-    The leader is a client: of what it gave to several members, the first one has it (``taken``).
+    The leader is a client and may assign a partition twice: the first member keeps it (``taken``).
     """
     if not member.assignment:
         return {}
@@ -173,7 +173,7 @@ def downgraded(
     group: ConsumerGroup,
     leaving: Collection[ConsumerGroupMember],
     joining: ConsumerGroupMember | None,
-    topics: TopicsImage,
+    topics: CoordinatorMetadataImage,
     now_ms: int,
 ) -> ClassicGroup:
     """The classic group of the members that stay; ``joining`` has the place of its instance id's member.

@@ -1,4 +1,4 @@
-"""The consumer group protocol of KIP-848: what ConsumerGroupHeartbeat and time do to a group.
+"""The consumer group protocol of KIP-848: changes of a group by ConsumerGroupHeartbeat and by time.
 
 Each method returns records; only their replay changes a group. Rules: Kafka's ``GroupMetadataManager`` (its consumer
 half, 4.3).
@@ -16,7 +16,7 @@ from kbroker.config import GroupConfig
 from kbroker.coordinator.result import Continuation, CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import ClassicGroupState
-from kbroker.groups.classic_protocol import ClassicProtocol
+from kbroker.groups.classic_protocol import ClassicRebalanceProtocol
 from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import (
     LEAVE_GROUP_MEMBER_EPOCH,
@@ -41,7 +41,7 @@ from kbroker.groups.groups import Groups
 from kbroker.groups.member_update import MemberUpdate, owned_partitions, regexes_resolved, resolve_regexes
 from kbroker.groups.records import group_metadata_record, group_metadata_tombstone
 from kbroker.groups.settings import GroupSettings
-from kbroker.groups.topics import MetadataHasher, TopicsImage
+from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid, random_uuid, uuid_to_str
 from kbroker.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -63,7 +63,7 @@ class ConsumerProtocol:
     def __init__(
         self,
         groups: Groups,
-        classic: ClassicProtocol,
+        classic: ClassicRebalanceProtocol,
         settings: Callable[[], GroupSettings],
         group_config: Callable[[str], GroupConfig],
         rng: random.Random,
@@ -81,11 +81,11 @@ class ConsumerProtocol:
     # -- the topics ----------------------------------------------------------------------------
 
     @property
-    def topics(self) -> TopicsImage:
+    def topics(self) -> CoordinatorMetadataImage:
         """The latest image."""
         return self.hasher.image
 
-    def on_topics(self, image: TopicsImage, changed: Collection[str], has_new: bool) -> None:
+    def on_topics(self, image: CoordinatorMetadataImage, changed: Collection[str], has_new: bool) -> None:
         """Follow the metadata: groups that subscribe to a changed topic check their hash with the next heartbeat."""
         self.hasher.update(image, changed)
         if has_new or self._new_topics_version < 0:
@@ -129,11 +129,12 @@ class ConsumerProtocol:
         check_upgrade(classic, self.settings())
         group = upgraded(classic, self.hasher)
         records += creation_records(group)
-        # The rebalance that was under way ends here. Kafka 4.3 takes what there is for the target: if the one who joins
-        # has the place of a static member and its subscription, nobody asks for another, and what is unassigned stays.
+        # The rebalance that was under way ends here. Kafka 4.3 takes the assignment so far as the target. If the new
+        # member has the place of a static member and its subscription, no other target is made, and partitions stay
+        # unassigned.
         unfinished = classic.state is not ClassicGroupState.STABLE
         result = self._heartbeat(group, request, client, records, now_ms, rebalance=unfinished)
-        # Whoever waits for the classic group's rebalance is told to come again, and finds the consumer group.
+        # Members that wait for the classic group's rebalance get an error, join again, and find the consumer group.
         result.completed += self.classic.fail_all(classic, ErrorCode.REBALANCE_IN_PROGRESS)
         for member in classic.members.values():
             self.timers.schedule("session", group_id, member.member_id, now_ms + member.session_timeout_ms)
@@ -170,7 +171,8 @@ class ConsumerProtocol:
 
         update = self.update(group, member, _with_request(member, request, client), records, now_ms)
         names_changed = update.store_member()
-        regex_changed, regex_resolved = update.update_regex(group.group_id in self._resolving)
+        is_resolving = self.is_resolving(group.group_id)
+        regex_changed, regex_resolved = update.update_regex(is_resolving)
         update.refresh_metadata(names_changed or regex_resolved or rebalance)
         target_epoch, target = update.update_target(config.consumer_assignment_interval_ms)
         if update.reconcile(target_epoch, target, owned, names_changed or regex_changed):
@@ -181,7 +183,9 @@ class ConsumerProtocol:
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=updated.member_epoch,
-            heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=update.heartbeat_interval_ms(
+                config, target_epoch, joins=joins, is_resolving=is_resolving
+            ),
         )
         subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         is_full = request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
@@ -200,7 +204,7 @@ class ConsumerProtocol:
         member = find_static_member(group, request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_GROUP_MEMBER_EPOCH:
             return self.fence(group, [member], response, now_ms)
-        # It comes back within its session, under a new member id: what it has is kept for it.
+        # It comes back within its session, under a new member id: its partitions are kept for it.
         away = replace(
             member,
             member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
@@ -209,7 +213,7 @@ class ConsumerProtocol:
         )
         return CoordinatorResult(response, [current_record(group_id, away)])
 
-    # -- what heartbeats share with classic members --------------------------------------------
+    # -- shared with classic members -----------------------------------------------------------
 
     def new_member_id(self) -> str:
         """An id as Kafka makes them."""
@@ -233,7 +237,7 @@ class ConsumerProtocol:
         return group_id in self._resolving
 
     def when_stored(self, update: MemberUpdate) -> Continuation | None:
-        """What is left to do once the records are: to resolve regular expressions, in a step of its own."""
+        """The rest of a step, once its records are stored: regular expressions are resolved in a step of their own."""
         if not update.regexes_to_resolve:
             return None
         group_id, regexes = update.group.group_id, update.regexes_to_resolve
@@ -282,7 +286,7 @@ class ConsumerProtocol:
         records.append(group_epoch_record(group_id, group.group_epoch + 1, metadata_hash))
 
         def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
-            # Not before: who is not out, because that could not be stored, must not stay in for ever.
+            # Only now: a member stays in if its removal could not be stored, and then its timers must go on.
             now = self.groups.consumer.get(group_id)
             gone = [each.member_id for each in members if now is None or each.member_id not in now.members]
             self.timers.cancel_members(group_id, gone)
@@ -299,7 +303,7 @@ class ConsumerProtocol:
         rebalance: bool,
         now_ms: int,
     ) -> tuple[list[CoordinatorRecord], Continuation]:
-        """Make the group classic: the records, and what follows when they are stored. `ApiError`."""
+        """Make the group classic. Returns the records, and the rest of the step when they are stored. `ApiError`."""
         member_ids = list(group.members)
         if joining is not None and joining.instance_id is not None:
             # Records before these have put the joining member in the place of the one that it replaces.
@@ -321,10 +325,10 @@ class ConsumerProtocol:
             self.timers.cancel_members(group.group_id, old_ids)
             for member in restored.members.values():
                 self.classic.renew_session(restored, member, later_ms)
-                told = classic.members.get(member.member_id)
-                if told is not None and member.awaiting_join is None:
-                    # The record holds but one of each member's assignors; the members are here and told all.
-                    member.protocols = told.protocols
+                converted = classic.members.get(member.member_id)
+                if converted is not None and member.awaiting_join is None:
+                    # The record holds but one of each member's assignors; the converted group knows all of them.
+                    member.protocols = converted.protocols
             if not rebalance or not restored.can_rebalance:
                 return CoordinatorResult(None)
             return self.classic.start_rebalance(restored, later_ms)
@@ -377,7 +381,7 @@ class ConsumerProtocol:
 def _with_request(
     member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: ClientContext
 ) -> ConsumerGroupMember:
-    """The member with what the request says of it; a heartbeat says only what differs from the last one."""
+    """The member with the fields of the request; a heartbeat has only those that differ from the last one."""
     changes: dict[str, object] = {}
     if request.instance_id is not None:
         changes["instance_id"] = request.instance_id

@@ -46,7 +46,7 @@ class ConsumerTimers:
         self.schedule("rebalance", group_id, member_id, deadline_ms)
 
     def again(self, timer: ConsumerTimer, epoch: int | None, deadline_ms: int) -> None:
-        """Set what `pop_due` gave anew, unless there is one by now."""
+        """Set a deadline that `pop_due` gave again, unless there is a newer one."""
         if timer not in self._queue:
             if epoch is not None:
                 self._rebalance_epochs[timer.group_id, timer.member_id] = epoch

@@ -1,4 +1,4 @@
-"""What administrators ask of groups: list, describe, delete."""
+"""Requests of administrators about groups: list, describe, delete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbroker.groups.groups import Groups
 from kbroker.groups.offset_requests import OffsetRequests
 from kbroker.groups.records import group_metadata_tombstone
 from kbroker.groups.settings import GroupSettings
-from kbroker.groups.topics import MetadataHasher, TopicsImage
+from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid
 from kbroker.wire.messages import consumer_group_describe as describe
 from kbroker.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -120,8 +120,8 @@ class GroupAdmin:
         return CoordinatorResult(None, records)
 
 
-def _described(group: ConsumerGroup, member: ConsumerGroupMember, topics: TopicsImage) -> describe.Member:
-    # What a member has still to give up is its own until then.
+def _described(group: ConsumerGroup, member: ConsumerGroupMember, topics: CoordinatorMetadataImage) -> describe.Member:
+    # A partition that a member has still to give up is its own until then.
     held: dict[Uuid, set[int]] = {}
     for partitions_by_topic in (member.assigned, member.pending_revocation):
         for topic_id, epochs in partitions_by_topic.items():
@@ -141,7 +141,7 @@ def _described(group: ConsumerGroup, member: ConsumerGroupMember, topics: Topics
     )
 
 
-def _assignment(partitions_by_topic: Mapping[Uuid, Set[int]], topics: TopicsImage) -> describe.Assignment:
+def _assignment(partitions_by_topic: Mapping[Uuid, Set[int]], topics: CoordinatorMetadataImage) -> describe.Assignment:
     """With names; a topic that is gone has none and is left out."""
     return describe.Assignment(
         topic_partitions=[

@@ -16,8 +16,8 @@ from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Tok
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups import consumer_group_records
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState, ClassicMember
-from kbroker.groups.classic_members import ClassicMembers
-from kbroker.groups.classic_protocol import ClassicProtocol
+from kbroker.groups.classic_protocol import ClassicRebalanceProtocol
+from kbroker.groups.classic_requests import ClassicRequestsToConsumerGroup
 from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group_records import group_removal
 from kbroker.groups.consumer_protocol import ConsumerProtocol
@@ -27,7 +27,7 @@ from kbroker.groups.offset_requests import OffsetRequests, OffsetsToCommit
 from kbroker.groups.pending_offsets import OffsetKey
 from kbroker.groups.records import OffsetKeys, read_group_metadata, read_key, read_offset_commit
 from kbroker.groups.settings import GroupSettings
-from kbroker.groups.topics import TopicsImage
+from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import Uuid
 from kbroker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -59,15 +59,15 @@ class GroupCoordinator:
     ) -> None:
         self._settings = settings
         self._groups = Groups()
-        self._classic = ClassicProtocol(self._groups.classic, settings, rng)
+        self._classic = ClassicRebalanceProtocol(self._groups.classic, settings, rng)
         self._consumer = ConsumerProtocol(self._groups, self._classic, settings, group_config, rng)
-        self._classic_members = ClassicMembers(self._consumer)
+        self._classic_requests = ClassicRequestsToConsumerGroup(self._consumer)
         self._offsets = OffsetRequests(self._groups, self._classic, settings, lambda: self._consumer.topics)
         self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
         self._next_expiry_check_ms: int | None = None
         self._offset_keys = OffsetKeys()
 
-    def on_topics(self, image: TopicsImage, changed: Collection[str], has_new: bool) -> None:
+    def on_topics(self, image: CoordinatorMetadataImage, changed: Collection[str], has_new: bool) -> None:
         """The next image of the topics: ``changed`` names those that differ, ``has_new`` says that some are new."""
         self._consumer.on_topics(image, changed, has_new)
 
@@ -82,17 +82,13 @@ class GroupCoordinator:
     def join_group(
         self, request: JoinGroupRequest, client: ClientContext, now_ms: int
     ) -> CoordinatorResult[JoinGroupResponse] | CoordinatorResult[Token]:
-        """JoinGroup."""
-        settings = self._settings()
-        timeout = request.session_timeout_ms
-        if not settings.group_min_session_timeout_ms <= timeout <= settings.group_max_session_timeout_ms:
-            return CoordinatorResult(_join_error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+        """JoinGroup with a session timeout that the settings allow."""
         group = self._groups.consumer.get(request.group_id)
         if group is None:
             return self._classic.join(request, client, now_ms)
         if group.members:
             try:
-                return self._classic_members.join(group, request, client, now_ms)
+                return self._classic_requests.join(group, request, client, now_ms)
             except ApiError as error:
                 return CoordinatorResult(_join_error(error.code))
         if request.member_id:
@@ -111,7 +107,7 @@ class GroupCoordinator:
         if group is None:
             return self._classic.sync(request, now_ms)
         try:
-            return self._classic_members.sync(group, request, now_ms)
+            return self._classic_requests.sync(group, request, now_ms)
         except ApiError as error:
             return CoordinatorResult(SyncGroupResponse(error_code=error.code))
 
@@ -121,7 +117,7 @@ class GroupCoordinator:
         if group is None:
             return self._classic.heartbeat(request, now_ms)
         try:
-            return self._classic_members.heartbeat(group, request, now_ms)
+            return self._classic_requests.heartbeat(group, request, now_ms)
         except ApiError as error:
             return error.code
 
@@ -132,7 +128,7 @@ class GroupCoordinator:
         group = self._groups.consumer.get(group_id)
         if group is None:
             return self._classic.leave(group_id, members, now_ms)
-        return self._classic_members.leave(group, members, now_ms)
+        return self._classic_requests.leave(group, members, now_ms)
 
     # -- offsets -------------------------------------------------------------------------------
 
@@ -233,7 +229,7 @@ class GroupCoordinator:
             self._groups.classic[group_id] = ClassicGroup(group_id)
 
     def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
-        """Apply the marker that ends a transaction: what it committed counts from now on, or never did."""
+        """Apply the marker that ends a transaction: its offsets count from now on, or never did."""
         self._offsets.replay_end_transaction(producer_id, commit)
 
     def _forget_classic(self, group_id: str) -> None:
@@ -242,14 +238,14 @@ class GroupCoordinator:
             self._classic.forget(group)
 
     def on_loaded(self, now_ms: int) -> None:
-        """All records are replayed; from now on time counts."""
+        """Begin to count time: all records are replayed."""
         for group in list(self._groups.classic.values()):
             self._classic.on_loaded(group, now_ms)
         self._consumer.on_loaded(now_ms)
         self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
 
     def on_unloaded(self) -> list[tuple[Token, object]]:
-        """This node stops being the coordinator: what everybody who waits is told."""
+        """Stop being the coordinator. Returns NOT_COORDINATOR for every request that waits."""
         completed: list[tuple[Token, object]] = []
         for group in self._groups.classic.values():
             completed += self._classic.fail_all(group, ErrorCode.NOT_COORDINATOR)

@@ -1,4 +1,4 @@
-"""What follows when a member is new, has changed, or is heard of again: the steps that heartbeat and join share.
+"""The steps of an update of a member, which ConsumerGroupHeartbeat and a classic member's JoinGroup share.
 
 Each step adds records; nothing of the group changes before they are replayed, so a step takes the members and epochs
 as the records before it have made them. Rules: Kafka's ``GroupMetadataManager`` (4.3), its
@@ -12,10 +12,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kbroker.config import GroupConfig
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.assignors.spec import Assignment, AssignorError
-from kbroker.groups.consumer_group import NOTHING_ASSIGNED, ConsumerGroup, ConsumerGroupMember, ResolvedRegex
+from kbroker.groups.consumer_group import (
+    NOTHING_ASSIGNED,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    MemberState,
+    ResolvedRegex,
+)
 from kbroker.groups.consumer_group_records import (
     current_record,
     group_epoch_record,
@@ -28,15 +35,17 @@ from kbroker.groups.reconciliation import OwnedPartitions, Reconciliation
 from kbroker.groups.regex import compile_topic_regex
 from kbroker.groups.settings import GroupSettings
 from kbroker.groups.target_assignment import assign_members, target_records
-from kbroker.groups.topics import MetadataHasher, TopicsImage
+from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid
 
 logger = logging.getLogger(__name__)
 
 METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
-"""How long a group trusts its metadata hash when nobody tells it of a change."""
+"""A group trusts its metadata hash for this time, unless it is notified of a change."""
 REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
 """Regular expressions are not resolved more often than that."""
+UNSETTLED_INTERVAL_MS = 1_000
+"""After which a member sends its next heartbeat while there is something to come for it."""
 
 
 @dataclass(slots=True)
@@ -67,7 +76,7 @@ class MemberUpdate:
     def update_regex(self, is_refreshing: bool) -> tuple[bool, bool]:
         """Follow a change of the member's regular expression, and find out whether all are to be resolved again.
 
-        Returns whether it changed, and whether what it stands for is known already. `ApiError`
+        Returns whether it changed, and whether the topics that it matches are known already. `ApiError`
         INVALID_REGULAR_EXPRESSION.
         """
         group = self.group
@@ -89,7 +98,7 @@ class MemberUpdate:
         group, now_ms = self.group, self.now_ms
         if is_refreshing or not (must_refresh or group.regexes):
             return
-        # All regular expressions are resolved together, so any of them tells when.
+        # All regular expressions are resolved together, so any of them has the time of all.
         last = next(iter(group.resolved_regexes.values()), None)
         if last is not None and now_ms <= last.timestamp_ms + REGEX_REFRESH_MIN_INTERVAL_MS:
             return
@@ -127,7 +136,7 @@ class MemberUpdate:
         if group.has_partition_metadata_record:
             self.records.append(partition_metadata_tombstone(group.group_id))
 
-    # -- what the member gets ------------------------------------------------------------------
+    # -- the member's assignment ---------------------------------------------------------------
 
     def update_target(self, assignment_interval_ms: int) -> tuple[int, Assignment]:
         """Make the target assignment of the group epoch, unless it is made or the last one is too young.
@@ -157,6 +166,32 @@ class MemberUpdate:
         made_ms = self.group.assignment_timestamp_ms
         return made_ms == 0 or interval_ms == 0 or self.now_ms >= made_ms + interval_ms
 
+    def heartbeat_interval_ms(self, config: GroupConfig, target_epoch: int, *, joins: bool, is_resolving: bool) -> int:
+        """The time until the member's next heartbeat, in ms; to be asked when the other steps are done.
+
+        A member hears news only in answer to a heartbeat. At the regular interval, a member that asks a moment before a
+        partition is given up gets it one interval later, and members that start together need two. So a member asks
+        again soon where there are partitions to come for it, and where others may be about to need its own.
+        """
+        regular_ms = config.consumer_heartbeat_interval_ms
+        made_ms, assignment_interval_ms = self.group.assignment_timestamp_ms, config.consumer_assignment_interval_ms
+        soon_ms = min(regular_ms, UNSETTLED_INTERVAL_MS)
+        if is_resolving or self.regexes_to_resolve:
+            return soon_ms
+        if target_epoch < self.group_epoch:
+            return min(regular_ms, max(soon_ms, made_ms + assignment_interval_ms - self.now_ms))
+        if target_epoch > self.group.assignment_epoch:
+            made_ms = self.now_ms
+        if self.new.state is MemberState.UNRELEASED_PARTITIONS:
+            # Two intervals after the target was made every owner has heard of it. One that is slow to give up must
+            # not make a large group send more than Apache Kafka's does.
+            return soon_ms if self.now_ms < made_ms + 2 * regular_ms else regular_ms
+        if self.new.assigned and not joins and self.now_ms < made_ms + assignment_interval_ms:
+            # A member that joins meanwhile waits for the next target, which may take partitions from this one. A member
+            # that joins itself sends a heartbeat at once, with its new partitions, and hears of the target then.
+            return soon_ms
+        return regular_ms
+
     def reconcile(
         self, target_epoch: int, target: Assignment, owned: OwnedPartitions | None, subscription_changed: bool
     ) -> bool:
@@ -180,7 +215,7 @@ class MemberUpdate:
         return True
 
 
-def _subscription(names: frozenset[str], topics: TopicsImage) -> Callable[[Uuid], bool]:
+def _subscription(names: frozenset[str], topics: CoordinatorMetadataImage) -> Callable[[Uuid], bool]:
     """Whether a topic has one of the names, without looking up more of them than are asked for."""
 
     def is_subscribed(topic_id: Uuid) -> bool:
@@ -190,8 +225,8 @@ def _subscription(names: frozenset[str], topics: TopicsImage) -> Callable[[Uuid]
     return is_subscribed
 
 
-def resolve_regexes(regexes: frozenset[str], topics: TopicsImage, now_ms: int) -> dict[str, ResolvedRegex]:
-    """What each regular expression matches among all topics; one that is not valid matches none."""
+def resolve_regexes(regexes: frozenset[str], topics: CoordinatorMetadataImage, now_ms: int) -> dict[str, ResolvedRegex]:
+    """The topics that each regular expression matches; one that is not valid matches none."""
     names = list(topics.names())
     resolved = {}
     for regex in sorted(regexes):
@@ -233,7 +268,7 @@ def regexes_resolved(
 
 
 def owned_partitions(topic_partitions: list[tuple[Uuid, list[int]]]) -> OwnedPartitions:
-    """What a member says it has, by topic id."""
+    """The partitions of a heartbeat, by topic id."""
     owned: dict[Uuid, set[int]] = {}
     for topic_id, partitions in topic_partitions:
         owned.setdefault(topic_id, set()).update(partitions)

@@ -1,4 +1,4 @@
-"""Requests about committed offsets: who may commit, fetch and delete them, and when they expire.
+"""Requests about committed offsets: permission to commit, fetch and delete them, and their expiry.
 
 Rules: Kafka's ``OffsetMetadataManager`` and the groups' ``validateOffset...`` (4.3).
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
-from kbroker.groups.classic_protocol import ClassicProtocol
+from kbroker.groups.classic_protocol import ClassicRebalanceProtocol
 from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
 from kbroker.groups.consumer_group_records import group_removal
 from kbroker.groups.groups import Groups
@@ -26,7 +26,7 @@ from kbroker.groups.records import (
     offset_value,
 )
 from kbroker.groups.settings import GroupSettings
-from kbroker.groups.topics import TopicsImage
+from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -57,13 +57,13 @@ from kbroker.wire.messages.txn_offset_commit import (
 _S = ClassicGroupState
 _pack_index = struct.Struct(">i").pack
 _CONSUMER_MEMBER_VERSION = 9
-_FOR_EVER = 2**63 - 1
-"""The latest time that a record can tell, in ms since the epoch."""
 """A member of the consumer protocol commits with this version of OffsetCommit or a later one (KIP-848)."""
+_FOR_EVER = 2**63 - 1
+"""The latest time that a record can hold, in ms since the epoch."""
 
 
 class _Place(NamedTuple):
-    """A partition for which an offset is committed, and what is said of it besides the offset."""
+    """A partition for which an offset is committed, and the fields besides the offset."""
 
     key: bytes
     topic_id: Uuid
@@ -73,7 +73,7 @@ class _Place(NamedTuple):
 
 
 class OffsetsToCommit:
-    """An OffsetCommit of partitions that exist: where its offsets go, and what is answered if that goes well.
+    """An OffsetCommit of partitions that exist: the places of its offsets, and its response on success.
 
     Partitions with more than ``metadata_limit`` characters of metadata (``offset.metadata.max.bytes``) are left out,
     and answered with their error.
@@ -115,9 +115,9 @@ class OffsetRequests:
     def __init__(
         self,
         groups: Groups,
-        classic: ClassicProtocol,
+        classic: ClassicRebalanceProtocol,
         settings: Callable[[], GroupSettings],
-        topics: Callable[[], TopicsImage],
+        topics: Callable[[], CoordinatorMetadataImage],
     ) -> None:
         self.committed = CommittedOffsets()
         self.pending = PendingOffsets()
@@ -136,7 +136,7 @@ class OffsetRequests:
         return CoordinatorResult(commit.response, self.commit_again(commit, commit.offsets, now_ms).records)
 
     def commit_again(self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int) -> CoordinatorResult[None]:
-        """`commit` of other offsets for the same partitions; what is answered is in ``commit`` already."""
+        """`commit` of other offsets for the same partitions; ``commit`` has the response already."""
         request = commit.request
         by_partition = self._validate_commit(request, commit.api_version, now_ms)
         retention_ms = request.retention_time_ms
@@ -215,8 +215,8 @@ class OffsetRequests:
         return CoordinatorResult(TxnOffsetCommitResponse(topics=topics), records)
 
     def _validate_transactional_commit(self, request: TxnOffsetCommitRequest) -> tuple[ConsumerGroupMember, int] | None:
-        """As `_validate_commit`, by KIP-447: who says nothing of its membership is not asked for it, and a group in
-        the middle of a rebalance takes what its members did before."""
+        """As `_validate_commit`, by KIP-447: a client that names no member is not asked for one, and a group in the
+        middle of a rebalance takes offsets of members of the generation before."""
         epoch = request.generation_id
         anonymous = epoch < 0 and not request.member_id and request.group_instance_id is None
         consumer = self._groups.consumer.get(request.group_id)
@@ -248,12 +248,12 @@ class OffsetRequests:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
 
     def replay_tombstone(self, key: OffsetKey) -> None:
-        """An offset was deleted, and with it what open transactions commit for the same partition."""
+        """Delete an offset, and those that open transactions commit for the same partition."""
         self.committed.put(*key, None)
         self.pending.remove(key)
 
     def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
-        """A transaction ended in this partition. Of what was committed in it and beside it, the later counts."""
+        """End a transaction in this partition. Of offsets committed in it and beside it, the later one counts."""
         for key, offset in self.pending.end(producer_id).items():
             if not commit:
                 continue
@@ -385,7 +385,7 @@ def _validate_member_commit(
 
 
 def _validate_partition(member: ConsumerGroupMember, epoch: int, topic_id: Uuid, partition: int) -> None:
-    """An older epoch may still commit what the member has had since then (KIP-1251)."""
+    """Let an older epoch commit for partitions that the member has had since then (KIP-1251). `ApiError`."""
     assigned_in = member.partition_epoch(topic_id, partition)
     if assigned_in is None or epoch < assigned_in:
         raise _wrong_epoch(member)
@@ -393,7 +393,7 @@ def _validate_partition(member: ConsumerGroupMember, epoch: int, topic_id: Uuid,
 
 def _validate_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
     if member_id is None and epoch < 0:
-        return  # An administrator, or a client that does not say who it is.
+        return  # an administrator, or a client that names no member
     member = group.member(member_id or "")
     if epoch != member.member_epoch:
         raise _wrong_epoch(member)

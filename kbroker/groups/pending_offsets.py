@@ -13,7 +13,7 @@ from kbroker.types import TopicPartition
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset of which partition."""
+    """A group's offset of a partition: the key of an offset record."""
 
     group_id: str
     topic: str
@@ -21,27 +21,30 @@ class OffsetKey(NamedTuple):
 
 
 class PendingOffsets:
-    """By producer id. Invariant: ``_open`` holds exactly the producers that have a pending offset for a key."""
+    """The pending offsets by producer id.
+
+    Invariant: ``_open`` holds exactly the producers that have a pending offset for a key.
+    """
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[OffsetKey, OffsetAndMetadata]] = {}
         self._open: dict[str, dict[TopicPartition, set[int]]] = {}
 
     def put(self, producer_id: int, key: OffsetKey, offset: OffsetAndMetadata) -> None:
-        """A producer's transaction commits an offset."""
+        """Add an offset that a producer's open transaction commits."""
         self._by_producer.setdefault(producer_id, {})[key] = offset
         partitions = self._open.setdefault(key.group_id, {})
         partitions.setdefault(TopicPartition(key.topic, key.partition), set()).add(producer_id)
 
     def remove(self, key: OffsetKey) -> None:
-        """Forget what any transaction commits for the key: its offset has been deleted."""
+        """Forget the offsets that open transactions commit for the key: its offset has been deleted."""
         producers = self._open.get(key.group_id, {}).get(TopicPartition(key.topic, key.partition), ())
         for producer_id in list(producers):
             self._by_producer[producer_id].pop(key, None)
             self._close(producer_id, key)
 
     def end(self, producer_id: int) -> dict[OffsetKey, OffsetAndMetadata]:
-        """The producer's transaction is over: its offsets, which are pending no more."""
+        """Remove and return the offsets of a producer whose transaction has ended."""
         offsets = self._by_producer.pop(producer_id, {})
         for key in offsets:
             self._close(producer_id, key)
@@ -61,7 +64,7 @@ class PendingOffsets:
         yield from self._open.get(group_id, ())
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction commits an offset for this."""
+        """Whether an open transaction commits an offset of this group for this partition."""
         partitions = self._open.get(group_id)
         return partitions is not None and (topic, partition) in partitions
 

@@ -1,7 +1,7 @@
-"""How a member comes from what it has to what the target assignment gives it (KIP-848's reconciliation).
+"""Reconciliation of KIP-848: the way of a member from its present partitions to its target assignment.
 
 A partition moves only after its owner has said that it gave it up: the owner stays in its epoch (UNREVOKED_PARTITIONS)
-until its heartbeat names the partition no more; whoever is to get it goes on without (UNRELEASED_PARTITIONS).
+until its heartbeat names the partition no more; the next owner goes on without it (UNRELEASED_PARTITIONS).
 Rules: Kafka's ``CurrentAssignmentBuilder`` (4.3).
 """
 
@@ -16,14 +16,14 @@ from kbroker.groups.consumer_group import NO_PARTITIONS, ConsumerGroupMember, Me
 from kbroker.types import Uuid
 
 OwnedPartitions = Mapping[Uuid, Set[int]]
-"""What a member says it has; None where it says nothing."""
+"""The partitions that a member's heartbeat names, by topic id; None where it names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
     """One member's step towards a target.
 
-    ``is_owned`` tells whether any member has a partition; ``is_subscribed`` whether the member reads a topic.
+    ``is_owned``: whether any member has a partition; ``is_subscribed``: whether the member reads a topic.
     """
 
     member: ConsumerGroupMember
@@ -83,7 +83,7 @@ class Reconciliation:
         return self._moved(member.state, member.member_epoch, assigned, member.pending_revocation)
 
     def _advance(self, member_epoch: int) -> ConsumerGroupMember:
-        """Give up what the target does not have; when that is done, take what is free of what it adds."""
+        """Give up the partitions that are not in the target; after that, take those of the target that are free."""
         member = self.member
         assigned: dict[Uuid, dict[int, int]] = {}
         to_revoke: dict[Uuid, dict[int, int]] = {}

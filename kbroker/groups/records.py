@@ -31,19 +31,19 @@ _PREFIX = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _OFFSET_COMMIT_PREFIX = b"\0\1"
 _OFFSET_COMMIT_TYPES = (0, 1)
-"""Type 0 is what brokers before 0.8.2's second format wrote; same fields."""
+"""Brokers before 0.8.2's second format wrote type 0; same fields."""
 _GROUP_METADATA_TYPE = 2
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
 _GROUP_METADATA_VERSION = 3
 
 _PLAIN_OFFSET = struct.Struct(">hqiBqBBB16s")
-"""An offset's value of version 4 without metadata, with the topic's id, which is what nearly all are: version (4),
-offset, leader epoch, length of the metadata plus one (1), commit time, tags (1), tag (0), its size (16), id."""
+"""The value of nearly all offsets: version 4, without metadata, with the topic's id. Its fields: version (4), offset,
+leader epoch, length of the metadata plus one (1), commit time, tags (1), tag (0), its size (16), id."""
 _pack_plain_offset = _PLAIN_OFFSET.pack
 _MOST_NAMES = 4_000
 _LONGEST_KEPT_NAMES = 255
-"""Longer names of group and topic are encoded each time: anybody may choose any, and what is kept must stay small."""
+"""Longer names of group and topic are encoded each time: clients choose them, and the cache must stay small."""
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -56,7 +56,7 @@ class OffsetAndMetadata(NamedTuple):
     expire_timestamp_ms: int | None = None
     topic_id: Uuid = ZERO_UUID
     record_offset: int = -1
-    """Where its record stands in the partition, so that what was committed last can be told after compaction."""
+    """Its record's offset in the partition: shows which of two commits was the last, also after compaction."""
 
 
 def offset_commit_record(
@@ -168,7 +168,7 @@ def read_key(key: bytes) -> Any:
 class OffsetKeys:
     """Reads the keys of committed offsets by the shortest way: nearly all of a partition's records are such.
 
-    Keys of the same group and topic differ in their last bytes only, so the names are kept by what comes before.
+    Keys of the same group and topic differ in their last bytes only, so the names are kept by the bytes before.
     """
 
     def __init__(self) -> None:

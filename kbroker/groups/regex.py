@@ -60,7 +60,7 @@ _TOKENS = r"""
 
 
 def _unknown_to_re2j(pattern: str) -> str | None:
-    """What RE2/J does not take in a pattern that RE2 takes: a name given twice, and single bytes (``\\C``)."""
+    """The error of RE2/J for a pattern that RE2 takes: a name given twice, or single bytes (``\\C``)."""
     names: set[str] = set()
     for token in re.finditer(_TOKENS, pattern, re.VERBOSE | re.DOTALL):
         if token["escape"] == "\\C":
@@ -82,7 +82,7 @@ _RE2J_DESCRIPTIONS = {
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "invalid named capture group": "invalid named capture",
 }
-"""What RE2/J, and so Kafka, says where RE2 says the same in other words."""
+"""Error texts of RE2/J, and so of Kafka, by those of RE2 for the same errors."""
 
 
 def _description(error: Exception) -> str:

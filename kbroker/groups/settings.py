@@ -30,6 +30,10 @@ class GroupSettings:
     new_member_join_timeout_ms: int = 300_000
     """How long a new member may wait in JoinGroup before it counts as lost (fixed in Kafka)."""
 
+    def allows_session_timeout(self, timeout_ms: int) -> bool:
+        """Whether a classic member may have this session timeout."""
+        return self.group_min_session_timeout_ms <= timeout_ms <= self.group_max_session_timeout_ms
+
     @property
     def is_migration_enabled(self) -> bool:
         """Whether a classic member may come into a consumer group."""

@@ -1,4 +1,4 @@
-"""A group's next target assignment: the members as an assignor wants them, and the records of what it changed.
+"""A group's next target assignment: the members in an assignor's form, and the records of the changes.
 
 Kafka's ``TargetAssignmentBuilder`` (4.3).
 """
@@ -12,7 +12,7 @@ from kbroker.groups.assignors import ASSIGNORS
 from kbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec
 from kbroker.groups.consumer_group import NOTHING_ASSIGNED, ConsumerGroup, ConsumerGroupMember
 from kbroker.groups.consumer_group_records import target_epoch_record, target_record
-from kbroker.groups.topics import TopicsImage
+from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import Uuid
 
 
@@ -20,7 +20,7 @@ def assign_members(
     group: ConsumerGroup,
     members: Mapping[str, ConsumerGroupMember],
     assignor: str,
-    topics: TopicsImage,
+    topics: CoordinatorMetadataImage,
 ) -> Mapping[str, Assignment]:
     """The assignor's answer for ``members``, which are the group's after the step under way. `AssignorError`."""
     ids: dict[frozenset[str], frozenset[Uuid]] = {}

@@ -1,6 +1,6 @@
 """The topics as consumer groups see them, and the hash by which a group notices that they have changed.
 
-The driver hands a `TopicsImage` to the coordinator whenever the metadata image changes.
+The driver hands a `CoordinatorMetadataImage` to the coordinator whenever the metadata image changes.
 Rules: Kafka's ``CoordinatorMetadataImage`` and ``Utils.computeTopicHash``, ``computeGroupHash`` (4.3).
 """
 
@@ -30,7 +30,7 @@ class TopicMetadata:
     racks: tuple[tuple[str, ...], ...] = ()
 
 
-class TopicsImage(Protocol):
+class CoordinatorMetadataImage(Protocol):
     """A version of the cluster's topics; immutable."""
 
     @property
@@ -115,10 +115,10 @@ class MetadataHasher:
     """Group hashes against one image after another; hashes of unchanged topics are kept."""
 
     def __init__(self) -> None:
-        self.image: TopicsImage = NoTopics()
+        self.image: CoordinatorMetadataImage = NoTopics()
         self._topic_hashes: dict[str, int] = {}
 
-    def update(self, image: TopicsImage, changed: Iterable[str]) -> None:
+    def update(self, image: CoordinatorMetadataImage, changed: Iterable[str]) -> None:
         """Take the next image; ``changed`` names the topics that differ or are gone."""
         self.image = image
         for name in changed:

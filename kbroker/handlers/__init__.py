@@ -1,4 +1,4 @@
-"""One module per API: authorize, look up, call a core, shape the reply.
+"""One module per API: look up, call a core, shape the reply.
 
 Each is imported when its API is first asked for (``registration``); ``load_handlers`` imports them all.
 """

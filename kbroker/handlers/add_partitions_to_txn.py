@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from kbroker.coordinator.result import CoordinatorResult
-from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactions import fenced_for, submit_soon
-from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS
+from kbroker.handlers.transactions import fenced_for
+from kbroker.later import Later
+from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.transactions.transaction import TV_0, TV_2
@@ -34,7 +35,7 @@ _TopicResults = list[AddPartitionsToTxnTopicResult]
 
 
 @handler(AddPartitionsToTxnRequest)
-def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> DelayedResponse:
+def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Later[AddPartitionsToTxnResponse]:
     """Answer for each transaction; below version 4 there is one, in the request's own fields."""
     if ctx.api_version < _FROM_BROKERS:
         transactions = [
@@ -51,14 +52,14 @@ def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> DelayedRe
             raise CloseConnection("AddPartitionsToTxn without a transaction, which Kafka never answers")
     results: dict[int, _TopicResults] = {}
 
-    def answered(delayed: DelayedResponse, index: int, topics: _TopicResults) -> None:
+    def answered(reply: Later[AddPartitionsToTxnResponse], index: int, topics: _TopicResults) -> None:
         results[index] = topics
         if len(results) < len(transactions):
             return
         if ctx.api_version < _FROM_BROKERS:
-            delayed.complete(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0]))
+            reply.set(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0]))
             return
-        delayed.complete(
+        reply.set(
             AddPartitionsToTxnResponse(
                 results_by_transaction=[
                     AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=results[number])
@@ -67,11 +68,11 @@ def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> DelayedRe
             )
         )
 
-    def begin(delayed: DelayedResponse) -> None:
+    def begin(reply: Later[AddPartitionsToTxnResponse]) -> None:
         for index, transaction in enumerate(transactions):
-            _answer(transaction, ctx, partial(answered, delayed, index))
+            _answer(transaction, ctx, partial(answered, reply, index))
 
-    return DelayedResponse(begin)
+    return Later(begin)
 
 
 def _answer(
@@ -91,8 +92,10 @@ def _answer(
         return
     client_version = TV_2 if ctx.api_version >= _FROM_BROKERS else TV_0
 
-    def added(_: None, error: ApiError | None) -> None:
-        code = ErrorCode.NONE if error is None else fenced_for(error.code, ctx.api_version >= 2)
+    added: Later[None] = Later()
+
+    def on_added() -> None:
+        code = ErrorCode.NONE if added.error is None else fenced_for(added.error.code, ctx.api_version >= 2)
         on_answered(
             [
                 AddPartitionsToTxnTopicResult(
@@ -106,11 +109,15 @@ def _answer(
             ]
         )
 
-    def add(shard: TransactionCoordinator, now_ms: int) -> CoordinatorResult[None]:
-        return shard.add_partitions(transaction.transactional_id, producer, partitions, client_version, now_ms)
-
-    # A broker that asks tries again by itself.
-    submit_soon(ctx, transaction.transactional_id, add, added, patient=ctx.api_version < _FROM_BROKERS)
+    added.on_done(on_added)
+    # Another broker tries again by itself, after its backoff; a client waits longer than that.
+    transactions = ctx.services.transactions
+    settings = transactions.settings
+    from_client = ctx.api_version < _FROM_BROKERS
+    patience_ms = settings.client_patience_ms if from_client else settings.add_partitions_retry_backoff_ms
+    transactions.add_partitions(
+        transaction.transactional_id, producer, partitions, client_version, added, patience_ms=patience_ms
+    )
 
 
 def _refused(partitions: list[TopicPartition], ctx: RequestContext) -> dict[TopicPartition, ErrorCode]:
@@ -133,15 +140,17 @@ def _verify(
     ctx: RequestContext,
     on_answered: Callable[[_TopicResults], None],
 ) -> None:
-    def verify(shard: TransactionCoordinator, now_ms: int) -> CoordinatorResult[dict[TopicPartition, ErrorCode]]:
-        return CoordinatorResult(shard.verify_partitions(transactional_id, producer, partitions))
+    def verify(core: TransactionCoordinator, now_ms: int) -> CoordinatorResult[dict[TopicPartition, ErrorCode]]:
+        return CoordinatorResult(core.verify_partitions(transactional_id, producer, partitions))
 
-    def verified(errors: dict[TopicPartition, ErrorCode] | None, error: ApiError | None) -> None:
-        if error is not None:
-            errors = dict.fromkeys(partitions, error.code)
-        on_answered(_by_partition(errors or {}))
+    verified: Later[dict[TopicPartition, ErrorCode]] = Later()
 
-    submit_soon(ctx, transactional_id, verify, verified)
+    def on_verified() -> None:
+        error = verified.error
+        on_answered(_by_partition(verified.value if error is None else dict.fromkeys(partitions, error.code)))
+
+    verified.on_done(on_verified)
+    ctx.services.transactions.run_when_free(transactional_id, verify, verified, patience_ms=0)
 
 
 def _by_partition(errors: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.raft_metadata.controller.producer_ids import allocate_producer_ids
 from kbroker.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 
 @handler(AllocateProducerIdsRequest)
 async def handle(request: AllocateProducerIdsRequest, ctx: RequestContext) -> AllocateProducerIdsResponse:
-    """The next block, which nobody else gets."""
+    """Grant the broker the next block, which no other broker gets."""
     try:
         block = await ctx.services.metadata.submit(
-            lambda controller, now_ms: controller.producer_ids.allocate(request.broker_id, request.broker_epoch)
+            lambda view: allocate_producer_ids(view, request.broker_id, request.broker_epoch)
         )
     except ApiError as error:
         return AllocateProducerIdsResponse(error_code=error.code)

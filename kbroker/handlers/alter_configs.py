@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all properties of a resource (deprecated, old clients use it).
+"""AlterConfigs: replace all properties of a resource (deprecated; old clients use it).
 
 Served: 0 to 2. 2: flexible.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from kbroker.handlers.config_changes import answers, change, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.raft_metadata.controller.configs import legacy_alter_configs
 from kbroker.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -24,7 +25,7 @@ async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConf
         wanted,
         AlterConfigsRequest(resources=good, validate_only=request.validate_only),
         ctx,
-        lambda configs, some: configs.legacy_alter(some, validate_only=request.validate_only),
+        lambda view, some: legacy_alter_configs(view, some, validate_only=request.validate_only),
     )
     return AlterConfigsResponse(
         responses=await answers(request.resources, errors, results, AlterConfigsResourceResponse)

@@ -1,15 +1,15 @@
-"""AlterPartition (key 56): a leader tells the active controller which replicas are in sync (KIP-497).
+"""AlterPartition (key 56): a leader proposes the ISR of its partitions to the active controller (KIP-497).
 
-Served: 2 to 3. 2: topic ids; 3: the broker epochs of the ISR, so that none is meant in an earlier life (KIP-903).
+Served: 2 to 3. 2: topic ids; 3: the broker epochs of the ISR, so that no earlier life of a broker joins (KIP-903).
 """
 
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.refusals import tell_refusal
+from kbroker.handlers.refusals import log_rejection
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.controller.alter_partition import InSyncReplica, PartitionWish, alter_partitions
+from kbroker.raft_metadata.controller.alter_partition import InSyncReplica, IsrChange, alter_partitions
 from kbroker.raft_metadata.image import PartitionImage
 from kbroker.types import Uuid
 from kbroker.wire.messages.alter_partition import (
@@ -24,8 +24,8 @@ from kbroker.wire.messages.alter_partition import (
 @handler(AlterPartitionRequest)
 async def handle(request: AlterPartitionRequest, ctx: RequestContext) -> AlterPartitionResponse:
     """Change each partition on its own, in the request's order."""
-    wishes = [
-        PartitionWish(
+    changes = [
+        IsrChange(
             Uuid(topic.topic_id),
             partition.partition_index,
             partition.leader_epoch,
@@ -37,13 +37,12 @@ async def handle(request: AlterPartitionRequest, ctx: RequestContext) -> AlterPa
         for partition in topic.partitions
     ]
     try:
-        outcomes = iter(
-            await ctx.services.metadata.submit(
-                lambda controller, now_ms: alter_partitions(controller, request.broker_id, request.broker_epoch, wishes)
-            )
+        decided = await ctx.services.metadata.submit(
+            lambda view: alter_partitions(view, request.broker_id, request.broker_epoch, changes)
         )
+        outcomes = iter(decided)
     except ApiError as error:
-        tell_refusal(ctx, f"broker {request.broker_id}", error.code, error.message)
+        log_rejection(ctx, f"broker {request.broker_id}", error.code, error.message)
         return AlterPartitionResponse(error_code=error.code)
     return AlterPartitionResponse(
         topics=[

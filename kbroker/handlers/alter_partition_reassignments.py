@@ -5,11 +5,14 @@ Served: 0 to 1. 1: whether the replication factor may change (KIP-860).
 
 from __future__ import annotations
 
+import trio
+
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import PARTS, FairShare, portions
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.controller.reassignments import Reassignment
+from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
 from kbroker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -23,32 +26,37 @@ async def handle(
     request: AlterPartitionReassignmentsRequest, ctx: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Change each partition on its own, in the request's order."""
-    wanted = [
-        Reassignment(topic.name, partition.partition_index, partition.replicas)
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
     if not request.topics:
-        # Apache Kafka answers an empty request with an empty response, whatever its other fields.
+        # Apache Kafka's response to an empty request is empty, whatever its other fields.
         return AlterPartitionReassignmentsResponse(error_message="")
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
-    try:
-        errors = iter(
-            await ctx.services.metadata.submit(
-                lambda controller, now_ms: controller.reassignments.alter(
-                    wanted, allow_replication_factor_change=request.allow_replication_factor_change
-                )
-            )
-        )
-    except ApiError as error:
-        response.error_code, response.error_message = error_fields(error)
-        return response
+    wanted = (
+        Reassignment(topic.name, partition.partition_index, partition.replicas)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    outcomes: list[tuple[int, str | None]] = []
+    for some in portions(wanted):
+        try:
+            found = await _alter(some, request.allow_replication_factor_change, ctx)
+        except ApiError as error:
+            if not outcomes:
+                response.error_code, response.error_message = error_fields(error)
+                return response
+            outcomes += [error_fields(error)] * len(some)
+        else:
+            outcomes += map(error_fields, found)
+        if len(some) == PARTS:
+            await trio.lowlevel.checkpoint()
+    fields = iter(outcomes)
+    share = FairShare()
     for topic in request.topics:
         result = ReassignableTopicResponse(name=topic.name)
         for partition in topic.partitions:
-            code, message = error_fields(next(errors))
+            await share.next()
+            code, message = next(fields)
             result.partitions.append(
                 ReassignablePartitionResponse(
                     partition_index=partition.partition_index, error_code=code, error_message=message
@@ -56,3 +64,14 @@ async def handle(
             )
         response.responses.append(result)
     return response
+
+
+async def _alter(
+    wanted: list[Reassignment], allow_replication_factor_change: bool, ctx: RequestContext
+) -> list[ApiError | None]:
+    results: list[ApiError | None] = await ctx.services.metadata.submit(
+        lambda view: alter_partition_reassignments(
+            view, wanted, allow_replication_factor_change=allow_replication_factor_change
+        )
+    )
+    return results

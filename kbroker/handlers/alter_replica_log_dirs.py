@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -30,14 +30,14 @@ async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> Al
             for index in topic.partitions:
                 wanted[topic.name, index] = directory.path
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    turns = Turns()
+    share = FairShare()
     for (name, index), path in wanted.items():
-        await turns.next()
+        await share.next()
         code = ErrorCode.NONE
         try:
             if len(f"{name}-{index}") > _LONGEST:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
-            manager.log_dirs.alter(name, index, path)
+            manager.log_mover.alter(name, index, path)
         except ApiError as error:
             code = error.code
         results.setdefault(name, []).append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))

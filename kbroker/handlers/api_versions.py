@@ -3,7 +3,8 @@
 Served: 0 to 4. 3: flexible, client_software_name and version (KIP-511), features (KIP-584); 4: supported features
 whose lowest version is 0 are listed too (KAFKA-17011; before, they made Java's admin client throw).
 
-The list is computed from the registrations of the handlers. A request in a version that is not served is answered
+The list is computed from the registrations of the handlers, with their unstable versions where
+``unstable.api.versions.enable`` says so. A request in a version that is not served is answered
 in version 0 with UNSUPPORTED_VERSION and this API's own range (KIP-511), so that any client can step down.
 """
 
@@ -24,7 +25,7 @@ from kbroker.handlers.registration import (
     handler,
     registrations,
 )
-from kbroker.raft_metadata.controller.features import SUPPORTED_FEATURES
+from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -47,9 +48,9 @@ async def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersion
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         connection.client_software_name = name
         connection.client_software_version = software_version
-    response = ApiVersionsResponse(
-        api_keys=advertised(registrations(CONTROLLER if connection.is_controller else BROKER))
-    )
+    kind = CONTROLLER if connection.is_controller else BROKER
+    unstable = ctx.services.config.unstable_api_versions_enable
+    response = ApiVersionsResponse(api_keys=advertised(registrations(kind, unstable=unstable)))
     if version >= 3:
         _add_features(response, ctx.services.metadata, hide_level_0=version < 4)
     return response
@@ -58,7 +59,7 @@ async def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersion
 def advertised(table: Mapping[int, Registration]) -> list[ApiVersion]:
     """Registrations as ApiVersions lists them."""
     return [
-        ApiVersion(api_key=key, min_version=entry.advertised.min, max_version=entry.advertised.max)
+        ApiVersion(api_key=key, min_version=entry.advertised.lowest, max_version=entry.advertised.highest)
         for key, entry in table.items()
     ]
 

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (key 73): a broker tells in which of its log directories replicas are (KIP-858).
+"""AssignReplicasToDirs (key 73): a broker reports the log directories of its replicas (KIP-858).
 
 Served: 0.
 """
@@ -21,7 +21,7 @@ from kbroker.wire.messages.assign_replicas_to_dirs import (
 
 @handler(AssignReplicasToDirsRequest)
 async def handle(request: AssignReplicasToDirsRequest, ctx: RequestContext) -> AssignReplicasToDirsResponse:
-    """Write down where the replicas are; those in a directory that has failed lose leadership."""
+    """Write the directories down; replicas in a failed directory lose leadership."""
     wanted = [
         ReplicaDirectory(Uuid(topic.topic_id), partition.partition_index, Uuid(directory.id))
         for directory in request.directories
@@ -30,7 +30,7 @@ async def handle(request: AssignReplicasToDirsRequest, ctx: RequestContext) -> A
     ]
     try:
         errors = await ctx.services.metadata.submit(
-            lambda controller, now_ms: assign_replicas(controller, request.broker_id, request.broker_epoch, wanted)
+            lambda view: assign_replicas(view, request.broker_id, request.broker_epoch, wanted)
         )
     except ApiError as error:
         return AssignReplicasToDirsResponse(error_code=error.code)

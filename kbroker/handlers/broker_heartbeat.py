@@ -1,13 +1,13 @@
-"""BrokerHeartbeat (key 63): a broker shows the active controller that it lives; it hears whether it is fenced.
+"""BrokerHeartbeat (key 63): a broker keeps its session with the active controller, and learns if it is fenced.
 
-Served: 0 to 2. 1: log directories that have failed (KIP-858); 2: those that take no new replicas (KIP-1066).
+Served: 0 to 2. 1: failed log directories (KIP-858); 2: cordoned log directories (KIP-1066).
 """
 
 from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.refusals import tell_refusal
+from kbroker.handlers.refusals import log_rejection
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.types import Uuid
@@ -16,7 +16,7 @@ from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Broke
 
 @handler(BrokerHeartbeatRequest)
 async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> BrokerHeartbeatResponse:
-    """Extend the broker's session; unfence it when it has caught up, fence it when it asks for that."""
+    """Extend the broker's session; unfence it when it has caught up, fence it at its own request."""
     try:
         state = await ctx.services.metadata.heartbeat(
             Heartbeat(
@@ -31,7 +31,7 @@ async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> Broker
             ctx.connection,
         )
     except ApiError as error:
-        tell_refusal(ctx, f"broker {request.broker_id}", error.code, error.message)
+        log_rejection(ctx, f"broker {request.broker_id}", error.code, error.message)
         return BrokerHeartbeatResponse(error_code=error.code)
     return BrokerHeartbeatResponse(
         is_caught_up=state.is_caught_up, is_fenced=state.is_fenced, should_shut_down=state.should_shut_down

@@ -1,4 +1,4 @@
-"""BrokerRegistration (key 62): a broker tells the active controller what it is, and gets its epoch (KIP-631).
+"""BrokerRegistration (key 62): a broker registers with the active controller, and gets its epoch (KIP-631).
 
 Served: 0 to 4. 1: ZooKeeper migration (ignored); 2: log directories; 3: the epoch before a clean stop; 4: features
 whose lowest level is 0 (KIP-1022).
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.refusals import tell_refusal
+from kbroker.handlers.refusals import log_rejection
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.controller.brokers import BrokerRegistration
+from kbroker.raft_metadata.controller.brokers import BrokerRegistration, register_broker
 from kbroker.raft_metadata.image import Endpoint, read_features
 from kbroker.types import Uuid
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -23,7 +23,7 @@ async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> Bro
     who = f"broker {request.broker_id}"
     if request.cluster_id != services.cluster_id:
         why = f"it is of cluster {request.cluster_id}, and this is {services.cluster_id}"
-        tell_refusal(ctx, who, ErrorCode.INCONSISTENT_CLUSTER_ID, why)
+        log_rejection(ctx, who, ErrorCode.INCONSISTENT_CLUSTER_ID, why)
         return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     registration = BrokerRegistration(
         broker_id=request.broker_id,
@@ -36,8 +36,8 @@ async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> Bro
     )
     try:
         services.metadata.check_registration(registration)
-        epoch = await services.metadata.submit(lambda controller, now_ms: controller.brokers.register(registration))
+        epoch = await services.metadata.submit(lambda view: register_broker(view, registration))
     except ApiError as error:
-        tell_refusal(ctx, who, error.code, error.message)
+        log_rejection(ctx, who, error.code, error.message)
         return BrokerRegistrationResponse(error_code=error.code)
     return BrokerRegistrationResponse(broker_epoch=epoch)

@@ -1,7 +1,7 @@
-"""What IncrementalAlterConfigs and AlterConfigs share: all but what the change is. Not an API itself.
+"""The common part of IncrementalAlterConfigs and AlterConfigs, for any kind of change. Not an API itself.
 
-The broker that is asked makes checks of its own, and passes on to the active controller what is left
-(``ConfigAdminManager``): the properties of a broker are changed by asking that broker, or a controller.
+The broker checks a request itself, and passes valid entries on to the active controller (``ConfigAdminManager``). A
+broker's own properties are changed through that broker, or through a controller.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.forwarding import by_controller
 from kbroker.handlers.metadata_common import error_fields
-from kbroker.handlers.turns import Turns, portions
-from kbroker.raft_metadata.controller.configs import ConfigControl, ConfigErrors
+from kbroker.raft_metadata.controller.configs import ConfigErrors
 from kbroker.raft_metadata.controller.result import ControllerResult
+from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
 
 
@@ -41,11 +42,11 @@ A = TypeVar("A")
 C = TypeVar("C")
 R = TypeVar("R", bound=_Resource)
 
-_CHANGEABLE = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP})
+_CHANGEABLE = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP})
 
 
 def resource_key(resource: _Key) -> ConfigResource:
-    """What a request's entry is about."""
+    """The resource of a request's entry."""
     return ConfigResource(resource.resource_type, resource.resource_name)
 
 
@@ -53,19 +54,17 @@ async def change(
     changes: Mapping[ConfigResource, C],
     request: Any,
     ctx: RequestContext,
-    operation: Callable[[ConfigControl, Mapping[ConfigResource, C]], ControllerResult[ConfigErrors]],
+    operation: Callable[[ControllerView, Mapping[ConfigResource, C]], ControllerResult[ConfigErrors]],
 ) -> ConfigErrors:
-    """Have the active controller change resources, by ``request`` or, if this node is it, by ``operation``.
+    """Have the active controller change resources: by ``request``, or by ``operation`` if that is this node.
 
-    That is done in portions, between which others have a turn: no resource has to do with another.
+    The operation runs on portions of the resources, which are independent; other tasks run in between.
     """
     if not changes:
         return {}
 
     async def change_some(some: Mapping[ConfigResource, C]) -> ConfigErrors:
-        done: ConfigErrors = await ctx.services.metadata.submit(
-            lambda controller, now_ms: operation(controller.configs, some)
-        )
+        done: ConfigErrors = await ctx.services.metadata.submit(lambda view: operation(view, some))
         return done
 
     async def change_here() -> ConfigErrors:
@@ -95,11 +94,11 @@ async def answers(
     results: ConfigErrors,
     response_class: Callable[..., A],
 ) -> list[A]:
-    """The entries of a response: for each resource the error of ``preprocess``, or what the controller said."""
+    """The entries of a response: for each resource the error of ``preprocess``, or the controller's."""
     entries = []
-    turns = Turns()
+    share = FairShare()
     for position, resource in enumerate(resources):
-        await turns.next()
+        await share.next()
         code, message = error_fields(errors.get(position) or results.get(resource_key(resource)))
         entries.append(
             response_class(
@@ -113,7 +112,7 @@ async def answers(
 
 
 async def _forward(request: Any, ctx: RequestContext) -> ConfigErrors | None:
-    """What the active controller, another node, says to each resource; None if it cannot be had."""
+    """The error of each resource by the active controller, another node; None if it cannot be reached."""
     response = await ctx.services.metadata.forward(request, ctx.header.api_version)
     if response is None:
         return None
@@ -124,21 +123,31 @@ async def _forward(request: Any, ctx: RequestContext) -> ConfigErrors | None:
 
 
 async def preprocess(
-    resources: Iterable[R], ctx: RequestContext, needs_value: Callable[[_Named], bool]
+    resources: Iterable[R],
+    ctx: RequestContext,
+    needs_value: Callable[[_Named], bool],
+    alter_loggers: Callable[[R], None] | None = None,
 ) -> tuple[list[R], dict[int, ApiError]]:
-    """The entries that may go to the controller, and the errors of the others by their position in the request."""
+    """The entries for the controller, and the errors of the others by their position in the request.
+
+    ``alter_loggers`` changes a BROKER_LOGGER, which is not the controller's business.
+    """
     listed = list(resources)
     node_id = None if ctx.connection.is_controller else ctx.services.node_id
     counts = Counter(resource_key(resource) for resource in listed)
     good: list[R] = []
     errors: dict[int, ApiError] = {}
-    turns = Turns()
+    share = FairShare()
     for position, resource in enumerate(listed):
-        await turns.next()
+        await share.next()
         try:
             if counts[resource_key(resource)] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            _check(resource, node_id, needs_value)
+            _check_values(resource, needs_value)
+            if alter_loggers is not None and resource.resource_type == ResourceType.BROKER_LOGGER:
+                alter_loggers(resource)
+                continue
+            _check_name(resource, node_id)
         except ApiError as error:
             errors[position] = error
         else:
@@ -146,20 +155,23 @@ async def preprocess(
     return good, errors
 
 
-def _check(resource: _Resource, node_id: int | None, needs_value: Callable[[_Named], bool]) -> None:
+def _check_values(resource: _Resource, needs_value: Callable[[_Named], bool]) -> None:
     names = [config.name for config in resource.configs]
     if len(set(names)) != len(names):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     null = [config.name for config in resource.configs if config.value is None and needs_value(config)]
     if null:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Null value not supported for : " + ", ".join(null))
+
+
+def _check_name(resource: _Resource, node_id: int | None) -> None:
     if resource.resource_type not in _CHANGEABLE:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
-    if resource.resource_type == ResourceType.BROKER and resource.resource_name:
+    if resource.resource_type == ResourceType.BROKER and resource.resource_name and node_id is not None:
         name = resource.resource_name
         try:
             broker_id = int(name)
         except ValueError:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-        if node_id is not None and broker_id != node_id:
+        if broker_id != node_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")

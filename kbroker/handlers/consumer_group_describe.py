@@ -9,9 +9,9 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.consumer_group_heartbeat import check_enabled
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.describe_groups import ALL_GROUP_OPERATIONS
+from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.repetitions import Repetitions, encoded_size
-from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -24,20 +24,20 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
     """Describe each group, as often as it is named; one that is not there, or not of this protocol, has
     GROUP_ID_NOT_FOUND."""
     version = ctx.api_version
-    repetitions = Repetitions[DescribedGroup](
+    answers = DuplicateAnswers[DescribedGroup](
         lambda entry: encoded_size(ConsumerGroupDescribeResponse(groups=[entry]), version)
     )
     described = []
-    turns = Turns()
+    share = FairShare()
     for group_id in request.group_ids:
-        await turns.next()
+        await share.next()
         try:
-            entry = repetitions.again(group_id)
+            entry = answers.again(group_id)
             if entry is None:
                 entry = await _describe(group_id, ctx)
                 if request.include_authorized_operations:
                     entry.authorized_operations = ALL_GROUP_OPERATIONS
-                repetitions.add(group_id, entry)
+                answers.add(group_id, entry)
         except ApiError as error:
             entry = DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
         described.append(entry)
@@ -49,6 +49,6 @@ async def _describe(group_id: str, ctx: RequestContext) -> DescribedGroup:
     if not group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID)
     entry: DescribedGroup = await ctx.services.groups.read(
-        group_id, lambda shard: shard.admin.describe_consumer_group(group_id)
+        group_id, lambda core: core.admin.describe_consumer_group(group_id)
     )
     return entry

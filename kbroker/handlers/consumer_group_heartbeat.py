@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68): join, stay in and leave a KIP-848 group, and learn what to read.
+"""ConsumerGroupHeartbeat (key 68): join, stay in and leave a KIP-848 group, and get the assignment.
 
 Served: 0 to 1. 1: regular expressions matched by the broker; the client makes its member id (KIP-1082).
 """
@@ -26,10 +26,11 @@ async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) ->
         check_enabled(ctx)
         _validate(request, ctx.api_version, ctx.services.config.group_consumer_assignors)
         client = ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version)
-        response: ConsumerGroupHeartbeatResponse = await ctx.services.groups.submit(
-            request.group_id, lambda shard, now_ms: shard.consumer_group_heartbeat(request, client, now_ms)
+        groups = ctx.services.groups
+        await groups.until_loaded(request.group_id)
+        return await groups.run(
+            request.group_id, lambda core, now_ms: core.consumer_group_heartbeat(request, client, now_ms)
         )
-        return response
     except ApiError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
@@ -39,7 +40,7 @@ def check_enabled(ctx: RequestContext) -> None:
     levels, _ = ctx.services.metadata.finalized_features()
     served = "consumer" in ctx.services.config.group_coordinator_rebalance_protocols
     if not served or levels.get("group.version", 0) < 1:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The version of API is not supported.")
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def _validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""ControllerRegistration (key 70): a node of the quorum has its listeners and features written down (KIP-919).
+"""ControllerRegistration (key 70): a controller registers its listeners and features (KIP-919).
 
 Served: 0.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.raft_metadata.controller.brokers import register_controller
 from kbroker.raft_metadata.image import ControllerImage, read_endpoints, read_features
 from kbroker.types import Uuid
 from kbroker.wire.messages.controller_registration import (
@@ -18,7 +19,7 @@ from kbroker.wire.messages.controller_registration import (
 
 @handler(ControllerRegistrationRequest)
 async def handle(request: ControllerRegistrationRequest, ctx: RequestContext) -> ControllerRegistrationResponse:
-    """Write the controller down."""
+    """Register the controller."""
     registration = ControllerImage(
         id=request.controller_id,
         incarnation_id=Uuid(request.incarnation_id),
@@ -26,9 +27,7 @@ async def handle(request: ControllerRegistrationRequest, ctx: RequestContext) ->
         features=read_features(request.features),
     )
     try:
-        await ctx.services.metadata.submit(
-            lambda controller, now_ms: controller.brokers.register_controller(registration)
-        )
+        await ctx.services.metadata.submit(lambda view: register_controller(view, registration))
     except ApiError as error:
         return ControllerRegistrationResponse(error_code=error.code, error_message=error.message)
     return ControllerRegistrationResponse(error_message=None)

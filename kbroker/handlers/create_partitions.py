@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.metadata_common import duplicates, error_fields
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
-from kbroker.raft_metadata.controller.topics import NewPartitions
+from kbroker.raft_metadata.controller.topics import create_partitions
+from kbroker.raft_metadata.topics import NewPartitions
 from kbroker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -26,24 +27,23 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
         name: ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
     }
     wanted = []
-    turns = Turns()
+    share = FairShare()
     for topic in request.topics:
-        await turns.next()
+        await share.next()
         if topic.name not in results:
             brokers = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
             wanted.append(NewPartitions(topic.name, topic.count, brokers))
     if wanted:
         try:
-            results |= await ctx.services.metadata.submit(
-                lambda controller, now_ms: controller.topics.create_partitions(
-                    wanted, validate_only=request.validate_only
-                )
+            outcomes = await ctx.services.metadata.submit(
+                lambda view: create_partitions(view, wanted, validate_only=request.validate_only)
             )
+            results |= outcomes
         except ApiError as error:
             results |= {topic.name: error for topic in wanted}
     response = CreatePartitionsResponse()
     for name, outcome in results.items():
-        await turns.next()
+        await share.next()
         code, message = error_fields(outcome)
         response.results.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
     return response

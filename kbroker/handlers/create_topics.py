@@ -1,6 +1,6 @@
 """CreateTopics.
 
-Served: 2 to 7. 1: validate only; 4: defaults for partitions and replication factor; 5: flexible, tells the topic's
+Served: 2 to 7. 1: validate only; 4: defaults for partitions and replication factor; 5: flexible, the topic's
 effective configuration; 7: topic ids.
 """
 
@@ -10,9 +10,10 @@ from collections import Counter
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
-from kbroker.raft_metadata.controller.topics import CreatedTopic, NewTopic
+from kbroker.raft_metadata.controller.topics import CreatedTopic, create_topics
+from kbroker.raft_metadata.topics import NewTopic
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.create_topics import (
     CreatableTopic,
@@ -28,22 +29,22 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
     """Create topics; each has its own result."""
     counts = Counter(topic.name for topic in request.topics)
     wanted = []
-    turns = Turns()
+    share = FairShare()
     for topic in request.topics:
-        await turns.next()
+        await share.next()
         if counts[topic.name] == 1 and topic.name != METADATA_TOPIC:
             wanted.append(_new_topic(topic))
     results: dict[str, CreatedTopic | ApiError] = {}
     if wanted:
         try:
             results = await ctx.services.metadata.submit(
-                lambda controller, now_ms: controller.topics.create_topics(wanted, validate_only=request.validate_only)
+                lambda view: create_topics(view, wanted, validate_only=request.validate_only)
             )
         except ApiError as error:
             results = {topic.name: error for topic in wanted}
     response = CreateTopicsResponse()
     for name in counts:
-        await turns.next()
+        await share.next()
         if counts[name] > 1:
             outcome: CreatedTopic | ApiError = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         elif name == METADATA_TOPIC:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -17,15 +17,19 @@ from kbroker.wire.messages.delete_groups import (
 async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
     """Delete each group named, or say why not."""
     results = []
-    turns = Turns()
+    share = FairShare()
     for group_id in dict.fromkeys(request.groups_names):
-        await turns.next()
+        await share.next()
         error = ErrorCode.NONE
         try:
-            await ctx.services.groups.submit(
-                group_id, lambda shard, now_ms, group_id=group_id: shard.admin.delete_group(group_id)
-            )
+            await _delete(group_id, ctx)
         except ApiError as failure:
             error = failure.code
         results.append(DeletableGroupResult(group_id=group_id, error_code=error))
     return DeleteGroupsResponse(results=results)
+
+
+async def _delete(group_id: str, ctx: RequestContext) -> None:
+    groups = ctx.services.groups
+    await groups.until_loaded(group_id)
+    await groups.run(group_id, lambda core, now_ms: core.admin.delete_group(group_id))

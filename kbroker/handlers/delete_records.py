@@ -6,16 +6,15 @@ Served: 0 to 2. 2: flexible.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
 from typing import Any
 
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
-from kbroker.replication.delayed import DelayedProduce
+from kbroker.replication.offset_waiter import Key, OffsetWaiter
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -32,18 +31,18 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
     """``Partition.deleteRecordsOnLeader`` for each partition, then wait for the followers to do the same."""
     manager = ctx.services.replica_manager
     topics = []
-    waiting: dict[Hashable, DeleteRecordsPartitionResult] = {}
-    required: dict[Hashable, int] = {}
-    turns = Turns()
+    waiting: dict[Key, DeleteRecordsPartitionResult] = {}
+    required: dict[Key, int] = {}
+    share = FairShare()
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
-            await turns.next()
+            await share.next()
             answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
             try:
                 start = manager.delete_records(topic.name, wanted.partition_index, wanted.offset)
                 key = TopicPartition(topic.name, wanted.partition_index)
-                answer.low_watermark = manager.low_watermark(manager.partitions[key])
+                answer.low_watermark = manager.partitions[key].low_watermark()
                 if answer.low_watermark < start:
                     waiting[key], required[key] = answer, start
             except ApiError as error:
@@ -60,16 +59,16 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
             try:
                 if failure or partition is None:  # None: dropped while others were waited for
                     raise ApiError(failure or ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                answer.low_watermark = manager.low_watermark(partition)
+                answer.low_watermark = partition.low_watermark()
             except ApiError as error:
                 answer.error_code, answer.low_watermark = error.code, -1
     return DeleteRecordsResponse(topics=topics)
 
 
-async def _followed(required: dict[Hashable, int], seconds: float, ctx: RequestContext) -> dict[Hashable, Any]:
+async def _followed(required: dict[Key, int], seconds: float, ctx: RequestContext) -> dict[Key, Any]:
     """Wait until the low watermarks have come so far; an error, or None, for each partition."""
     done = trio.Event()
-    operation = DelayedProduce(required, lambda results: done.set())
+    operation = OffsetWaiter(required, lambda results: done.set())
     manager = ctx.services.replica_manager
     purgatory = manager.purgatory
     purgatory.watch_delete(operation)
@@ -78,7 +77,7 @@ async def _followed(required: dict[Hashable, int], seconds: float, ctx: RequestC
         if partition is None or not partition.state.is_leader or partition.offline:
             operation.fail(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
-            operation.high_watermark_reached(key, manager.low_watermark(partition))
+            operation.reached(key, partition.low_watermark())
     try:
         with trio.move_on_after(max(seconds, 0)):
             await done.wait()

@@ -11,6 +11,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
+from kbroker.raft_metadata.controller.topics import delete_topics
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -24,9 +25,7 @@ async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTop
     chosen, answers = _choose(request, ctx.services.metadata.image)
     if chosen:
         try:
-            results = await ctx.services.metadata.submit(
-                lambda controller, now_ms: controller.topics.delete_topics(list(chosen))
-            )
+            results = await ctx.services.metadata.submit(lambda view: delete_topics(view, list(chosen)))
         except ApiError as failure:
             results = dict.fromkeys(chosen, failure)
         for topic_id, error in results.items():
@@ -50,7 +49,7 @@ def _disabled(request: DeleteTopicsRequest, version: int) -> DeleteTopicsRespons
 
 
 def _named(request: DeleteTopicsRequest, refused: list[DeletableTopicResult]) -> tuple[Counter[str], Counter[Uuid]]:
-    """The names and the ids of a request, and how often each is there; what is neither goes to ``refused``."""
+    """The names and the ids of a request with their counts; entries with neither or both go to ``refused``."""
     names = Counter(request.topic_names)
     ids: Counter[Uuid] = Counter()
     invalid = ErrorCode.INVALID_REQUEST
@@ -68,8 +67,10 @@ def _named(request: DeleteTopicsRequest, refused: list[DeletableTopicResult]) ->
 
 
 def _choose(request: DeleteTopicsRequest, image: MetadataImage) -> tuple[dict[Uuid, str], list[DeletableTopicResult]]:
-    """The topics to delete, names by id, and the results of what else the request names. A topic that is
-    named twice, by name, id or both, it is not deleted at all."""
+    """The topics to delete, names by id, and the results of the request's other entries.
+
+    A topic that is named twice, by name, id or both, is not deleted at all.
+    """
     refused: list[DeletableTopicResult] = []
     names, ids = _named(request, refused)
     chosen: dict[Uuid, str] = {}

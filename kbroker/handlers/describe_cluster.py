@@ -10,6 +10,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import CLUSTER_OPERATIONS, NOT_ASKED, reachable_brokers, some_broker_id
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage
+from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION
 from kbroker.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -31,12 +32,18 @@ async def handle(request: DescribeClusterRequest, ctx: RequestContext) -> Descri
         )
     if wanted != expected:
         return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            # Version 0 knows of no types, and it is the client's mistake to ask a controller in it.
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if ctx.api_version else ErrorCode.INVALID_REQUEST,
             error_message=f"The request was sent to an endpoint of type {_ENDPOINT_TYPES[expected]}, but we wanted an "
             f"endpoint of type {_ENDPOINT_TYPES[wanted]}",
         )
     image: MetadataImage = ctx.services.metadata.image
     listener = ctx.connection.listener_name
+    if expected == 2 and image.features.metadata_version < CONTROLLER_REGISTRATION:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            error_message="Direct-to-controller communication is not supported with the current MetadataVersion.",
+        )
     if expected == 2:
         controller_id = image.controller_id
         nodes = [

@@ -1,5 +1,6 @@
-"""DescribeConfigs: every property of topics, of this broker, of groups, and where each value comes from.
+"""DescribeConfigs: the properties of a resource and the sources of their values; levels of this node's loggers.
 
+Each node reads its own metadata; a controller serves clients of its own listener too (KIP-919).
 Served: 1 to 4. 1: synonyms and sources; 3: types and documentation; 4: flexible.
 """
 
@@ -7,11 +8,19 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
-from kbroker.raft_metadata.controller.schema import ConfigEntry, ConfigSchema
-from kbroker.raft_metadata.controller.topic_names import validate_topic_name
-from kbroker.raft_metadata.image import ConfigResource, MetadataImage, ResourceType
+from kbroker.raft_metadata.config_entries import (
+    DYNAMIC_BROKER_LOGGER_CONFIG,
+    ConfigEntry,
+    broker_default_entries,
+    broker_entries,
+    client_metrics_entries,
+    group_entries,
+    topic_entries,
+)
+from kbroker.raft_metadata.image import ConfigResource, ResourceType
+from kbroker.raft_metadata.topics import validate_topic_name
 from kbroker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -22,23 +31,23 @@ from kbroker.wire.messages.describe_configs import (
 )
 
 MOST_ENTRIES = 200_000
-"""Properties in one answer: those of five thousand topics (an eighth of them with their documentation). Six bytes of a
-request ask for all those of a broker, of which there are hundreds, and may do so again and again."""
+"""Properties in one response: those of five thousand topics (an eighth of that with documentation). A request asks for
+a broker's hundreds of properties with six bytes, and may do so many times."""
 
 _PARTS = 8
-"""A resource takes as long as so many parts of other requests."""
+"""The time that a resource takes, in parts of other requests."""
 
 
 @handler(DescribeConfigsRequest)
 async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> DescribeConfigsResponse:
-    """Describe each resource; one that cannot be described says why, and the others go on."""
+    """Describe each resource, or report the error of one that cannot be described."""
     response = DescribeConfigsResponse()
-    # Most properties have their defaults, of one resource as of the next: these are shaped once.
+    # Most properties of all resources have their defaults: each of these is shaped once.
     shaped: dict[ConfigEntry, DescribeConfigsResourceResult] = {}
     room = MOST_ENTRIES
-    turns = Turns()
+    share = FairShare()
     for resource in request.resources:
-        await turns.next(_PARTS)
+        await share.next(_PARTS)
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         response.results.append(result)
         try:
@@ -62,34 +71,54 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
 
 
 def _entries(resource: DescribeConfigsResource, services: Services, *, documentation: bool) -> list[ConfigEntry]:
-    image: MetadataImage = services.metadata.image
-    schema: ConfigSchema = services.metadata.schema
+    image = services.metadata.image
+    schema = services.metadata.schema
     name = resource.resource_name
     if resource.resource_type == ResourceType.TOPIC:
         validate_topic_name(name)
         if name not in image.topics.by_name:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return schema.topic_entries(image.configs, image.configs.for_topic(name), documentation=documentation)
+        return topic_entries(schema, image.configs, image.configs.for_topic(name), documentation=documentation)
     if resource.resource_type == ResourceType.BROKER:
         if not name:
-            return schema.broker_default_entries(image.configs, documentation=documentation)
+            return broker_default_entries(schema, image.configs, documentation=documentation)
         if _broker_id(name) != services.node_id:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {services.node_id} or empty string, but received {name}",
             )
-        return schema.broker_entries(image.configs, documentation=documentation)
+        return broker_entries(schema, image.configs, documentation=documentation)
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         overrides = image.configs.get(ConfigResource(ResourceType.GROUP, name))
-        return schema.group_entries(image.configs, overrides, documentation=documentation)
-    if resource.resource_type == ResourceType.BROKER_LOGGER and not name:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        return group_entries(schema, image.configs, overrides, documentation=documentation)
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        overrides = image.configs.get(ConfigResource(ResourceType.CLIENT_METRICS, name))
+        return client_metrics_entries(overrides, documentation=documentation)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        if _broker_id(name) != services.node_id:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {services.node_id} but received {name}"
+            )
+        return _logger_entries()
     raise ApiError(
         ErrorCode.INVALID_REQUEST,
         f"Unsupported resource type: {ResourceType.NAMES.get(resource.resource_type, 'UNKNOWN')}",
     )
+
+
+def _logger_entries() -> list[ConfigEntry]:
+    from kbroker.handlers.broker_loggers import log_levels
+
+    return [
+        ConfigEntry(name, level, DYNAMIC_BROKER_LOGGER_CONFIG, False, False, (), 0, "")
+        for name, level in log_levels().items()
+    ]
 
 
 def _broker_id(name: str) -> int:

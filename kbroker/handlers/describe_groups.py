@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.repetitions import Repetitions, encoded_size
-from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -24,23 +24,25 @@ ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> DescribeGroupsResponse:
     """Describe each group, as often as it is named; one that is not there is Dead."""
     version = ctx.api_version
-    repetitions = Repetitions[DescribedGroup](
+    answers = DuplicateAnswers[DescribedGroup](
         lambda entry: encoded_size(DescribeGroupsResponse(groups=[entry]), version)
     )
     described = []
-    turns = Turns()
+    share = FairShare()
     for group_id in request.groups:
-        await turns.next()
+        await share.next()
         try:
-            entry = repetitions.again(group_id)
+            entry = answers.again(group_id)
             if entry is None:
-                entry = await ctx.services.groups.read(
-                    group_id, lambda shard, group_id=group_id: shard.admin.describe_group(group_id, version)
-                )
+                entry = await _describe(group_id, version, ctx)
                 if request.include_authorized_operations and not entry.error_code:
                     entry.authorized_operations = ALL_GROUP_OPERATIONS
-                repetitions.add(group_id, entry)
+                answers.add(group_id, entry)
         except ApiError as error:
             entry = DescribedGroup(group_id=group_id, error_code=error.code)
         described.append(entry)
     return DescribeGroupsResponse(groups=described)
+
+
+async def _describe(group_id: str, version: int, ctx: RequestContext) -> DescribedGroup:
+    return await ctx.services.groups.read(group_id, lambda core: core.admin.describe_group(group_id, version))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.duplicates_in_request import DuplicateAnswers
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.repetitions import Repetitions
-from kbroker.handlers.turns import Turns
-from kbroker.raft_metadata.controller.topic_names import validate_topic_name
+from kbroker.raft_metadata.topics import validate_topic_name
 from kbroker.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -20,26 +20,26 @@ from kbroker.wire.messages.describe_producers import (
 )
 
 _PRODUCER_BYTES = 37
-"""What a producer's state takes in the response."""
+"""Bytes of a producer's state in the response."""
 
 
 @handler(DescribeProducersRequest)
 async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:
-    """Answer from the state of each partition's log, for those that are led here, as often as they are named."""
+    """Answer from the state of each partition's log, also of one that is followed here, as often as it is named."""
     response = DescribeProducersResponse()
-    repetitions = Repetitions[list[ProducerState]](lambda producers: len(producers) * _PRODUCER_BYTES)
-    turns = Turns()
+    answers = DuplicateAnswers[list[ProducerState]](lambda producers: len(producers) * _PRODUCER_BYTES)
+    share = FairShare()
     for topic in request.topics:
         result = TopicResponse(name=topic.name)
         for index in topic.partition_indexes:
-            await turns.next()
+            await share.next()
             partition = PartitionResponse(partition_index=index)
             try:
                 validate_topic_name(topic.name)
-                producers = repetitions.again((topic.name, index))
+                producers = answers.again((topic.name, index))
                 if producers is None:
                     producers = _producers(ctx, topic.name, index)
-                    repetitions.add((topic.name, index), producers)
+                    answers.add((topic.name, index), producers)
                 partition.active_producers = producers
             except ApiError as error:
                 partition.error_code = error.code
@@ -53,9 +53,9 @@ async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> Desc
 
 
 def _producers(ctx: RequestContext, topic: str, index: int) -> list[ProducerState]:
-    partition = ctx.services.replica_manager.get_leader(topic, index)
-    if not partition.has_log:
-        return []
+    partition = ctx.services.replica_manager.get_partition(topic, index)
+    if not partition.has_log and ctx.services.log_manager.get_log(partition.topic_partition) is None:
+        return []  # nothing was ever written
     return [
         ProducerState(
             producer_id=entry.producer_id,

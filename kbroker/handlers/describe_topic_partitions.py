@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.metadata_common import TOPIC_OPERATIONS, offline_replicas
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
-from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS, topic_name_problem
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage
+from kbroker.raft_metadata.topics import INTERNAL_TOPICS, topic_name_problem
 from kbroker.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -44,9 +44,9 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
     limit = ctx.services.config.max_request_partition_size_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
-    turns = Turns()
+    share = FairShare()
     for name in names:
-        await turns.next()
+        await share.next()
         if remaining == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
             break

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -21,10 +21,10 @@ from kbroker.wire.messages.describe_transactions import (
 @handler(DescribeTransactionsRequest)
 async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> DescribeTransactionsResponse:
     """Describe each id that this node coordinates."""
-    turns = Turns()
+    share = FairShare()
     response = DescribeTransactionsResponse()
     for transactional_id in request.transactional_ids:
-        await turns.next()
+        await share.next()
         response.transaction_states.append(await _describe(transactional_id, ctx))
     return response
 
@@ -33,8 +33,9 @@ async def _describe(transactional_id: str, ctx: RequestContext) -> TransactionSt
     try:
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST)
-        shard = await ctx.services.transactions.loaded_shard(transactional_id)
-        transaction = shard.describe(transactional_id)
+        transaction = await ctx.services.transactions.read(
+            transactional_id, lambda core: core.describe(transactional_id)
+        )
     except ApiError as error:
         return TransactionState(error_code=error.code, transactional_id=transactional_id)
     return TransactionState(

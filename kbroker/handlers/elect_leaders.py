@@ -1,4 +1,4 @@
-"""ElectLeaders: give leadership to the preferred replica, or to any that is left (unclean).
+"""ElectLeaders: give leadership to the preferred replica, or to any active one (unclean).
 
 Served: 0 to 2. 1: unclean elections, top-level error; 2: flexible.
 """
@@ -11,8 +11,9 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import portions
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import portions
+from kbroker.raft_metadata.controller.elections import elect_leaders
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -27,7 +28,14 @@ _UNCLEAN = 1
 
 @handler(ElectLeadersRequest)
 async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
-    """Elect leaders for the partitions asked for; with null for all, without those that need no election."""
+    """Elect leaders for the named partitions; null means all, of which those that need no election are left out."""
+    response = await _answer(request, ctx)
+    if ctx.api_version < 1:
+        response.error_code = ErrorCode.NONE  # each partition has its own
+    return response
+
+
+async def _answer(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
     every = request.topic_partitions is None
     image = ctx.services.metadata.image
     partitions = [
@@ -60,7 +68,7 @@ async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLead
             for partition, outcome in results.items()
             if outcome is None or outcome.code is not ErrorCode.ELECTION_NOT_NEEDED
         }
-    # With null, topics are listed even if nothing was to be done for them: Kafka does so.
+    # With null, also topics without an election are listed, as Kafka does.
     return _shape(results, 0, image.topics.by_name if every else ())
 
 
@@ -68,7 +76,7 @@ async def _elect(
     partitions: list[TopicPartition], unclean: bool, ctx: RequestContext
 ) -> dict[TopicPartition, ApiError | None]:
     results: dict[TopicPartition, ApiError | None] = await ctx.services.metadata.submit(
-        lambda controller, now_ms: controller.leadership.elect_leaders(partitions, unclean=unclean)
+        lambda view: elect_leaders(view, partitions, unclean=unclean)
     )
     return results
 

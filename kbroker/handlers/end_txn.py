@@ -7,10 +7,10 @@ the next transaction in the response (KIP-890).
 from __future__ import annotations
 
 from kbroker.coordinator.result import CoordinatorResult
-from kbroker.errors import ApiError
-from kbroker.handlers.context import DelayedResponse, RequestContext
+from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactions import fenced_for, submit_soon
+from kbroker.handlers.transactions import fenced_for
+from kbroker.later import Later
 from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.transaction import TV_0, TV_2
 from kbroker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -19,24 +19,25 @@ _VERSION_2 = 5
 
 
 @handler(EndTxnRequest)
-def handle(request: EndTxnRequest, ctx: RequestContext) -> DelayedResponse:
-    """The decision is stored when this is answered; the markers are written after that."""
+def handle(request: EndTxnRequest, ctx: RequestContext) -> Later[EndTxnResponse]:
+    """Answer when the decision is stored; the markers are written after that."""
     client_version = TV_2 if ctx.api_version >= _VERSION_2 else TV_0
 
-    def end(shard: TransactionCoordinator, now_ms: int) -> CoordinatorResult[ProducerIdAndEpoch]:
+    def end(core: TransactionCoordinator, now_ms: int) -> CoordinatorResult[ProducerIdAndEpoch]:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        return shard.end_transaction(request.transactional_id, producer, request.committed, client_version, now_ms)
+        return core.end_transaction(request.transactional_id, producer, request.committed, client_version, now_ms)
 
-    def begin(delayed: DelayedResponse) -> None:
-        def decided(producer: ProducerIdAndEpoch | None, error: ApiError | None) -> None:
-            if error is not None:
-                delayed.complete(EndTxnResponse(error_code=fenced_for(error.code, ctx.api_version >= 2)))
+    def begin(reply: Later[EndTxnResponse]) -> None:
+        decided: Later[ProducerIdAndEpoch] = Later()
+
+        def on_decided() -> None:
+            if decided.error is not None:
+                reply.set(EndTxnResponse(error_code=fenced_for(decided.error.code, ctx.api_version >= 2)))
             else:
-                assert producer is not None
-                delayed.complete(
-                    EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
-                )
+                next_id, next_epoch = decided.value
+                reply.set(EndTxnResponse(producer_id=next_id, producer_epoch=next_epoch))
 
-        submit_soon(ctx, request.transactional_id, end, decided)
+        decided.on_done(on_decided)
+        ctx.services.transactions.run_when_free(request.transactional_id, end, decided, patience_ms=0)
 
-    return DelayedResponse(begin)
+    return Later(begin)

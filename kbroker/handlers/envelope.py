@@ -5,13 +5,23 @@ Served: 0. This is how Apache Kafka's brokers forward; kbroker's own send the re
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import CONTROLLER, handler, registrations
+from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.error_answers import error_answer, error_in_place
+from kbroker.handlers.forwarding import error_codes, says_only_not_controller
+from kbroker.handlers.registration import CONTROLLER, Registration, handler, registrations
 from kbroker.wire.compiler import decode, encode_parts
-from kbroker.wire.errors import WireError
-from kbroker.wire.headers import decode_request_header, encode_response_header
+from kbroker.wire.errors import EncodeError, WireError
+from kbroker.wire.headers import RequestHeader, decode_request_header, encode_response_header
 from kbroker.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+
+logger = logging.getLogger(__name__)
+
+LONG_REQUEST = 64 * 1024
+"""A request of this size is decoded, served and answered in steps (``node.long_steps``)."""
 
 
 @handler(EnvelopeRequest)
@@ -20,6 +30,9 @@ async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeRespo
     if not ctx.services.metadata.is_leader:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     data = memoryview(bytes(request.request_data))
+    pace = ctx.services.long_steps if len(data) > LONG_REQUEST else None
+    if pace is not None:
+        await pace.turn()
     try:
         header, offset = decode_request_header(data)
         entry = registrations(CONTROLLER).get(header.api_key)
@@ -30,9 +43,36 @@ async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeRespo
         inner, _ = decode(entry.request_class, header.api_version, data, offset)
     except WireError:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    response = await entry.handle(inner, RequestContext(header, ctx.connection, ctx.services))
-    if not ctx.services.metadata.is_leader:
+    if pace is not None:
+        await pace.turn()
+    response = await _served(entry, inner, RequestContext(header, ctx.connection, ctx.services))
+    if response is None:
+        return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    if not ctx.services.metadata.is_leader or says_only_not_controller(error_codes(response)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    parts = [encode_response_header(header.api_key, header.api_version, header.correlation_id)]
-    parts += [bytes(part) for part in encode_parts(response, header.api_version)]  # type: ignore[arg-type]
-    return EnvelopeResponse(response_data=b"".join(parts))
+    if pace is not None:
+        await pace.turn()
+    return EnvelopeResponse(response_data=_framed(response, header))
+
+
+async def _served(entry: Registration, request: Any, ctx: RequestContext) -> Any:
+    """The response; if the handler fails, an error in the place that the API has for it, or None if it has none."""
+    try:
+        return await entry.handle(request, ctx)
+    except CloseConnection:
+        raise
+    except Exception:
+        logger.exception("API key %d v%d in an Envelope failed", entry.api_key, ctx.api_version)
+        return error_answer(entry.api_key, ctx.api_version, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _framed(response: Any, header: RequestHeader) -> bytes:
+    """Response header and body. A response that cannot be encoded is an error of what is inside the Envelope."""
+    key, version = header.api_key, header.api_version
+    try:
+        parts = encode_parts(response, version)
+    except EncodeError:
+        logger.exception("the answer to API key %d v%d in an Envelope cannot be encoded", key, version)
+        parts = encode_parts(error_in_place(key, version, response, ErrorCode.UNKNOWN_SERVER_ERROR), version)
+    start = encode_response_header(key, version, header.correlation_id)
+    return start + b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]

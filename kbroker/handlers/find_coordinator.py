@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -35,9 +35,9 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     """Find each key's coordinator; the topic that holds its records is made at the first question."""
     keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
     coordinators = []
-    turns = Turns()
+    share = FairShare()
     for key in keys:
-        await turns.next()
+        await share.next()
         node, error = _Node(), ErrorCode.NONE
         message: str | None = ""
         try:

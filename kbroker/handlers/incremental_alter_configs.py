@@ -5,10 +5,11 @@ Served: 0 to 1. 1: flexible.
 
 from __future__ import annotations
 
+from kbroker.handlers.broker_loggers import alter_log_levels
 from kbroker.handlers.config_changes import answers, change, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.controller.configs import DELETE, ConfigChange
+from kbroker.raft_metadata.controller.configs import DELETE, ConfigChange, incremental_alter_configs
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -23,6 +24,7 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
         request.resources,
         ctx,
         lambda config: getattr(config, "config_operation", DELETE) != DELETE,
+        lambda resource: alter_log_levels(resource, ctx.services.node_id, validate_only=request.validate_only),
     )
     changes = {
         resource_key(resource): [
@@ -34,7 +36,7 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
         changes,
         IncrementalAlterConfigsRequest(resources=good, validate_only=request.validate_only),
         ctx,
-        lambda configs, some: configs.incremental_alter(some, validate_only=request.validate_only),
+        lambda view, some: incremental_alter_configs(view, some, validate_only=request.validate_only),
     )
     return IncrementalAlterConfigsResponse(
         responses=await answers(request.resources, errors, results, AlterConfigsResourceResponse)

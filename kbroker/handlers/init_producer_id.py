@@ -1,6 +1,7 @@
 """InitProducerId (key 22): an id and epoch for an idempotent or transactional producer.
 
-Served: 0 to 5 (6 is unstable in 4.3.1). 2: flexible; 3: producer_id and epoch (KIP-360); 4: PRODUCER_FENCED; 5: as 4.
+Served: 0 to 5. 2: flexible; 3: producer_id and epoch (KIP-360); 4: PRODUCER_FENCED; 5: as 4. With
+``unstable.api.versions.enable`` also 6: two-phase commit (KIP-939), as far as Apache Kafka 4.3 and 4.4 have it.
 
 Without a transactional id a fresh id is given, from a block that the controller has granted this broker. With one,
 the transaction coordinator decides.
@@ -13,6 +14,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.transactions.transaction import NO_TIMEOUT_MS
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
@@ -35,14 +37,20 @@ async def _initialize(request: InitProducerIdRequest, ctx: RequestContext) -> Pr
         return ProducerIdAndEpoch(await ctx.services.producer_ids.next_id(), 0)
     if transactional_id == "":
         raise ApiError(ErrorCode.INVALID_REQUEST)
+    if request.enable2_pc and not ctx.services.config.transaction_two_phase_commit_enable:
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.keep_prepared_txn:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)  # Apache Kafka's answer too
     expected = None
     if request.producer_id != -1:
         expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    timeout_ms = NO_TIMEOUT_MS if request.enable2_pc else request.transaction_timeout_ms
     await ctx.services.producer_ids.ensure()
-    producer: ProducerIdAndEpoch = await ctx.services.transactions.submit(
+    transactions = ctx.services.transactions
+    await transactions.until_loaded(transactional_id)
+    return await transactions.run(
         transactional_id,
-        lambda shard, now_ms: shard.init_producer_id(
-            transactional_id, request.transaction_timeout_ms, expected, now_ms
+        lambda core, now_ms: core.init_producer_id(
+            transactional_id, timeout_ms, expected, now_ms, two_phase=request.enable2_pc
         ),
     )
-    return producer

@@ -1,4 +1,4 @@
-"""Topics that the broker makes for itself when they are first needed (Kafka's ``AutoTopicCreationManager``)."""
+"""Internal topics, created when they are first needed (Kafka's ``AutoTopicCreationManager``)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Services
-from kbroker.raft_metadata.controller.topics import NewTopic
+from kbroker.raft_metadata.topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, NewTopic
 
 
 def _consumer_offsets(services: Services) -> NewTopic:
     config = services.config
     return NewTopic(
-        name="__consumer_offsets",
+        name=CONSUMER_OFFSETS_TOPIC,
         num_partitions=config.offsets_topic_num_partitions,
         replication_factor=_affordable(services, config.offsets_topic_replication_factor),
         configs=(
@@ -26,7 +26,7 @@ def _consumer_offsets(services: Services) -> NewTopic:
 def _transaction_state(services: Services) -> NewTopic:
     config = services.config
     return NewTopic(
-        name="__transaction_state",
+        name=TRANSACTION_STATE_TOPIC,
         num_partitions=config.transaction_state_log_num_partitions,
         replication_factor=_affordable(services, config.transaction_state_log_replication_factor),
         configs=(
@@ -39,15 +39,15 @@ def _transaction_state(services: Services) -> NewTopic:
     )
 
 
-_INTERNAL_TOPICS = {"__consumer_offsets": _consumer_offsets, "__transaction_state": _transaction_state}
+_INTERNAL_TOPICS = {CONSUMER_OFFSETS_TOPIC: _consumer_offsets, TRANSACTION_STATE_TOPIC: _transaction_state}
 
 
 def _affordable(services: Services, replication_factor: int) -> int:
-    """The configured factor; but a node that is alone in its quorum must serve groups too.
+    """The configured factor; at most the number of brokers if the node is alone in its quorum, to serve groups too.
 
-    Kafka refuses there and asks for a changed ``offsets.topic.replication.factor``; its own examples and images
-    all change it for a single node. In a cluster it is right to: the topic would stay with too few replicas for
-    good, only because some nodes were not there yet.
+    Kafka refuses there until ``offsets.topic.replication.factor`` is lowered, as its own examples and images do for a
+    single node. In a cluster it is right to refuse: the topic would keep too few replicas for good, only because some
+    nodes had not started yet.
     """
     if not services.metadata.is_alone:
         return replication_factor
@@ -55,12 +55,15 @@ def _affordable(services: Services, replication_factor: int) -> int:
 
 
 async def ensure_internal_topic(services: Services, name: str) -> Any:
-    """The topic's image, created if need be. `ApiError` COORDINATOR_NOT_AVAILABLE if it cannot be."""
+    """The topic's image; the topic is created if need be. `ApiError` COORDINATOR_NOT_AVAILABLE if that fails."""
     topic = services.metadata.image.topics.by_name.get(name)
     if topic is not None:
         return topic
     wanted = _INTERNAL_TOPICS[name](services)
-    created = await services.metadata.create_topics([wanted])
+    try:
+        created = await services.metadata.create_topics([wanted])
+    except ApiError as error:  # clients do not know of controllers
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
     outcome = created[name]
     if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, outcome.message)

@@ -7,12 +7,16 @@ Served: 0 to 9. 1: rebalance timeout; 4: member id required (KIP-394); 5: static
 from __future__ import annotations
 
 import ipaddress
+from math import inf
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+_UNCOORDINATED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+"""Errors of a broker that does not coordinate the group: its answer names no member."""
 
 
 def client_host(peer: str) -> str:
@@ -29,15 +33,20 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
     """Answer when the group's join phase ends, or at once where it is an error."""
     if ctx.api_version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
+    groups = ctx.services.groups
     client = ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version)
     try:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        groups = ctx.services.groups
-        reply = await groups.submit(request.group_id, lambda shard, now_ms: shard.join_group(request, client, now_ms))
-        response: JoinGroupResponse = await groups.resolve(reply, ctx.connection)
+        if not groups.settings().allows_session_timeout(request.session_timeout_ms):
+            raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        await groups.until_loaded(request.group_id)
+        joined = groups.run(request.group_id, lambda core, now_ms: core.join_group(request, client, now_ms))
+        await ctx.connection.wait_for(joined, inf)
+        response = joined.result()
     except ApiError as error:
-        response = JoinGroupResponse(error_code=error.code, member_id=request.member_id, protocol_name=None)
+        member_id = "" if error.code in _UNCOORDINATED else request.member_id
+        response = JoinGroupResponse(error_code=error.code, member_id=member_id, protocol_name=None)
     if ctx.api_version < 7 and response.protocol_name is None:
         response.protocol_name = ""  # The field became nullable in version 7.
     return response

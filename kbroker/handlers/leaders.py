@@ -1,4 +1,4 @@
-"""Who leads a partition now, for responses that say so (KIP-951)."""
+"""The current leader of a partition, for responses that name it (KIP-951)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def current_leader(ctx: RequestContext, topic: str, partition: int) -> CurrentLe
         return CurrentLeader(-1, -1)
     broker = image.brokers.get(found.leader)
     endpoint = broker.endpoints.get(ctx.connection.listener_name) if broker is not None else None
-    if endpoint is None:
+    if broker is None or endpoint is None:
         return CurrentLeader(found.leader, found.leader_epoch)
     return CurrentLeader(found.leader, found.leader_epoch, endpoint.host, endpoint.port, broker.rack)

@@ -24,12 +24,14 @@ async def handle(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupR
     try:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        members = await ctx.services.groups.submit(
-            request.group_id, lambda shard, now_ms: shard.leave_group(request.group_id, identities, now_ms)
+        groups = ctx.services.groups
+        await groups.until_loaded(request.group_id)
+        members = await groups.run(
+            request.group_id, lambda core, now_ms: core.leave_group(request.group_id, identities, now_ms)
         )
     except ApiError as error:
         if batched and error.code is ErrorCode.UNKNOWN_MEMBER_ID:
-            # A group that does not exist is told member by member.
+            # For a group that does not exist each member has the error.
             return LeaveGroupResponse(
                 members=[
                     MemberResponse(

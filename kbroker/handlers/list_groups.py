@@ -17,7 +17,7 @@ async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsR
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     try:
-        found = await ctx.services.groups.read_all(lambda shard: shard.admin.list_groups(states, types))
+        found = await ctx.services.groups.read_all(lambda core: core.admin.list_groups(states, types))
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
     return ListGroupsResponse(groups=[group for groups in found for group in groups])

@@ -10,13 +10,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from copy import deepcopy
-from typing import Any, ClassVar
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import Defer, DelayedResponse, RequestContext
+from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.wire.alike import STAND_IN, AlikeRequests, requests_like, responses_like
+from kbroker.later import Later
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -43,78 +41,9 @@ _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 MOST_AT_ONCE = 1000
 """Known offsets that one request is told without giving way to others."""
 
-_EPOCH_STAND_IN = -0x6E6D6C6B
-"""For the leader epoch, which follows the offset in every version that has it."""
 
-
-class RepeatedListOffsets:
-    """A consumer that asks for the earliest and the latest offset of one partition again and again, as Spark's do.
-
-    What its requests have in common, all but the timestamp, is remembered, and so are the bytes around offset and
-    leader epoch of the answer. The look-up itself is the ordinary one.
-    """
-
-    collects: ClassVar[bool] = False
-
-    def __init__(self, alike: AlikeRequests, request: ListOffsetsRequest, ctx: RequestContext) -> None:
-        self._alike = alike
-        self._request = request
-        self._ctx = ctx
-        topic = request.topics[0]
-        partition = topic.partitions[0]
-        self._topic = topic.name
-        self._wanted = {
-            timestamp: ListOffsetsPartition(
-                partition_index=partition.partition_index,
-                current_leader_epoch=partition.current_leader_epoch,
-                timestamp=timestamp,
-            )
-            for timestamp in (LATEST, EARLIEST)
-        }
-        version = ctx.header.api_version
-        self._has_epoch = version >= 4
-        alike_answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index, offset=STAND_IN)
-        if self._has_epoch:
-            alike_answer.leader_epoch = _EPOCH_STAND_IN
-        response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[alike_answer])])
-        form, stand_ins = ("qi", (STAND_IN, _EPOCH_STAND_IN)) if self._has_epoch else ("q", (STAND_IN,))
-        self._reply = responses_like(ctx.header.api_key, version, response, form, stand_ins)
-
-    def answer(self, frame: memoryview, defer: Defer | None = None) -> bytes | None:
-        """The whole response frame; ``None`` leaves to ``handle`` what is no repetition, or refused."""
-        asked = self._alike.match(frame)
-        if asked is None:
-            return None
-        correlation_id, timestamp = asked
-        wanted = self._wanted.get(timestamp)
-        if wanted is None:
-            return None
-        found = ListOffsetsPartitionResponse()
-        try:
-            _look_up(found, self._topic, wanted, self._request, self._ctx)
-        except Exception:
-            return None  # an error as such comes of it again, and is told in full
-        if self._has_epoch:
-            return self._reply(correlation_id, found.offset, found.leader_epoch)
-        return self._reply(correlation_id, found.offset)
-
-
-def learn(
-    frame: memoryview, request: ListOffsetsRequest, response: Any, ctx: RequestContext
-) -> RepeatedListOffsets | None:
-    """What the next requests of the connection may repeat; ``None`` if this one was not of the kind."""
-    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
-        return None
-    if request.topics[0].partitions[0].timestamp not in (LATEST, EARLIEST):
-        return None
-    varied = deepcopy(request)
-    varied.topics[0].partitions[0].timestamp = STAND_IN
-    alike = requests_like(frame, request, varied, ctx.header.api_version, [STAND_IN])
-    return None if alike is None else RepeatedListOffsets(alike, request, ctx)
-
-
-@handler(ListOffsetsRequest, learn=learn)
-def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse | DelayedResponse:
+@handler(ListOffsetsRequest)
+def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse | Later[ListOffsetsResponse]:
     """Look each partition up; a partition named twice is refused, as in Kafka.
 
     Offsets that are known are told at once, unless very many are asked for. Look-ups by timestamp read batches: they
@@ -145,8 +74,8 @@ def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsRespo
             _fill_in(answer, name, partition, request, ctx)
             yield
 
-    delayed = DelayedResponse()
-    waits = ctx.services.look_ups.add(ctx.connection, steps(), len(reads), lambda: delayed.complete(response))
+    delayed: Later[ListOffsetsResponse] = Later()
+    waits = ctx.services.timestamp_lookups.add(ctx.connection, steps(), len(reads), lambda: delayed.set(response))
     if waits:
         return delayed
     busy = _not_available(ctx.header.api_version).code  # clients ask again after a while
@@ -164,7 +93,7 @@ def _fill_in(
 ) -> None:
     """Put what there is to tell, or why not, into ``answer``."""
     try:
-        _look_up(answer, topic, wanted, request, ctx)
+        look_up(answer, topic, wanted, request, ctx)
     except ApiError as error:
         answer.error_code = error.code
     except Exception:
@@ -176,14 +105,14 @@ def _not_available(version: int) -> ApiError:
     return ApiError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-def _look_up(
+def look_up(
     answer: ListOffsetsPartitionResponse,
     topic: str,
     wanted: ListOffsetsPartition,
     request: ListOffsetsRequest,
     ctx: RequestContext,
 ) -> None:
-    """``Partition.fetchOffsetForTimestamp``."""
+    """Fill in one partition's answer (``Partition.fetchOffsetForTimestamp``). ``ApiError`` if it is refused."""
     version = ctx.header.api_version
     timestamp = wanted.timestamp
     if timestamp < 0:

@@ -9,6 +9,7 @@ from kbroker.errors import ApiError
 from kbroker.groups.regex import compile_topic_regex
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.transactions.coordinator import TransactionCoordinator
 from kbroker.transactions.transaction import STATES_BY_NAME
 from kbroker.wire.messages.list_transactions import (
     ListTransactionsRequest,
@@ -30,20 +31,23 @@ async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListT
     states = {STATES_BY_NAME[name] for name in request.state_filters if name in STATES_BY_NAME}
     driver = ctx.services.transactions
     now_ms = driver.now_ms()
-    found = [
-        TransactionState(
-            transactional_id=transaction.transactional_id,
-            producer_id=transaction.producer_id,
-            transaction_state=transaction.state.state_name,
-        )
-        for shard in await driver.loaded_shards()
-        for transaction in shard.transactions.values()
-        if (not producer_ids or transaction.producer_id in producer_ids)
-        and (not request.state_filters or transaction.state in states)
-        and (request.duration_filter < 0 or now_ms - transaction.start_ms > request.duration_filter)
-        and (pattern is None or pattern.matches(transaction.transactional_id))
-    ]
+
+    def matching(core: TransactionCoordinator) -> list[TransactionState]:
+        return [
+            TransactionState(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state.state_name,
+            )
+            for transaction in core.transactions.values()
+            if (not producer_ids or transaction.producer_id in producer_ids)
+            and (not request.state_filters or transaction.state in states)
+            and (request.duration_filter < 0 or now_ms - transaction.start_ms > request.duration_filter)
+            and (pattern is None or pattern.matches(transaction.transactional_id))
+        ]
+
+    found = await driver.read_all(matching)
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in STATES_BY_NAME],
-        transaction_states=found,
+        transaction_states=[state for states_of_core in found for state in states_of_core],
     )

@@ -11,8 +11,10 @@ import contextlib
 import logging
 from typing import Any
 
+from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.metadata_common import (
     CLUSTER_OPERATIONS,
@@ -24,10 +26,8 @@ from kbroker.handlers.metadata_common import (
     some_broker_id,
 )
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
-from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS, topic_name_problem
-from kbroker.raft_metadata.controller.topics import NewTopic
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImage
+from kbroker.raft_metadata.topics import INTERNAL_TOPICS, NewTopic, topic_name_problem
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.metadata import (
     MetadataRequest,
@@ -62,12 +62,12 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     elif any(entry.name is None and entry.topic_id == ZERO_UUID for entry in entries):
         return _refused(request, ctx, ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
-        turns = Turns()
+        share = FairShare()
         ids = [Uuid(entry.topic_id) for entry in entries if entry.topic_id != ZERO_UUID]
         if ids:
             # As Kafka: one id in the request, and names are not looked at.
             for topic_id in dict.fromkeys(ids):
-                await turns.next()
+                await share.next()
                 found = image.topics.by_id.get(topic_id)
                 if found is None:
                     topics.append(
@@ -78,7 +78,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
         else:
             missing: list[str] = []
             for name in dict.fromkeys(entry.name for entry in entries if entry.name is not None):
-                await turns.next()
+                await share.next()
                 found = image.topics.by_name.get(name)
                 if found is None:
                     missing.append(name)
@@ -86,7 +86,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
                     topics.append(_describe(image, found, listener, version))
             if missing:
                 create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
-                topics += await _missing(missing, services, turns, create=create)
+                topics += await _missing(missing, services, share, create=create)
     if version >= 8 and request.include_topic_authorized_operations:
         for entry in topics:
             if entry.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
@@ -168,13 +168,15 @@ def _facts(
     return replicas, isr, offline_replicas(image, partition, listener), leader_id, error
 
 
-async def _missing(names: list[str], services: Services, turns: Turns, *, create: bool) -> list[MetadataResponseTopic]:
+async def _missing(
+    names: list[str], services: Services, share: FairShare, *, create: bool
+) -> list[MetadataResponseTopic]:
     """The entries of topics that do not exist: as Kafka, they are told to be unknown even while they are created, and
     the client asks again."""
     topics = []
     wanted = []
     for name in names:
-        await turns.next()
+        await share.next()
         if topic_name_problem(name) is not None:
             error = ErrorCode.INVALID_TOPIC_EXCEPTION
         else:
@@ -186,13 +188,22 @@ async def _missing(names: list[str], services: Services, turns: Turns, *, create
     return topics
 
 
+def _plain_topic(name: str, config: BrokerConfig) -> NewTopic:
+    """A topic by this broker's properties; -1 leaves a number to the controller's."""
+    return NewTopic(
+        name,
+        config.num_partitions if "num.partitions" in config.raw else -1,
+        config.default_replication_factor if "default.replication.factor" in config.raw else -1,
+    )
+
+
 async def _auto_create(names: list[str], services: Services) -> None:
     try:
         for name in INTERNAL_TOPICS.intersection(names):
             # One whose coordinator is not there yet is not made: as an ordinary topic it would have the wrong shape.
             with contextlib.suppress(KeyError):
                 await ensure_internal_topic(services, name)
-        plain = [NewTopic(name) for name in names if name not in INTERNAL_TOPICS]
+        plain = [_plain_topic(name, services.config) for name in names if name not in INTERNAL_TOPICS]
         if plain:
             results = await services.metadata.create_topics(plain)
             for name, result in results.items():

@@ -6,12 +6,12 @@ Served: 2 to 10. 2-4: retention time; 6: leader epoch; 7: static members; 8: fle
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import DelayedResponse, RequestContext
+from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.handlers.repeated_offset_commit import all_failed, learn
+from kbroker.later import Later
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,12 +22,16 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from kbroker.coordinator.result import CoordinatorResult
+    from kbroker.groups.group_coordinator import GroupCoordinator
+
 Refused = dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
 """Partitions that do not exist, by their topic's name and id."""
 
 
-@handler(OffsetCommitRequest, learn=learn)
-def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse | DelayedResponse:
+@handler(OffsetCommitRequest)
+def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
     """Commit the offsets of the partitions that exist; the others get their error, the rest is served.
 
     The commits of one turn of the event loop are appended together; the connection reads on meanwhile.
@@ -39,26 +43,53 @@ def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitRes
         request.topics = _resolve_each(asked, api_version >= 10, services.metadata.image.topics, refused)
         if not request.topics:
             return _with_refused(OffsetCommitResponse(), refused)
-    delayed = DelayedResponse()
 
-    def on_stored(response: OffsetCommitResponse | None, error: ApiError | None) -> None:
-        if response is None:
-            code = ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error.code
-            delayed.complete(all_failed(asked, code))
-        else:
-            delayed.complete(_with_refused(response, refused) if refused else response)
+    def commit(core: GroupCoordinator, now_ms: int) -> CoordinatorResult[OffsetCommitResponse]:
+        result = core.commit_offsets(request, api_version, now_ms)
+        if refused:
+            result.response = _with_refused(result.response, refused)
+        return result
 
+    reply = CommitReply()
+    reply.asked = asked
     try:
-        services.groups.submit_gathered(
-            request.group_id, lambda shard, now_ms: shard.commit_offsets(request, api_version, now_ms), on_stored
-        )
+        services.groups.run(request.group_id, commit, gather=True, outcome=reply)
     except ApiError as error:
-        on_stored(None, error)
-    return delayed.response if delayed.done else delayed
+        return all_failed(asked, error.code)
+    return reply.value if reply.done else reply
+
+
+class CommitReply(Later[Any]):
+    """The reply to an OffsetCommit. An error becomes a response that has it for each partition of ``asked``."""
+
+    __slots__ = ("asked",)
+
+    asked: list[OffsetCommitRequestTopic]
+
+    def fail(self, error: ApiError) -> None:
+        """Give the response with the error."""
+        self.set(all_failed(self.asked, error.code))
+
+
+def all_failed(asked: list[OffsetCommitRequestTopic], error: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in asked
+        ]
+    )
 
 
 def _with_refused(response: OffsetCommitResponse, refused: Refused) -> OffsetCommitResponse:
-    # As Kafka does: what was refused here comes before what the coordinator answered.
+    # As in Kafka: the partitions refused here come before those that the coordinator answered.
     answers = {
         key: OffsetCommitResponseTopic(name=key[0], topic_id=Uuid(key[1]), partitions=partitions)
         for key, partitions in refused.items()
@@ -71,7 +102,7 @@ def _with_refused(response: OffsetCommitResponse, refused: Refused) -> OffsetCom
 
 
 def _resolve_all(asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any) -> bool:
-    """Fill in the topics' names or ids, if all of it exists, as it nearly always does; whether it does."""
+    """Fill in the topics' names or ids if all partitions exist, as they nearly always do. Returns whether they do."""
     for topic in asked:
         found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
         if found is None or not topic.partitions:

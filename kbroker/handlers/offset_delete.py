@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -20,9 +20,9 @@ async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
     """Delete the offsets of partitions that exist; the others get UNKNOWN_TOPIC_OR_PARTITION."""
     topics = ctx.services.metadata.image.topics
     valid, unknown = [], []
-    turns = Turns()
+    share = FairShare()
     for topic in request.topics:
-        await turns.next()
+        await share.next()
         image = topics.by_name.get(topic.name)
         existing: set[int] = set() if image is None else set(image.partitions)
         known = [partition for partition in topic.partitions if partition.partition_index in existing]
@@ -41,12 +41,12 @@ async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
     try:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        response: OffsetDeleteResponse = await ctx.services.groups.submit(
-            request.group_id, lambda shard, now_ms: shard.delete_offsets(wanted)
-        )
+        groups = ctx.services.groups
+        await groups.until_loaded(request.group_id)
+        response = await groups.run(request.group_id, lambda core, now_ms: core.delete_offsets(wanted))
     except ApiError as error:
         return OffsetDeleteResponse(error_code=error.code)
-    # As Kafka does: what was refused here comes before what the coordinator answered.
+    # As in Kafka: the partitions refused here come before those that the coordinator answered.
     answers = {entry.name: entry for entry in unknown}
     for answer in response.topics:
         found = answers.setdefault(answer.name, answer)

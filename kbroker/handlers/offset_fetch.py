@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.repetitions import Repetitions, encoded_size
-from kbroker.handlers.turns import Turns
 from kbroker.types import ZERO_UUID
 from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -29,13 +29,13 @@ from kbroker.wire.messages.offset_fetch import (
 async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     """Answer for each group; below version 8 there is one, in the response's own fields."""
     version = ctx.api_version
-    repeated = _Repeated(version)
+    duplicates = _Duplicates(version)
     if version >= 8:
         response = OffsetFetchResponse()
-        turns = Turns()
+        share = FairShare()
         for asked in request.groups:
-            await turns.next()
-            response.groups.append(await _fetch_bounded(asked, request.require_stable, ctx, repeated))
+            await share.next()
+            response.groups.append(await _fetch_bounded(asked, request.require_stable, ctx, duplicates))
         return response
     topics = None
     if request.topics is not None:
@@ -44,19 +44,21 @@ async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetc
             for topic in request.topics
         ]
     only = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    group = await _fetch_bounded(only, request.require_stable, ctx, repeated)
+    group = await _fetch_bounded(only, request.require_stable, ctx, duplicates)
     return _single(group, topics, version)
 
 
-class _Repeated:
-    """What a request asks again: all offsets of a group, and metadata, for which four bytes ask that are up to
-    ``offset.metadata.max.bytes``."""
+class _Duplicates:
+    """Bounds what one response says twice: all offsets of a group, and the metadata of a partition.
+
+    Four bytes of a request ask for metadata of up to ``offset.metadata.max.bytes``.
+    """
 
     def __init__(self, version: int) -> None:
-        self.groups = Repetitions[OffsetFetchResponseGroup](
+        self.groups = DuplicateAnswers[OffsetFetchResponseGroup](
             lambda group: encoded_size(OffsetFetchResponse(groups=[group]), version)
         )
-        self._metadata = Repetitions[int](int)
+        self._metadata = DuplicateAnswers[int](int)
 
     def count(self, group: OffsetFetchResponseGroup) -> None:
         """`ApiError` if the partitions of ``group`` were answered before, with too much metadata."""
@@ -68,17 +70,17 @@ class _Repeated:
 
 
 async def _fetch_bounded(
-    group: OffsetFetchRequestGroup, require_stable: bool, ctx: RequestContext, repeated: _Repeated
+    group: OffsetFetchRequestGroup, require_stable: bool, ctx: RequestContext, duplicates: _Duplicates
 ) -> OffsetFetchResponseGroup:
     whole = group.group_id, group.member_id, group.member_epoch
     try:
-        fetched = repeated.groups.again(whole) if group.topics is None else None
+        fetched = duplicates.groups.again(whole) if group.topics is None else None
         if fetched is None:
             fetched = await _fetch(group, require_stable, ctx)
             if group.topics is None:
-                repeated.groups.add(whole, fetched)
+                duplicates.groups.add(whole, fetched)
             else:
-                repeated.count(fetched)
+                duplicates.count(fetched)
     except ApiError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     return fetched
@@ -103,10 +105,8 @@ async def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, ctx: Requ
         for topic in group.topics or ()
         if topic.name in image_topics.by_name
     }
-    if ctx.api_version >= 9 and group.member_id and not group.group_id:
-        raise ApiError(ErrorCode.INVALID_GROUP_ID)
     fetched: OffsetFetchResponseGroup = await ctx.services.groups.read(
-        group.group_id, lambda shard: shard.fetch_offsets(group, ids, require_stable)
+        group.group_id, lambda core: core.fetch_offsets(group, ids, require_stable)
     )
     if by_id:
         for entry in fetched.topics:
@@ -136,7 +136,7 @@ def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
 def _single(
     group: OffsetFetchResponseGroup, asked: list[OffsetFetchRequestTopics] | None, api_version: int
 ) -> OffsetFetchResponse:
-    """The response of the versions for one group; version 1 can only tell an error partition by partition."""
+    """The response of the versions for one group; version 1 has errors of partitions only."""
     if group.error_code and api_version < 2:
         partitions = [
             OffsetFetchResponseTopic(

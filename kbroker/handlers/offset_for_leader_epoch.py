@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.turns import Turns
 from kbroker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -22,11 +22,11 @@ async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> O
     """``Partition.lastOffsetForLeaderEpoch`` of each partition."""
     manager = ctx.services.replica_manager
     topics = []
-    turns = Turns()
+    share = FairShare()
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
-            await turns.next()
+            await share.next()
             answer = EpochEndOffset(partition=wanted.partition)
             try:
                 log = manager.get_leader(topic.topic, wanted.partition, wanted.current_leader_epoch).log

@@ -1,4 +1,16 @@
-"""What the handlers of the quorum's RPCs share: to a value for the Raft core, and its answer back."""
+"""The RPCs of the metadata quorum, which the Raft core answers (KIP-595, KIP-630, KIP-853, KIP-996).
+
+Vote (key 52): a candidate asks for a vote, or whether it would get one. Served: 0 to 2.
+BeginQuorumEpoch (key 53): a new leader makes itself known. Served: 0 and 1.
+EndQuorumEpoch (key 54): the leader resigns. Served: 0 and 1.
+FetchSnapshot (key 59): a replica of the metadata log fetches a snapshot, piece by piece. Served: 0 and 1.
+AddRaftVoter (key 80): an observer is to become a voter. Served: 0 and 1.
+RemoveRaftVoter (key 81): a voter is to become an observer. Served: 0.
+UpdateRaftVoter (key 82): a voter reports its endpoints and levels of ``kraft.version`` to its leader. Served: 0.
+
+``kbroker.raft_metadata.raft.rpcs`` handles the differences between versions. Fetch of the metadata log comes from
+``handlers.fetch``.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +18,45 @@ from typing import Any
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.refusals import tell_refusal
+from kbroker.handlers.refusals import log_rejection
+from kbroker.handlers.registration import handler
+from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest
+from kbroker.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kbroker.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kbroker.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kbroker.wire.messages.update_raft_voter import UpdateRaftVoterRequest
+from kbroker.wire.messages.vote import VoteRequest
 
 
 def _sender(request: Any) -> str:
-    """Who a request says that it is from."""
+    """The node that a request of the core names as its sender."""
     candidate = getattr(request, "candidate", None)
     sender = candidate.id if candidate is not None else getattr(request, "leader_id", None)
     return "a node" if sender is None else f"node {sender}"
 
 
-async def ask_quorum(request: Any, ctx: RequestContext) -> Any:
+@handler(VoteRequest)
+@handler(BeginQuorumEpochRequest)
+@handler(EndQuorumEpochRequest)
+@handler(FetchSnapshotRequest)
+@handler(AddRaftVoterRequest)
+@handler(RemoveRaftVoterRequest)
+@handler(UpdateRaftVoterRequest)
+async def handle(request: Any, ctx: RequestContext) -> Any:
     """Have the Raft core answer a request. One for another cluster or partition is refused without it."""
     # Imported when the first of these requests comes: a node alone in its quorum has none.
-    from kbroker.raft_metadata import raft_requests, raft_responses
+    from kbroker.raft_metadata.raft.rpcs import rpc_of
+    from kbroker.raft_metadata.raft.rpcs.rpc import RpcError
 
-    services = ctx.services
+    services, rpc = ctx.services, rpc_of(request)
     try:
-        asked = raft_requests.decode_request(request, services.cluster_id, ctx.api_version)
-    except raft_responses.RpcError as error:
-        tell_refusal(ctx, "a node", error.code, error.message)
-        return raft_responses.encode_refusal(request, error)
-    response = await services.metadata.ask_quorum(asked)
-    code = getattr(response, "error", ErrorCode.NONE)
+        asked = rpc.decode_request(request, services.cluster_id, ctx.api_version)
+    except RpcError as error:
+        log_rejection(ctx, "a node", error.code, error.message)
+        return rpc.refusal(error)
+    result = await services.metadata.ask_quorum(asked)
+    code = getattr(result, "error", ErrorCode.NONE)
     if code:
-        tell_refusal(ctx, _sender(asked), code)
-    return raft_responses.encode_response(response, ctx.api_version, ctx.connection.listener_name)
+        log_rejection(ctx, _sender(asked), code)
+    return rpc.encode_response(result, ctx.api_version, ctx.connection.listener_name)

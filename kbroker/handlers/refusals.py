@@ -1,7 +1,7 @@
-"""Tells of other nodes that are turned away, in one readable line for each. Not an API itself.
+"""Logs the rejection of another node's requests, one readable line for each node and error. Not an API itself.
 
-A node that is of another cluster, has a false id or disk, or thinks that it lives in an earlier life, asks again and
-again: the line comes once in a while, however often that is.
+A node of another cluster, with a wrong id or disk, or with the broker epoch of an earlier life, repeats its requests
+all the time. The same line is logged once in :data:`SILENT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from kbroker.handlers.context import RequestContext
 logger = logging.getLogger(__name__)
 
 SILENT_SECONDS = 300.0
-"""How long the same is not told again."""
+"""The same rejection is not logged again within this time."""
 
 _REMEMBERED = 1000
-"""So many refusals are told apart; there are not so many nodes."""
+"""Upper bound of the rejections that are remembered; there are fewer nodes."""
 
-_KEY = "refusals"
-
-_TOLD = frozenset(
+_LOGGED = frozenset(
     {
         ErrorCode.BROKER_ID_NOT_REGISTERED,
         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -33,22 +31,22 @@ _TOLD = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-"""What is wrong with a node; all else may be so for a moment in a cluster that is well."""
+"""Errors that tell of a faulty node; all others may occur for a moment in a healthy cluster."""
 
 
-def tell_refusal(ctx: RequestContext, who: str, code: int, why: str | None = None) -> None:
-    """Log that ``who`` is refused with ``code``, unless that was said lately, or is nothing to tell of."""
-    if code not in _TOLD:
+def log_rejection(ctx: RequestContext, who: str, code: int, why: str | None = None) -> None:
+    """Warn that ``who`` is rejected with ``code``; not for passing errors, and not for a repetition."""
+    if code not in _LOGGED:
         return
     services = ctx.services
-    told: dict[tuple[str, str, int], float] = services.extra.setdefault(_KEY, {})
+    logged_at = services.refusals
     host = ctx.connection.peer.rpartition(":")[0]
     now = services.env.now()
     key = host, who, code
-    if now < told.get(key, -SILENT_SECONDS) + SILENT_SECONDS:
+    if now < logged_at.get(key, -SILENT_SECONDS) + SILENT_SECONDS:
         return
-    if len(told) >= _REMEMBERED:
-        told.clear()
-    told[key] = now
+    if len(logged_at) >= _REMEMBERED:
+        logged_at.clear()
+    logged_at[key] = now
     reason = "" if not why else f" ({why})"
     logger.warning("%s at %s is refused: %s%s", who, ctx.connection.peer, ErrorCode(code).name, reason)

@@ -1,4 +1,4 @@
-"""Which APIs this node serves: the table that the connection looks in and ApiVersions is computed from.
+"""The APIs that this node serves: the table that requests are dispatched by and ApiVersions is computed from.
 
 The rows are at the end of this file, and a handler module attaches its function to its own::
 
@@ -6,7 +6,7 @@ The rows are at the end of this file, and a handler module attaches its function
     async def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse: ...
 
 A node starts without importing sixty modules of which its clients need ten: the module comes with the first request.
-What has no row is not advertised, and a request for it closes the connection.
+An API without a row is not advertised, and a request for it closes the connection.
 """
 
 from __future__ import annotations
@@ -16,26 +16,17 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker.wire.registry import API_KEYS
+from kbroker.wire.schema import VersionRange as Versions
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import RepeatedRequest, RequestContext
-
-
-class Versions(NamedTuple):
-    """The versions of an API that are served, both ends included."""
-
-    min: int
-    max: int
-
-    def __contains__(self, version: object) -> bool:
-        return isinstance(version, int) and self.min <= version <= self.max
+    from kbroker.handlers.context import RequestContext
 
 
 class ListenerKind(enum.Flag):
-    """What a listener is for. A CONTROLLER listener serves only what is registered for it."""
+    """The purpose of a listener. A CONTROLLER listener serves only the APIs that are registered for it."""
 
     BROKER = enum.auto()
     CONTROLLER = enum.auto()
@@ -45,30 +36,35 @@ BROKER = ListenerKind.BROKER
 CONTROLLER = ListenerKind.CONTROLLER
 BOTH = ListenerKind.BROKER | ListenerKind.CONTROLLER
 
-Learn = Callable[[memoryview, Any, Any, "RequestContext"], "RepeatedRequest | None"]
+
+class Forwarding(enum.Enum):
+    """The way of a request to the active controller, from the broker that it was sent to."""
+
+    NONE = enum.auto()
+    """Not at all: every broker answers it."""
+    BY_CONNECTION = enum.auto()
+    """The connection passes it on, before its handler (``node.dispatcher``)."""
+    BY_HANDLER = enum.auto()
+    """The handler passes it on, after checks that only the broker that was asked can make."""
 
 
 @dataclass(slots=True, init=False, eq=False)
 class Registration:
-    """One served API. ``request_class``, ``handle`` and ``learn`` come with the handler's module, on their first use.
+    """One served API. ``request_class`` and ``handle`` come with the handler's module, on their first use.
 
-    ``advertised`` is what ApiVersions says, where it must differ from what is really served
-    (Produce alone: see its handler). ``forwarded``: a broker that is not the active controller passes the
-    request on to it; ``forwards``: the handler does that, after checks that only the broker that was asked can make.
-    ``learn``, if there is one, takes from a served request what serves its repetitions
-    (``RepeatedRequest``).
+    ``advertised`` are the versions of ApiVersions, which differ from those that are served for Produce alone (see its
+    handler). ``unstable`` are those that are served with ``unstable.api.versions.enable``, if they are more.
     """
 
     api_key: int
     versions: Versions
     advertised: Versions
+    unstable: Versions | None
     listeners: ListenerKind
-    forwarded: bool
-    forwards: bool
+    forwarding: Forwarding
     is_async: bool
     request_class: type[Any]
-    handle: Callable[[Any, Any], Any]
-    learn: Learn | None
+    handle: Callable[[Any, RequestContext], Any]
 
     def __init__(
         self,
@@ -76,41 +72,49 @@ class Registration:
         versions: Versions,
         advertised: Versions,
         listeners: ListenerKind,
-        forwarded: bool,
-        forwards: bool,
+        forwarding: Forwarding,
         is_async: bool,
         request_class: type[Any] | None = None,
-        handle: Callable[[Any, Any], Any] | None = None,
-        learn: Learn | None = None,
+        handle: Callable[[Any, RequestContext], Any] | None = None,
+        unstable: Versions | None = None,
     ) -> None:
         self.api_key = api_key
         self.versions = versions
         self.advertised = advertised
+        self.unstable = unstable
         self.listeners = listeners
-        self.forwarded = forwarded
-        self.forwards = forwards
+        self.forwarding = forwarding
         self.is_async = is_async
         if request_class is not None and handle is not None:
-            self.request_class, self.handle, self.learn = request_class, handle, learn
+            self.request_class, self.handle = request_class, handle
 
     def __getattr__(self, name: str) -> Any:
-        """Only called for what is not there yet."""
-        if name not in ("request_class", "handle", "learn"):
+        """Load the module: only called for attributes that are not there yet."""
+        if name not in ("request_class", "handle"):
             raise AttributeError(name)
         self.load()
         return object.__getattribute__(self, name)
 
     def load(self) -> None:
         """Import the handler's module, if nothing has yet."""
-        importlib.import_module(f"kbroker.handlers.{API_KEYS[self.api_key].module}")
+        importlib.import_module(_handler_module(self.api_key))
+        row = _REGISTRATIONS[self.api_key]
+        if row is not self:
+            self.request_class, self.handle = row.request_class, row.handle
+
+    def with_unstable(self) -> Registration:
+        """The same API with its unstable versions; itself where it has none."""
+        if self.unstable is None:
+            return self
+        return Registration(self.api_key, self.unstable, self.unstable, self.listeners, self.forwarding, self.is_async)
 
     @property
     def is_for_controller(self) -> bool:
         """Whether brokers pass it on to the active controller, one way or the other."""
-        return self.forwarded or self.forwards
+        return self.forwarding is not Forwarding.NONE
 
 
-_tables: dict[ListenerKind, dict[int, Registration]] = {}
+_tables: dict[tuple[ListenerKind, bool], dict[int, Registration]] = {}
 
 _Handle = TypeVar("_Handle", bound=Callable[..., Any])
 
@@ -120,40 +124,53 @@ def api_key_of(request_class: type[Any]) -> int:
     return int(request_class.api_key)
 
 
-def handler(request_class: type[Any], *, learn: Learn | None = None) -> Callable[[_Handle], _Handle]:
+def handler(request_class: type[Any]) -> Callable[[_Handle], _Handle]:
     """Make ``async def handle(request, ctx)`` serve an API; a plain ``def`` if it never waits and must be fast.
 
     The function answers with the response object, with ``None`` when the client is to get no answer, or with a
-    :class:`~kbroker.handlers.context.DelayedResponse` whose value comes later while the connection reads on.
-    ``ApiError`` must not escape it: errors to clients are fields of the response. ``learn``, if there is one, takes
-    from a served request what serves its repetitions (``RepeatedRequest``).
+    :class:`~kbroker.later.Later` whose value comes later while the connection reads on.
+    ``ApiError`` must not escape it: errors to clients are fields of the response.
 
-    ValueError when the API has no row in this file, or that says otherwise whether the function waits.
+    ValueError when the API has no row in this file, or a row whose ``is_async`` is not the function's.
     """
 
     def register(function: _Handle) -> _Handle:
         key = api_key_of(request_class)
         row = _REGISTRATIONS.get(key)
-        if row is None or API_KEYS[key].module != function.__module__.rpartition(".")[2]:
+        if row is None or _handler_module(key) != function.__module__:
             raise ValueError(f"{function.__module__} has no row in kbroker.handlers.registration")
         if row.is_async != iscoroutinefunction(function):
             raise ValueError(f"the row of {API_KEYS[key].name} in kbroker.handlers.registration is to say is_async")
-        row.request_class, row.handle, row.learn = request_class, function, learn
+        row.request_class, row.handle = request_class, function
         return function
 
     return register
 
 
-def registrations(listener: ListenerKind) -> Mapping[int, Registration]:
-    """The APIs of a kind of listener by key, in key order. It is one table for all who ask."""
-    table = _tables.get(listener)
+def registrations(listener: ListenerKind, *, unstable: bool = False) -> Mapping[int, Registration]:
+    """The APIs of a kind of listener by key, in key order, with their ``unstable`` versions or without.
+
+    Every call returns the same table.
+    """
+    table = _tables.get((listener, unstable))
     if table is None:
-        table = {key: entry for key, entry in sorted(_REGISTRATIONS.items()) if listener & entry.listeners}
-        _tables[listener] = table
+        table = {
+            key: entry.with_unstable() if unstable else entry
+            for key, entry in sorted(_REGISTRATIONS.items())
+            if listener & entry.listeners
+        }
+        _tables[listener, unstable] = table
     return table
 
 
 _KEYS: Final = {api.module: key for key, api in API_KEYS.items()}
+
+_QUORUM_APIS: Final = (52, 53, 54, 59, 80, 81, 82)
+"""From Vote to UpdateRaftVoter, all in ``handlers.quorum``. Every other API has a handler module of its own."""
+
+
+def _handler_module(api_key: int) -> str:
+    return f"kbroker.handlers.{'quorum' if api_key in _QUORUM_APIS else API_KEYS[api_key].module}"
 
 
 def _served(
@@ -161,12 +178,18 @@ def _served(
     versions: Versions,
     *,
     advertised: Versions | None = None,
+    unstable: Versions | None = None,
     listeners: ListenerKind = BROKER,
-    forwarded: bool = False,
-    forwards: bool = False,
+    forwarding: Forwarding = Forwarding.NONE,
     is_async: bool = True,
 ) -> Registration:
-    return Registration(_KEYS[module], versions, advertised or versions, listeners, forwarded, forwards, is_async)
+    return Registration(
+        _KEYS[module], versions, advertised or versions, listeners, forwarding, is_async, unstable=unstable
+    )
+
+
+_BY_CONNECTION: Final = Forwarding.BY_CONNECTION
+_BY_HANDLER: Final = Forwarding.BY_HANDLER
 
 
 _ROWS: Final = (
@@ -184,10 +207,10 @@ _ROWS: Final = (
     _served("describe_groups", Versions(0, 6)),
     _served("list_groups", Versions(0, 5)),
     _served("api_versions", Versions(0, 4), listeners=BOTH),
-    _served("create_topics", Versions(2, 7), listeners=BOTH, forwarded=True),
-    _served("delete_topics", Versions(1, 6), listeners=BOTH, forwarded=True),
+    _served("create_topics", Versions(2, 7), listeners=BOTH, forwarding=_BY_CONNECTION),
+    _served("delete_topics", Versions(1, 6), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("delete_records", Versions(0, 2)),
-    _served("init_producer_id", Versions(0, 5)),
+    _served("init_producer_id", Versions(0, 5), unstable=Versions(0, 6)),
     _served("offset_for_leader_epoch", Versions(2, 4)),
     _served("add_partitions_to_txn", Versions(0, 5), is_async=False),
     _served("add_offsets_to_txn", Versions(0, 4)),
@@ -195,32 +218,32 @@ _ROWS: Final = (
     _served("write_txn_markers", Versions(1, 2)),
     _served("txn_offset_commit", Versions(0, 5)),
     _served("describe_acls", Versions(1, 3), listeners=BOTH),
-    _served("create_acls", Versions(1, 3), listeners=BOTH, forwarded=True),
-    _served("delete_acls", Versions(1, 3), listeners=BOTH, forwarded=True),
-    _served("describe_configs", Versions(1, 4)),
-    _served("alter_configs", Versions(0, 2), listeners=BOTH, forwards=True),
+    _served("create_acls", Versions(1, 3), listeners=BOTH, forwarding=_BY_CONNECTION),
+    _served("delete_acls", Versions(1, 3), listeners=BOTH, forwarding=_BY_CONNECTION),
+    _served("describe_configs", Versions(1, 4), listeners=BOTH),
+    _served("alter_configs", Versions(0, 2), listeners=BOTH, forwarding=_BY_HANDLER),
     _served("alter_replica_log_dirs", Versions(1, 2)),
     _served("describe_log_dirs", Versions(1, 5)),
-    _served("create_partitions", Versions(0, 3), listeners=BOTH, forwarded=True),
+    _served("create_partitions", Versions(0, 3), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("delete_groups", Versions(0, 2)),
-    _served("elect_leaders", Versions(0, 2), listeners=BOTH, forwarded=True),
-    _served("incremental_alter_configs", Versions(0, 1), listeners=BOTH, forwards=True),
-    _served("alter_partition_reassignments", Versions(0, 1), listeners=BOTH, forwarded=True),
-    _served("list_partition_reassignments", Versions(0, 0), listeners=BOTH, forwarded=True),
+    _served("elect_leaders", Versions(0, 2), listeners=BOTH, forwarding=_BY_CONNECTION),
+    _served("incremental_alter_configs", Versions(0, 1), listeners=BOTH, forwarding=_BY_HANDLER),
+    _served("alter_partition_reassignments", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
+    _served("list_partition_reassignments", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("offset_delete", Versions(0, 0)),
     _served("vote", Versions(0, 2), listeners=CONTROLLER),
     _served("begin_quorum_epoch", Versions(0, 1), listeners=CONTROLLER),
     _served("end_quorum_epoch", Versions(0, 1), listeners=CONTROLLER),
-    _served("describe_quorum", Versions(0, 2), listeners=BOTH, forwarded=True),
+    _served("describe_quorum", Versions(0, 2), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("alter_partition", Versions(2, 3), listeners=CONTROLLER),
-    _served("update_features", Versions(0, 2), listeners=BOTH, forwarded=True),
+    _served("update_features", Versions(0, 2), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("envelope", Versions(0, 0), listeners=CONTROLLER),
     _served("fetch_snapshot", Versions(0, 1), listeners=CONTROLLER),
     _served("describe_cluster", Versions(0, 2), listeners=BOTH),
     _served("describe_producers", Versions(0, 0)),
     _served("broker_registration", Versions(0, 4), listeners=CONTROLLER),
     _served("broker_heartbeat", Versions(0, 2), listeners=CONTROLLER),
-    _served("unregister_broker", Versions(0, 0), listeners=BOTH, forwarded=True),
+    _served("unregister_broker", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("describe_transactions", Versions(0, 0)),
     _served("list_transactions", Versions(0, 2)),
     _served("allocate_producer_ids", Versions(0, 0), listeners=CONTROLLER),
@@ -230,8 +253,8 @@ _ROWS: Final = (
     _served("assign_replicas_to_dirs", Versions(0, 0), listeners=CONTROLLER),
     _served("list_config_resources", Versions(0, 1)),
     _served("describe_topic_partitions", Versions(0, 0)),
-    _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarded=True),
-    _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarded=True),
+    _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
+    _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
 )
 

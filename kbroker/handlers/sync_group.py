@@ -5,6 +5,8 @@ Served: 0 to 5. 3: static members (KIP-345); 4: flexible; 5: protocol type and n
 
 from __future__ import annotations
 
+from math import inf
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
@@ -20,8 +22,9 @@ async def handle(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupRes
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         groups = ctx.services.groups
-        reply = await groups.submit(request.group_id, lambda shard, now_ms: shard.sync_group(request, now_ms))
-        response: SyncGroupResponse = await groups.resolve(reply, ctx.connection)
-        return response
+        await groups.until_loaded(request.group_id)
+        synced = groups.run(request.group_id, lambda core, now_ms: core.sync_group(request, now_ms))
+        await ctx.connection.wait_for(synced, inf)
+        return synced.result()
     except ApiError as error:
         return SyncGroupResponse(error_code=error.code)

@@ -2,30 +2,38 @@
 
 A client of transaction version 1 has added the partition before, which is verified; one of version 2 (Produce 12 and
 later) leaves that to the broker (KIP-890). Where the coordinator is on this node and at rest, all happens at once.
+Elsewhere the request waits in the connection's queue for the answer, and later requests behind it: they may have the
+next batches of the same partitions.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext, Services
+from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
+from kbroker.later import Later
 from kbroker.log.producer_state import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
-from kbroker.wire.batch_header import BatchHeader, parse_header
+from kbroker.wire.batch_header import ATTRIBUTES_AT, TRANSACTIONAL_FLAG, BatchHeader, parse_header
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kbroker.handlers.services import Partition
 
-Verified = Mapping[tuple[str, int], Any]
-"""By partition: the guard to append with, or the `ApiError` that it is refused with."""
-Response = ProduceResponse | DelayedResponse | None
-Append = Callable[[ProduceRequest, RequestContext, Verified], Response]
+Verified = Mapping[tuple[str, int], VerificationGuard | ApiError]
+"""By partition: the guard to append with, or the error that it is refused with."""
+Response = ProduceResponse | Later[ProduceResponse | None] | None
+T = TypeVar("T")
+Steps = Generator[Callable[[], Any] | Later[Any] | None, Any, T]
+"""As those of the log's validation; where they yield a `Later`, they wait for its value (``node.produce_queue``)."""
+
+_ATTRIBUTES_LOW_AT: Final = ATTRIBUTES_AT + 1
+"""The low byte of a batch's attributes."""
 
 _UNVERIFIABLE = frozenset(
     {
@@ -41,27 +49,30 @@ class Unverified(ApiError):
     """A batch that is refused before the log has seen it."""
 
 
-def handle_transactional(request: ProduceRequest, ctx: RequestContext, append: Append) -> Response:
-    """Verify, then ``append``; with a `DelayedResponse` where that takes time."""
+def verified_first(
+    request: ProduceRequest, ctx: RequestContext, append: Callable[[Verified], Steps[Response]]
+) -> Steps[Response]:
+    """The steps that verify, and then ``append``. The coordinator is asked at once, also for a request that waits for
+    others of its connection."""
     headers = _transactional_batches(request, ctx)
     producers = {ProducerIdAndEpoch(header.producer_id, header.producer_epoch) for header in headers.values()}
     if not headers:
-        return append(request, ctx, {})
+        return append({})
     if len(producers) > 1:
         mixed = Unverified(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        return append(request, ctx, dict.fromkeys(_all_partitions(request, ctx), mixed))
-    verification = _Verification(request, ctx, append, headers, producers.pop())
-    verification.begin()
-    return verification.outcome()
+        return append(dict.fromkeys(_all_partitions(request, ctx), mixed))
+    verification = _Verification(request, ctx, headers, producers.pop())
+    verification.ask()
+    return verification.steps(append)
 
 
 def verified_at_once(
-    services: Services, transactional_id: str | None, partition: Any, records: memoryview, version: int
+    services: Services, transactional_id: str | None, partition: Partition, records: memoryview, version: int
 ) -> VerificationGuard | None:
-    """The guard to append one partition's batch with, where all that is asked is known here; None if none is needed.
+    """The guard to append one partition's batch with, where this node can verify it at once; None if none is needed.
 
-    `ApiError` where it has to be asked elsewhere, waited for, added first, or where it is refused. What has happened by
-    then may happen again.
+    `ApiError` where another coordinator has to be asked, the partition has to be added first, or the batch is refused.
+    The ordinary way may repeat all steps so far.
     """
     try:
         header = parse_header(records)
@@ -69,7 +80,7 @@ def verified_at_once(
         raise Unverified(ErrorCode.CORRUPT_MESSAGE) from error
     producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
     transactions, support = services.transactions, _support_of(version)
-    if transactional_id is None or not header.has_producer_id or transactions.is_retrying(producer.producer_id):
+    if transactional_id is None or not header.has_producer_id:
         raise Unverified(ErrorCode.INVALID_TXN_STATE)
     guard, is_asked = begin_verification(services, partition, producer, header.base_sequence, support)
     if not is_asked:
@@ -79,8 +90,13 @@ def verified_at_once(
     return guard
 
 
+def is_transactional(records: memoryview) -> bool:
+    """Whether the first batch says that it belongs to a transaction."""
+    return len(records) > _ATTRIBUTES_LOW_AT and bool(records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL_FLAG)
+
+
 def _support_of(version: int) -> ClientSupport:
-    """What a client that sends Produce of this version understands."""
+    """The errors and features that a client understands by its version of Produce."""
     if version > 11:
         return ClientSupport.ADD_PARTITIONS
     return ClientSupport.ABORTABLE_ERRORS if version > 10 else ClientSupport.VERIFY
@@ -95,7 +111,7 @@ def _transactional_batches(request: ProduceRequest, ctx: RequestContext) -> dict
             try:
                 header = parse_header(data.records or b"")
             except CorruptRecord:
-                continue  # The log says what is wrong with it.
+                continue  # the log refuses it with the right error
             if header.is_transactional and header.has_producer_id and name is not None:
                 found[TopicPartition(name, data.index)] = header
     return found
@@ -118,107 +134,67 @@ class _Verification:
         self,
         request: ProduceRequest,
         ctx: RequestContext,
-        append: Append,
         headers: Mapping[TopicPartition, BatchHeader],
         producer: ProducerIdAndEpoch,
     ) -> None:
         self._request = request
-        self._ctx = ctx
-        self._append = append
+        self._services = ctx.services
         self._headers = headers
         self._producer = producer
         self._support = _support_of(ctx.api_version)
-        services = ctx.services
-        backoff_ms = min(
-            services.transactions.settings.add_partitions_retry_backoff_max_ms, services.config.request_timeout_ms
-        )
-        self._retry_until = services.env.now() + backoff_ms / 1000
-        self._response: Response = None
-        self._appended = False
-        self._again = False
-        self._asking = False
-        self._delayed: DelayedResponse | None = None
+        self._verified: dict[tuple[str, int], VerificationGuard | ApiError] = {}
+        self._answer: Later[dict[TopicPartition, ErrorCode]] | None = None
+        """None where nobody has to be asked."""
 
-    def outcome(self) -> Response:
-        """The response, or what stands for it until it is there."""
-        if self._appended:
-            return self._response
-        self._delayed = DelayedResponse()
-        return None if self._request.acks == 0 else self._delayed
-
-    def begin(self) -> None:
-        """Ask the coordinator, unless an earlier request of the producer waits: they keep their order."""
-        driver = self._ctx.services.transactions
-        if driver.is_retrying(self._producer.producer_id) or not self._attempt():
-            driver.retry(self._producer.producer_id, self._attempt)
-
-    def _attempt(self) -> bool:
-        """Ask the coordinator where it has to be asked, and append when it has answered; false to try again."""
-        self._again = False
-        self._asking = True
-        self._ask()
-        self._asking = False
-        return not self._again
-
-    def _ask(self) -> None:
-        verified: dict[tuple[str, int], Any] = {}
+    def ask(self) -> None:
+        """Ask the coordinator about the partitions that it has to be asked about."""
+        self._verified = {}
+        self._answer = None
         unknown: list[TopicPartition] = []
-        services = self._ctx.services
+        services = self._services
         for key, header in self._headers.items():
             try:
                 partition = services.replica_manager.get_partition(*key)
                 sequence = header.base_sequence
                 guard, is_asked = begin_verification(services, partition, self._producer, sequence, self._support)
             except ApiError as error:
-                verified[key] = Unverified(error.code)
+                self._verified[key] = Unverified(error.code)
                 continue
             if guard is not None:
-                verified[key] = guard
+                self._verified[key] = guard
             if is_asked:
                 unknown.append(key)
-        if not unknown:
-            self._finish(verified)
-            return
+        if unknown:
+            self._answer = services.transactions.add_or_verify(
+                self._request.transactional_id, self._producer, unknown, self._support.adds_partitions
+            )
 
-        def answered(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+    def steps(self, append: Callable[[Verified], Steps[Response]]) -> Steps[Response]:
+        """Wait for the answer, and ``append``; ask again while the producer's last transaction is being completed."""
+        transactions = self._services.transactions
+        patience_ms = min(
+            transactions.settings.add_partitions_retry_backoff_max_ms, self._services.config.request_timeout_ms
+        )
+        retry_until = self._services.env.now() + patience_ms / 1000
+        while (answer := self._answer) is not None:
+            errors = answer.value if answer.done else (yield answer)
             failed = verification_errors(errors, self._support)
             if (
                 self._support.adds_partitions
                 and ErrorCode.CONCURRENT_TRANSACTIONS in failed.values()
-                and services.env.now() < self._retry_until
+                and self._services.env.now() < retry_until
             ):
-                # The producer's last transaction is about to be complete.
-                self._again = True
-                if not self._asking:
-                    services.transactions.retry(self._producer.producer_id, self._attempt)
-                return
+                yield transactions.backoff()
+                self.ask()
+                continue
             for key, code in failed.items():
-                verified[key] = _for_client(code, self._support)
-            self._finish(verified)
-
-        services.transactions.add_or_verify(
-            self._request.transactional_id, self._producer, unknown, self._support.adds_partitions, answered
-        )
-
-    def _finish(self, verified: Verified) -> None:
-        delayed = self._delayed
-        if delayed is None:
-            self._response, self._appended = self._append(self._request, self._ctx, verified), True
-            return
-        try:
-            response = self._append(self._request, self._ctx, verified)
-        except CloseConnection as error:
-            logger.info("%s", error)
-            self._ctx.connection.scope.cancel()
-            return
-        if isinstance(response, DelayedResponse):
-            response.on_complete(lambda: delayed.complete(response.response))
-        else:
-            delayed.complete(response)
+                self._verified[key] = _for_client(code, self._support)
+            break
+        return (yield from append(self._verified))
 
 
 def _for_client(code: ErrorCode, support: ClientSupport) -> Unverified:
-    """What could pass, as an error that every client answers with another try and nothing else."""
+    """The error for a batch that was not verified. Where another try may pass, it is one that every client retries."""
     if code is ErrorCode.INVALID_TXN_STATE:
         return Unverified(code, "the partition was not added to the transaction")
     if code in _UNVERIFIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not support.adds_partitions):

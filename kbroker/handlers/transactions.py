@@ -1,25 +1,23 @@
-"""What the handlers of transactional requests share."""
+"""Shared by the handlers of transactional requests: verification, and errors by the client's version."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
-from kbroker.coordinator.result import CoordinatorResult
-from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext, Services
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import Services
 from kbroker.log.producer_state import VerificationGuard
-from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
+from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
 
-logger = logging.getLogger(__name__)
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from kbroker.handlers.services import Partition
 
 
 class ClientSupport(Enum):
-    """What a client can take where it writes to a partition in a transaction (Kafka's
+    """The errors and features that a client understands when it writes in a transaction (Kafka's
     ``TransactionSupportedOperation``)."""
 
     VERIFY = "only the errors of old"
@@ -35,7 +33,7 @@ class ClientSupport(Enum):
 def verification_errors(
     errors: Mapping[TopicPartition, ErrorCode], support: ClientSupport
 ) -> dict[TopicPartition, ErrorCode]:
-    """The partitions that may not be written to, with what `AddPartitionsToTxnManager` makes of the reason."""
+    """The partitions that may not be written to, with the errors of `AddPartitionsToTxnManager`."""
     found = {}
     for partition, error in errors.items():
         if error is ErrorCode.NONE:
@@ -49,7 +47,7 @@ def verification_errors(
 
 
 def begin_verification(
-    services: Services, partition: Any, producer: ProducerIdAndEpoch, sequence: int, support: ClientSupport
+    services: Services, partition: Partition, producer: ProducerIdAndEpoch, sequence: int, support: ClientSupport
 ) -> tuple[VerificationGuard | None, bool]:
     """Before a producer writes to a partition in a transaction: the guard to append with, and whether the transaction's
     coordinator is asked first. No guard if the transaction is open there already. `ApiError` for a fenced producer."""
@@ -65,56 +63,3 @@ def fenced_for(error: ErrorCode, understands_fenced: bool) -> ErrorCode:
     if error is ErrorCode.PRODUCER_FENCED and not understands_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
-
-
-def submit_soon(
-    ctx: RequestContext,
-    transactional_id: str | None,
-    operation: Callable[[TransactionCoordinator, int], CoordinatorResult[R]],
-    on_committed: Callable[[R | None, ApiError | None], None],
-    *,
-    patient: bool = False,
-) -> None:
-    """Run a step on the shard of a transactional id, at once where that is loaded and has what the step needs.
-
-    ``on_committed`` is called with the response as soon as the records are committed, before markers are written; or
-    with why there is none. ``patient``: where the id's last transaction is about to be complete, which takes some
-    milliseconds, wait for that, as Produce does in version 2. A client that is told to try again waits much longer.
-    """
-    transactions, producer_ids = ctx.services.transactions, ctx.services.producer_ids
-
-    async def wait(code: ErrorCode) -> None:
-        try:
-            if code is ErrorCode.CONCURRENT_TRANSACTIONS:
-                await transactions.until_free(transactional_id)
-            try:
-                response = await transactions.submit(transactional_id, operation)
-            except ApiError as error:
-                if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                    raise
-                await producer_ids.ensure()
-                response = await transactions.submit(transactional_id, operation)
-        except ApiError as error:
-            on_committed(None, error)
-        except Exception:
-            failed()
-        else:
-            on_committed(response, None)
-
-    def failed() -> None:
-        logger.exception("a request about the transactional id %r failed", transactional_id)
-        on_committed(None, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
-
-    try:
-        if not transactional_id:
-            raise ApiError(ErrorCode.INVALID_REQUEST)
-        transactions.submit_now(transactional_id, operation, on_committed)
-    except ApiError as error:
-        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (
-            patient and error.code is ErrorCode.CONCURRENT_TRANSACTIONS
-        ):
-            ctx.services.replica_manager.start_soon(wait, error.code)
-        else:
-            on_committed(None, error)
-    except Exception:
-        failed()

@@ -6,17 +6,15 @@ version 2, without AddOffsetsToTxn before (KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import trio
 
 from kbroker.coordinator.core import append_error_for_client
 from kbroker.coordinator.result import TransactionalWriter
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
-from kbroker.handlers.turns import Turns
 from kbroker.log.producer_state import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
@@ -36,13 +34,13 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
     answers: dict[str, TxnOffsetCommitResponseTopic] = {}
     valid = []
     topics = ctx.services.metadata.image.topics
-    turns = Turns()
+    share = FairShare()
     for topic in request.topics:
         known = []
         if topic.name not in topics.by_name:
             answers.setdefault(topic.name, TxnOffsetCommitResponseTopic(name=topic.name))
         for each in topic.partitions:
-            await turns.next()
+            await share.next()
             if topics.partition(topic.name, each.partition_index) is None:
                 _add(answers, topic.name, each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
@@ -74,15 +72,20 @@ async def _commit(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOf
     if not request.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID)
     groups = ctx.services.groups
-    await groups.loaded_shard(request.group_id)
+    index = groups.partition_for(request.group_id)
+    if index is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # as for a record for the group's partition
+    await groups.until_loaded(request.group_id)
+    index = groups.partition_for(request.group_id)
+    assert index is not None, "a shard is loaded"
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    guard = await _verify(request, producer, TopicPartition(groups.TOPIC, groups.partition_for(request.group_id)), ctx)
-    response: TxnOffsetCommitResponse = await groups.submit(
+    guard = await _verify(request, producer, TopicPartition(groups.TOPIC, index), ctx)
+    await groups.until_loaded(request.group_id)
+    return await groups.run(
         request.group_id,
-        lambda shard, now_ms: shard.commit_offsets_in_transaction(request, now_ms),
-        TransactionalWriter(request.producer_id, request.producer_epoch, guard),
+        lambda core, now_ms: core.commit_offsets_in_transaction(request, now_ms),
+        writer=TransactionalWriter(request.producer_id, request.producer_epoch, guard),
     )
-    return response
 
 
 async def _verify(
@@ -99,16 +102,10 @@ async def _verify(
     guard, is_asked = begin_verification(services, partition, producer, NO_SEQUENCE, support)
     if not is_asked:
         return guard
-    answers: dict[TopicPartition, ErrorCode] = {}
-    answered = trio.Event()
-
-    def done(errors: Mapping[TopicPartition, ErrorCode]) -> None:
-        answers.update(errors)
-        answered.set()
-
-    services.transactions.add_or_verify(request.transactional_id, producer, [key], support.adds_partitions, done)
-    await answered.wait()
-    failed = verification_errors(answers, support)
+    answer = services.transactions.add_or_verify(request.transactional_id, producer, [key], support.adds_partitions)
+    if answer.done:
+        await trio.lowlevel.checkpoint()  # other connections have a turn between the commits of this one
+    failed = verification_errors(await answer, support)
     if failed:
         raise ApiError(failed[key])
     return guard

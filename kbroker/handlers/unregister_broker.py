@@ -6,6 +6,7 @@ from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
+from kbroker.raft_metadata.controller.brokers import unregister_broker
 from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
@@ -13,7 +14,7 @@ from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest, Unr
 async def handle(request: UnregisterBrokerRequest, ctx: RequestContext) -> UnregisterBrokerResponse:
     """Unregister the broker, whether it runs or not."""
     try:
-        await ctx.services.metadata.submit(lambda controller, now_ms: controller.brokers.unregister(request.broker_id))
+        await ctx.services.metadata.submit(lambda view: unregister_broker(view, request.broker_id))
     except ApiError as error:
         code, message = error_fields(error)
         return UnregisterBrokerResponse(error_code=code, error_message=message)

@@ -1,6 +1,6 @@
-"""UpdateFeatures: raise or lower the levels that the cluster has agreed on.
+"""UpdateFeatures: raise or lower finalized feature levels.
 
-Served: 0 to 2. 1: upgrade type and validate only; 2: all or none, told by the top-level error alone.
+Served: 0 to 2. 1: upgrade type and validate only; 2: all or none, with the top-level error alone.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.controller.features import KRAFT_VERSION, FeatureUpdate
+from kbroker.raft_metadata.controller.features import FeatureUpdate, update_features
+from kbroker.raft_metadata.features import KRAFT_VERSION
 from kbroker.wire.messages.update_features import (
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
@@ -27,8 +28,8 @@ async def handle(request: UpdateFeaturesRequest, ctx: RequestContext) -> UpdateF
     kraft_version = ctx.services.metadata.finalized_features()[0].get(KRAFT_VERSION, 0)
     try:
         await ctx.services.metadata.submit(
-            lambda controller, now_ms: controller.features.update(
-                list(updates.values()), kraft_version=kraft_version, validate_only=request.validate_only
+            lambda view: update_features(
+                view, list(updates.values()), kraft_version=kraft_version, validate_only=request.validate_only
             )
         )
     except ApiError as error:

@@ -28,14 +28,14 @@ from kbroker.wire.messages.write_txn_markers import (
 
 @handler(WriteTxnMarkersRequest)
 async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:
-    """Write each marker to its partitions; the results of markers of one producer are told together, as in Kafka."""
+    """Write each marker to its partitions; the results of one producer's markers are answered together, as in Kafka."""
     errors: dict[int, dict[TopicPartition, ErrorCode]] = {}
     missing = len(request.markers)
     all_done = trio.Event()
 
     def done(producer_id: int, written: dict[TopicPartition, ErrorCode]) -> None:
         nonlocal missing
-        if written:  # nothing is told of a marker for no partition
+        if written:  # a marker for no partition has no result
             errors.setdefault(producer_id, {}).update(written)
         missing -= 1
         if not missing:

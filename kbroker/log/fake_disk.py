@@ -145,7 +145,7 @@ class FakeDisk:
         self.capacity = capacity
         """Bytes that all files together may hold, or ``None`` for no limit (``ENOSPC`` beyond)."""
         self.now_ms = 0
-        """What a change of a file is stamped with."""
+        """The modification time that a change of a file gets."""
         self.generation = 0
         self.operations = 0
         """Operations so far that change something: a crash point is a number of these."""
@@ -173,7 +173,7 @@ class FakeDisk:
             self.operations += 1
 
     def room_for(self, node: _File, wanted: int) -> int:
-        """How long ``node`` may become, at most ``wanted``."""
+        """The length that ``node`` may get, at most ``wanted``."""
         if self.capacity is None:
             return wanted
         free = self.capacity - self.used()

@@ -1,4 +1,4 @@
-"""What the files of a log are called, as in Apache Kafka."""
+"""The names of a log's files, as in Apache Kafka."""
 
 from __future__ import annotations
 

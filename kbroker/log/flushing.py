@@ -1,4 +1,4 @@
-"""What of a log is durable, and how more of it becomes so.
+"""Durability of a log: the part of it that is on the disk, and flushes, which extend that part.
 
 A flush has three steps: begun on the owner's side, run anywhere (it waits for the disk), ended on the owner's side.
 """
@@ -8,84 +8,65 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kbroker.log.checkpoints import PARTITION_METADATA
-from kbroker.log.disk import DiskFile
+from kbroker.log.checkpoint_files import PARTITION_METADATA
+from kbroker.log.disk import Disk, DiskFile
 from kbroker.log.file_names import SNAPSHOT_SUFFIX, file_name
 from kbroker.log.leader_epochs import LeaderEpochs
 
 if TYPE_CHECKING:
     from kbroker.log.log_config import LogConfig
     from kbroker.log.log_dir import LogDir
-    from kbroker.log.partition_log import PartitionLog
-    from kbroker.log.segment_list import SegmentList
+    from kbroker.log.segments.segment_list import SegmentList
     from kbroker.types import TopicPartition
 
 NEVER = 2**63 - 1
 
 
+@dataclass(slots=True, eq=False)
 class FlushTask:
     """A flush that was begun."""
 
-    __slots__ = (
-        "_epochs",
-        "_files",
-        "_generation",
-        "_indexed",
-        "_log",
-        "_names",
-        "_sealed_only",
-        "_sync_dirs",
-        "directory",
-        "offset",
-    )
-
-    def __init__(
-        self,
-        log: PartitionLog,
-        offset: int,
-        files: list[DiskFile],
-        names: list[str],
-        epochs: list[tuple[int, int]] | None,
-        sync_dirs: list[str],
-        sealed_only: bool,
-        indexed: int,
-    ) -> None:
-        self._log = log
-        self._indexed = indexed
-        self._sealed_only = sealed_only
-        self.directory = log.directory
-        """Where the log was when the flush was begun."""
-        self._generation = log.generation
-        self._files = files
-        self._names = names
-        self._epochs = epochs
-        self._sync_dirs = sync_dirs
-        self.offset = offset
-        """Everything below is durable once :meth:`run` has returned."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose log it is."""
-        return self._log.topic_partition
+    topic_partition: TopicPartition
+    disk: Disk
+    directory: str
+    """The log's directory when the flush was begun."""
+    generation: int
+    """The log's generation then. In a later one a part of what was made durable is not the log any more."""
+    offset: int
+    """Everything below is durable once :meth:`run` has returned."""
+    indexed: int
+    """So are the indexes of segments that end here or below."""
+    sealed_only: bool
+    lock: threading.Lock
+    """Held while the flush runs: a log has one at a time."""
+    on_durable: Callable[[FlushTask], None]
+    files: list[DiskFile] = field(default_factory=list)
+    """Open files to sync."""
+    names: list[str] = field(default_factory=list)
+    """Files to open and sync."""
+    epochs: list[tuple[int, int]] | None = None
+    """Leader epochs to be written."""
+    sync_dirs: list[str] = field(default_factory=list)
 
     def run(self) -> None:
         """Wait for the disk. May run in a thread; ``OSError`` if the disk fails, and then the log is not to
         be trusted any more."""
-        disk = self._log.disk
-        with self._log.durability.lock:
-            for file in self._files:
+        disk = self.disk
+        with self.lock:
+            for file in self.files:
                 file.sync()
-            for path in self._names:
+            for path in self.names:
                 try:
                     disk.open(path).sync()
                 except FileNotFoundError:
                     continue  # the segment was deleted meanwhile
             try:
-                if self._epochs is not None:
-                    LeaderEpochs(self._epochs).write(disk, self.directory, sync=True)
-                for directory in self._sync_dirs:
+                if self.epochs is not None:
+                    LeaderEpochs(self.epochs).write(disk, self.directory, sync=True)
+                for directory in self.sync_dirs:
                     disk.sync_dir(directory)
             except FileNotFoundError:
                 if disk.exists(self.directory):
@@ -93,14 +74,11 @@ class FlushTask:
 
     def end(self) -> None:
         """Take note that :meth:`run` succeeded."""
-        log = self._log
-        if self._generation == log.generation:  # else what was made durable is in part not the log any more
-            base = log.active_segment.base_offset
-            log.durability.flushed(self.offset, self._indexed, log.log_end_offset, base, self._sealed_only)
+        self.on_durable(self)
 
 
 class Durability:
-    """What is known of it for one log."""
+    """The durable part of one log."""
 
     __slots__ = ("cut", "first_unflushed_ms", "indexed", "lock", "names_flushed", "recovery_point")
 
@@ -111,7 +89,7 @@ class Durability:
         """So are the indexes of the segments that end here or below. Those of the active segment are not flushed with
         it: after a crash it is read, and they are made anew."""
         self.first_unflushed_ms = -1
-        """When the first record was written that is not durable yet, or -1."""
+        """Time at which the first record was written that is not durable yet, or -1."""
         self.names_flushed = False
         """The names of all files are durable."""
         self.cut = False
@@ -138,7 +116,7 @@ class Durability:
         return self.first_unflushed_ms >= 0 and now_ms - self.first_unflushed_ms >= config.flush_ms
 
     def due_ms(self, log_end_offset: int, flush_ms: int) -> int:
-        """When ``flush.ms`` asks for a flush of what is not durable yet; far in the future if it does not."""
+        """The time (milliseconds) at which ``flush.ms`` asks for a flush; far in the future if it does not."""
         if self.first_unflushed_ms < 0 or self.recovery_point >= log_end_offset:
             return NEVER
         return self.first_unflushed_ms + flush_ms
@@ -164,57 +142,76 @@ class Durability:
 
     def begin(
         self,
-        log: PartitionLog,
         segment_list: SegmentList,
+        leader_epochs: LeaderEpochs,
+        log_end_offset: int,
         *,
+        topic_partition: TopicPartition,
+        generation: int,
+        on_durable: Callable[[FlushTask], None],
         sealed_only: bool,
         extra: Sequence[str],
         closing: bool,
     ) -> FlushTask | None:
         """Prepare a flush up to the log end, or of the sealed segments; ``None`` if all is durable.
 
-        The indexes of the active segment are left out unless the log is ``closing``: after a crash it is read in
-        any case.
+        ``extra`` are more files to sync, ``on_durable`` is called when the flush has ended. The indexes of the active
+        segment are left out unless the log is ``closing``: after a crash it is read in any case.
         """
-        offset = segment_list.bases[-1] if sealed_only else log.log_end_offset
-        write_epochs = log.leader_epochs.dirty
         active_base = segment_list.bases[-1]
+        offset = active_base if sealed_only else log_end_offset
         done = offset <= self.recovery_point and active_base <= self.indexed and not self.cut
-        if done and not (closing and (write_epochs or extra or self.indexed < offset)):
+        if done and not (closing and (leader_epochs.dirty or extra or self.indexed < offset)):
             return None
-        files: list[DiskFile] = []
-        names: list[str] = list(extra)
-        for segment, end in zip(segment_list.segments, segment_list.bases[1:], strict=False):
-            if end > self.indexed or (self.cut and end == self.indexed):
-                snapshot = os.path.join(log.directory, file_name(end) + SNAPSHOT_SUFFIX)
-                names += [segment.path, *segment.index_paths(), snapshot]
-        active = segment_list.segments[-1]
-        if not sealed_only:
-            if active.size:
-                files.append(active.log_file())
-                if closing:
-                    names += active.index_paths()
-            elif self.cut:
-                names.append(active.path)  # there may be no file yet
-        epochs = log.leader_epochs.entries if write_epochs else None
-        sync_dirs: list[str] = []
+        task = FlushTask(
+            topic_partition,
+            segment_list.disk,
+            segment_list.directory,
+            generation,
+            offset,
+            indexed=offset if closing else active_base,
+            sealed_only=sealed_only,
+            lock=self.lock,
+            on_durable=on_durable,
+            names=list(extra),
+        )
+        self._add_segments(task, segment_list, closing=closing)
+        if leader_epochs.dirty:
+            task.epochs = leader_epochs.entries
+            leader_epochs.dirty = False
         if closing or not self.names_flushed:
-            names.append(os.path.join(log.directory, PARTITION_METADATA))
-            sync_dirs = [log.directory]
+            task.names.append(os.path.join(task.directory, PARTITION_METADATA))
+            task.sync_dirs.append(task.directory)
             if not closing:  # or whoever closes all logs does that for all
-                sync_dirs.append(os.path.dirname(log.directory))
-        log.leader_epochs.dirty = False
+                task.sync_dirs.append(os.path.dirname(task.directory))
         if not sealed_only:
             self.first_unflushed_ms = -1
-        indexed = offset if closing else active_base
-        return FlushTask(log, offset, files, names, epochs, sync_dirs, sealed_only, indexed)
+        return task
+
+    def _add_segments(self, task: FlushTask, segment_list: SegmentList, *, closing: bool) -> None:
+        """Add the files of segments that are not durable yet."""
+        for segment, end in zip(segment_list.segments, segment_list.bases[1:], strict=False):
+            if end > self.indexed or (self.cut and end == self.indexed):
+                snapshot = os.path.join(task.directory, file_name(end) + SNAPSHOT_SUFFIX)
+                task.names += [segment.path, *segment.index_paths(), snapshot]
+        if task.sealed_only:
+            return
+        active = segment_list.segments[-1]
+        if active.size:
+            task.files.append(active.log_file())
+            if closing:
+                task.names += active.index_paths()
+        elif self.cut:
+            task.names.append(active.path)  # there may be no file yet
 
 
 def begin_flushes(
     flushes: Iterable[tuple[Callable[[], FlushTask | None], LogDir]], mark_offline: Callable[[LogDir, OSError], None]
 ) -> list[tuple[FlushTask, LogDir]]:
-    """Begin flushes, each of a log in that log dir. To begin one may open files: a dir that fails goes offline, nothing
-    is begun in one that is, and the others are done."""
+    """Begin flushes, each of a log in the log dir beside it.
+
+    Beginning a flush may open files: a dir that fails goes offline, an offline dir is left out, the others are done.
+    """
     tasks: list[tuple[FlushTask, LogDir]] = []
     for begin, log_dir in flushes:
         if log_dir.offline is not None:

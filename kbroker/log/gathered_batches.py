@@ -1,8 +1,8 @@
-"""Batches that clients produce at the same time, so that they can be written together."""
+"""Small batches that clients produce in one round of the poller, written together at its end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kbroker.log.validation import validate_and_assign_offsets
 
@@ -11,11 +11,15 @@ if TYPE_CHECKING:
     from kbroker.log.validated_batches import ValidatedBatches
 
 
+SMALL_BATCH: Final = 16 * 1024
+"""Bytes of the largest batch to gather: up to here a copy and its share of a write cost less than a system call."""
+
+
 class GatheredBatches:
     """Produced batches that have been judged and have their offsets, but are not in the log yet.
 
-    Nothing else may be appended to the log until `write` is done. Each is judged as if those before it were in the
-    log already, so that only the disk can refuse them any more.
+    Nothing else may be appended to the log until `write` is done. Each batch is judged as if those before it were in
+    the log already, so that only the disk can refuse it afterwards.
     """
 
     __slots__ = ("_judged", "_leader_epoch", "_log", "_next_offset", "_producers", "size")
@@ -30,10 +34,10 @@ class GatheredBatches:
         """Bytes of all of them."""
 
     def add(self, records: bytearray, now_ms: int) -> ValidatedBatches | None:
-        """Judge a batch, which is patched in place; it is stored when `write` has succeeded.
+        """Judge a batch, patch it in place and take it; `write` stores it.
 
-        None: what becomes of it depends on what is not written yet, or it is in the log already. ``ApiError`` as
-        ``append_as_leader``. In both cases it is not one of those that will be written.
+        None, and not taken: the log has it already, or its producer has another one among those that are gathered.
+        ``ApiError`` as ``append_as_leader``, and not taken.
         """
         log = self._log
         validated = validate_and_assign_offsets(
@@ -55,6 +59,6 @@ class GatheredBatches:
         return validated
 
     def write(self, now_ms: int) -> None:
-        """Write them all. ``OSError``: the disk refuses, and some of them may be in the log."""
+        """Write all of them. ``OSError``: the disk refuses, and some of them may be in the log."""
         if self._judged:
             self._log.append_together(self._judged, now_ms)

@@ -1,4 +1,4 @@
-"""Which leader epoch wrote which offsets: ``leader-epoch-checkpoint`` (KIP-101, KIP-279).
+"""The start offset of each leader epoch: ``leader-epoch-checkpoint`` (KIP-101, KIP-279).
 
 A follower that finds its log to differ from the leader's asks where its last epoch ended, and cuts there.
 The file is written when the log is flushed: it is then complete below the recovery point, and what lies
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 
-from kbroker.log.checkpoints import read_checkpoint, write_checkpoint
+from kbroker.log.checkpoint_files import read_checkpoint, write_checkpoint
 from kbroker.log.disk import Disk
 from kbroker.types import OffsetAndEpoch
 
@@ -71,7 +71,7 @@ class LeaderEpochs:
         return epoch > self.latest and self.assign(epoch, start_offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> OffsetAndEpoch:
-        """Where the largest epoch not above ``epoch`` ends: the answer of OffsetForLeaderEpoch.
+        """The end of the largest epoch not above ``epoch``: the answer of OffsetForLeaderEpoch.
 
         The end is the next epoch's start, or ``log_end_offset`` for the newest. For an epoch newer than all,
         the answer is undefined (-1, -1). One older than all ends where the oldest begins, under its own

@@ -19,7 +19,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """What one topic's logs obey. Sizes are bytes, durations milliseconds; -1 is "no limit" for retention."""
+    """The settings of one topic's logs. Sizes are bytes, durations milliseconds; -1 is "no limit" for retention."""
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = _WEEK_MS

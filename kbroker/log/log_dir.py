@@ -1,4 +1,4 @@
-"""One of the directories of ``log.dirs``: who owns it, what its names mean, and its checkpoint files."""
+"""One of the directories of ``log.dirs``: its lock, the names in it, and its checkpoint files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 
 from kbroker.errors import FatalError
-from kbroker.log.checkpoints import (
+from kbroker.log.checkpoint_files import (
     CorruptCheckpoint,
     MetaProperties,
     read_clean_shutdown,
@@ -20,7 +20,7 @@ from kbroker.log.checkpoints import (
     write_offsets,
 )
 from kbroker.log.disk import Disk, DiskLock, DiskUsage
-from kbroker.log.open_files import OpenFiles
+from kbroker.log.segments.open_files import OpenFiles
 from kbroker.types import TopicPartition, Uuid, random_uuid
 
 logger = logging.getLogger(__name__)
@@ -78,13 +78,13 @@ class LogDir:
         self.offline: str | None = None
         """Why the directory is not used any more, or ``None``."""
         self.written: dict[str, Mapping[TopicPartition, int]] = {}
-        """What the checkpoint files hold."""
+        """The content of the checkpoint files, by their names."""
         self.write_lock = threading.Lock()
         """Held while a checkpoint file is written."""
         self.write_numbers: dict[str, int] = {}
         """By checkpoint file, which of the manager's tasks wrote it last."""
         self.cleaner_offsets: dict[TopicPartition, int] = {}
-        """Up to where (exclusive) each log that was ever compacted is clean."""
+        """The (exclusive) clean offset of each log that was ever compacted."""
 
     def usage(self) -> DiskUsage:
         """Of the file system; ``OSError`` if that fails too."""
@@ -142,7 +142,7 @@ class LogDir:
             self.lock = None
 
     def read_offsets(self, name: str) -> dict[TopicPartition, int] | None:
-        """What a checkpoint file says; ``None`` if it is damaged."""
+        """The offsets in a checkpoint file; ``None`` if it is damaged."""
         try:
             offsets = read_offsets(self._disk, os.path.join(self.path, name))
         except CorruptCheckpoint as error:

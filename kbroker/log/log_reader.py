@@ -1,28 +1,41 @@
-"""Reading a log from an offset on, and which transactions a reader has to skip.
+"""Reads a log from an offset or a time on, and finds the transactions that a reader has to skip.
 
-Nothing here changes a log. :class:`~kbroker.log.segment.CorruptSegment` where its bytes are not what they should be.
+Nothing here changes a log. Where its bytes are not what they should be, the functions raise
+:class:`~kbroker.log.segments.segment.CorruptSegment`, and the methods of `LogReader` ``ApiError`` CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from kbroker.log.segment_list import SegmentList
-from kbroker.log.transaction_index import AbortedTxn, collect_aborted_txns
-from kbroker.types import FileRegion
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.disk import DiskFile
+from kbroker.log.segments import timestamp_lookup
+from kbroker.log.segments.segment import CorruptSegment, Segment
+from kbroker.log.segments.segment_list import SegmentList
+from kbroker.log.segments.timestamp_lookup import TimestampOffset
+from kbroker.log.segments.transaction_index import AbortedTxn, collect_aborted_txns
+from kbroker.types import FileRegion, TopicPartition
+
+_WORTH_A_WALK = 16
+"""Index intervals. A read with a lower limit looks for its last whole batch; to a greater one the part of an interval
+that it goes without is little."""
 
 
 class ReadInfo(NamedTuple):
-    """What a read found: whole batches from the one that holds ``start_offset`` on."""
+    """The result of a read: whole batches from the one that holds ``start_offset`` on."""
 
     start_offset: int
     records: FileRegion | bytes
-    """Where the bytes are; bytes themselves where the disk has no descriptors. Empty at the end."""
+    """The place of the bytes; bytes themselves where the disk has no descriptors. Empty at the end."""
     first_batch_base_offset: int = -1
     """Base offset of the first batch, which may lie before ``start_offset``; -1 if there is none."""
     segment_base_offset: int = -1
     position: int = -1
+    readable: int = 0
+    """Bytes that there are for a reader with this limit, the part of a batch that the limit leaves out included."""
 
 
 def read(
@@ -57,20 +70,41 @@ def read(
     available = end - position
     if available <= 0:
         return ReadInfo(offset, b"")
+    readable = available
     if available > max_bytes:
+        readable = max_bytes
         if first_size > max_bytes:
             if not min_one_message:
-                return ReadInfo(offset, b"")
-            available = first_size
+                return ReadInfo(offset, b"", readable=readable)
+            available = readable = first_size
         else:
             cut = segment.cut_position(position, position + max_bytes)
+            if max_bytes < _WORTH_A_WALK * segment_list.index_interval:
+                cut = _last_start(segment, cut, position + max_bytes)
             available = cut - position if cut > position else max_bytes
     else:
         segment.expect_read_at(end)
     file = segment.log_file()
     fd = file.fd
     records = FileRegion(fd, position, available, file) if fd >= 0 else file.pread(available, position)
-    return ReadInfo(offset, records, base_offset, segment.base_offset, position)
+    return ReadInfo(offset, records, base_offset, segment.base_offset, position, readable)
+
+
+def _last_start(segment: Segment, position: int, limit: int) -> int:
+    """The start of the last batch that begins at ``limit`` or before, as far as the bytes can be batches.
+
+    A batch begins at ``position``; the search goes on from there.
+    """
+    found = position
+    try:
+        for at, _ in segment.scan(position):
+            if at > limit:
+                break
+            found = at
+    except CorruptSegment:
+        pass  # it is told to the reader who gets there
+    segment.expect_read_at(found)
+    return found
 
 
 def aborted_transactions(
@@ -87,3 +121,96 @@ def aborted_transactions(
         following = bisect_right(bases, segment.base_offset)
         upper = bases[following] if following < len(bases) else log_end_offset
     return collect_aborted_txns((s.txn_index for s in segments[segment_list.index_of(offset) :]), offset, upper)
+
+
+class LogReader:
+    """The log of one partition, to be read. ``PartitionLog`` writes it."""
+
+    __slots__ = ("_bases", "_list", "_segments", "log_end_offset", "log_start_offset", "topic_partition")
+
+    def __init__(
+        self, topic_partition: TopicPartition, segment_list: SegmentList, log_start_offset: int, log_end_offset: int
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.log_start_offset = log_start_offset
+        """Offset of the first record that may be read."""
+        self.log_end_offset = log_end_offset
+        """Offset that the next record gets."""
+        self._list = segment_list
+        # The list's own, a step nearer.
+        self._segments = segment_list.segments
+        self._bases = segment_list.bases
+
+    @property
+    def active_segment(self) -> Segment:
+        """The segment that is appended to."""
+        return self._segments[-1]
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All segments, oldest first; to be read only."""
+        return self._segments
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        segments = self._segments
+        if len(segments) == 1:
+            return segments[0].size
+        return sum(segment.size for segment in segments)
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Greatest timestamp of any record, or -1."""
+        return max(segment.max_timestamp for segment in self._segments)
+
+    def read(
+        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
+    ) -> ReadInfo:
+        """Batches from the one that holds ``offset`` on, up to ``max_bytes`` and below ``max_offset``.
+
+        With ``min_one_message`` the first batch comes even if it alone is larger. A read stays in one
+        segment, and ends where a batch does if such a place is known (else in a batch, which clients drop).
+        OFFSET_OUT_OF_RANGE outside of the log; empty at or beyond ``max_offset``.
+        """
+        end_offset = self.log_end_offset
+        if offset > end_offset or offset < self.log_start_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic_partition} is not in [{self.log_start_offset}, {end_offset}]",
+            )
+        bound = end_offset if max_offset is None or max_offset > end_offset else max_offset
+        if offset >= bound:
+            return ReadInfo(offset, b"")
+        try:
+            return read(self._list, offset, max_bytes, bound, end_offset, min_one_message)
+        except CorruptSegment as error:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+    def read_bytes(
+        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
+    ) -> bytes:
+        """:meth:`read`, and the bytes themselves."""
+        records = self.read(offset, max_bytes, max_offset=max_offset, min_one_message=min_one_message).records
+        if isinstance(records, FileRegion):
+            file: DiskFile = records.owner  # type: ignore[assignment]
+            return file.pread(records.length, records.position)
+        return records
+
+    def aborted_transactions(self, offset: int, info: ReadInfo) -> list[AbortedTxn]:
+        """The aborted transactions that a reader of ``info``, from ``offset`` on, has to skip."""
+        return aborted_transactions(self._list, offset, info, self.log_end_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record whose timestamp is at least ``timestamp`` (milliseconds), or ``None``."""
+        try:
+            return timestamp_lookup.offset_for_timestamp(self._list, timestamp, self.log_start_offset)
+        except CorruptSegment as error:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first record that has the greatest timestamp of all, or ``None`` without timestamps."""
+        try:
+            return timestamp_lookup.offset_of_max_timestamp(self._list)
+        except CorruptSegment as error:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error

@@ -1,4 +1,4 @@
-"""All logs of a node: its log dirs, what they hold, and the checkpoints that a restart begins from.
+"""All logs of a node: its log dirs, the logs in them, and the checkpoints that a restart begins from.
 
 A log dir holds a directory ``topic-partition`` for each log, ``meta.properties``, a ``.lock``, the checkpoints
 and, after a clean stop, a marker; all as Apache Kafka 4.3.1 has them.
@@ -14,25 +14,26 @@ from functools import partial
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log import opening
-from kbroker.log.checkpointing import CheckpointTasks, write_all
-from kbroker.log.checkpoints import (
+from kbroker.log.checkpoint_files import (
     CLEANER_OFFSETS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     write_clean_shutdown,
 )
-from kbroker.log.cleaner_offsets import CleanerOffsets
+from kbroker.log.compaction.cleaner_offsets import CleanerOffsets
+from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, write_all
+from kbroker.log.dirs.due_flushes import DueFlushes
+from kbroker.log.dirs.marked_directories import MarkedDirectories
+from kbroker.log.dirs.move_registry import LogMoves
+from kbroker.log.dirs.removals import Removals, RemovalTask
+from kbroker.log.dirs.shutdown import close_logs
+from kbroker.log.dirs.start_up import LoadedLogs, load_logs
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
-from kbroker.log.due_flushes import DueFlushes
-from kbroker.log.log_closing import close_logs
+from kbroker.log.flushing import FlushTask
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
-from kbroker.log.log_loading import LoadedLogs, load_logs
-from kbroker.log.log_moves import LogMoves
-from kbroker.log.marked_directories import MarkedDirectories
-from kbroker.log.open_files import OpenFiles
-from kbroker.log.partition_log import FlushTask, PartitionLog
-from kbroker.log.removals import Removals, RemovalTask
+from kbroker.log.partition_log import PartitionLog
+from kbroker.log.segments.open_files import OpenFiles
 from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class LogManager:
     ) -> None:
         self.disk = disk
         self.log_dirs = log_dirs
-        self.on_offline: Callable[[], None] | None = None
+        self.on_offline: list[Callable[[], None]] = []
         """Called when a log dir has failed. Must not wait."""
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As the checkpoints had them on opening."""
@@ -377,8 +378,8 @@ class LogManager:
         The owner does that, not a thread that works for it: ``on_offline`` wakes tasks.
         """
         log_dir.mark_offline(error)
-        if self.on_offline is not None:
-            self.on_offline()
+        for callback in self.on_offline:
+            callback()
 
     def check_any_online(self) -> None:
         """``FatalError`` when every log dir has failed: there is nothing left to serve from."""
@@ -386,7 +387,7 @@ class LogManager:
             raise FatalError("no log dir works any more: " + "; ".join(str(d.offline) for d in self.log_dirs))
 
     def flush_tasks(self, now_ms: int) -> list[FlushTask]:
-        """What has to be flushed now: sealed segments, and logs with ``flush.messages`` or ``flush.ms``.
+        """Begin the flushes that are due: of sealed segments, and of logs with ``flush.messages`` or ``flush.ms``.
 
         Run each in a thread and then end it here; on ``OSError`` mark the log dir offline and do neither. A log dir
         where a file cannot even be opened is offline then.
@@ -399,7 +400,7 @@ class LogManager:
         return self._flushes.some_wait
 
     def next_flush_ms(self, now_ms: int) -> int:
-        """When ``flush.ms`` may ask for the next flush, also of what is written from now on."""
+        """The time (milliseconds) of the next flush by ``flush.ms``, also for records that are written from now on."""
         return self._flushes.next_ms(now_ms)
 
     def _before_truncation(self, log: PartitionLog) -> None:

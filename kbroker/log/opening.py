@@ -1,4 +1,4 @@
-"""How a partition's log comes to be: opened from its directory, or new."""
+"""Opens a partition's log from its directory, or makes a new one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import recovery
-from kbroker.log.checkpoints import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
+from kbroker.log.checkpoint_files import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
 from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
-from kbroker.log.open_files import OpenFiles
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.producer_state import ProducerStateManager
-from kbroker.log.segment import Segment
+from kbroker.log.segments.open_files import OpenFiles
+from kbroker.log.segments.segment import Segment
 from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def open_log(
 
 
 def _agree_on_topic_id(disk: Disk, path: str, expected: Uuid | None, clean_shutdown: bool) -> Uuid | None:
-    """Whose data the directory holds: what it says, or else what is expected, which is then written down."""
+    """The topic id of the directory's data. A directory without one gets the expected id, which is written there."""
     try:
         found = read_partition_metadata(disk, path)
     except CorruptCheckpoint as error:

@@ -1,4 +1,6 @@
-"""One partition's log: segments in a directory, appended at the end, read by offset, cut at both ends.
+"""One partition's log, as it changes: appended at the end, rolled into segments, cut at both ends.
+
+Reading is in ``log_reader``, the directory and the flushes are in ``durable_log``.
 
 Everything here is synchronous, and time is an argument. One owner (the node's loop) calls all methods; only
 :meth:`FlushTask.run` may run in another thread.
@@ -10,40 +12,36 @@ to go offline. Where it is the log's bytes that are wrong, readers get CORRUPT_M
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log import log_reader, timestamp_lookup, truncation
-from kbroker.log.checkpoints import write_partition_metadata
-from kbroker.log.cleaned_segment import CleanedSegment
-from kbroker.log.disk import Disk, DiskFile
-from kbroker.log.flushing import NEVER, Durability, FlushTask
+from kbroker.log import recovery, truncation
+from kbroker.log.disk import Disk
+from kbroker.log.durable_log import DurableLog
+from kbroker.log.flushing import NEVER
 from kbroker.log.log_config import LogConfig
-from kbroker.log.log_reader import ReadInfo
-from kbroker.log.open_files import OpenFiles
-from kbroker.log.producer_state import CompletedTxn, ProducerStateManager, VerificationGuard
+from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager, VerificationGuard
 from kbroker.log.recovery import LoadedLog
 from kbroker.log.retention import deletable, segment_facts
 from kbroker.log.rolling import RollRules
-from kbroker.log.segment import MAX_RELATIVE_OFFSET, CorruptSegment, Segment
-from kbroker.log.segment_list import SegmentList
-from kbroker.log.timestamp_lookup import TimestampOffset
-from kbroker.log.transaction_index import AbortedTxn
+from kbroker.log.segments.cleaned_segment import CleanedSegment
+from kbroker.log.segments.open_files import OpenFiles
+from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
+from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
-from kbroker.types import FileRegion, TopicPartition, Uuid
-from kbroker.wire.batch_header import BatchHeader, Buffer
+from kbroker.types import TopicPartition, Uuid
+from kbroker.wire.batch_header import CONTROL_FLAG, LOG_OVERHEAD, TRANSACTIONAL_FLAG, BatchHeader, Buffer
 from kbroker.wire.control_batch import EndTxnMarker, parse_end_txn_marker
 
 logger = logging.getLogger(__name__)
 
-TV_UNKNOWN = -1
+_TXN_MARKER_FLAGS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class AppendInfo(NamedTuple):
-    """What became of appended batches."""
+    """The result of an append."""
 
     first_offset: int
     last_offset: int
@@ -57,31 +55,16 @@ class AppendInfo(NamedTuple):
     """The batches began a new leader epoch in this log."""
 
 
-class PartitionLog:
-    """The log of one partition. Made by ``opening``."""
+class PartitionLog(DurableLog):
+    """The log of one partition, to be read and written. Made by ``opening``."""
 
     __slots__ = (
-        "_bases",
-        "_list",
-        "_on_disk",
         "_rolling",
-        "_segments",
         "before_truncation",
-        "config",
         "cuts",
-        "directory",
-        "disk",
-        "durability",
         "flushes_by_config",
-        "generation",
-        "leader_epochs",
-        "log_end_offset",
-        "log_start_offset",
         "on_rolled",
-        "producers",
         "segments_held",
-        "topic_id",
-        "topic_partition",
     )
 
     def __init__(
@@ -97,58 +80,18 @@ class PartitionLog:
         *,
         on_disk: bool,
     ) -> None:
-        self.directory = directory
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.disk = disk
-        self.producers = producers
-        self.leader_epochs = loaded.leader_epochs
-        self.log_start_offset = loaded.log_start_offset
-        """Offset of the first record that may be read."""
-        self.log_end_offset = loaded.log_end_offset
-        """Offset that the next record gets."""
-        self.durability = Durability(loaded.recovery_point, loaded.indexed)
-        """What of it is on the disk."""
+        super().__init__(directory, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=on_disk)
         self.cuts = loaded.cuts
-        """What recovery cut off on opening, and why."""
+        """The places at which recovery cut off the end on opening, and why."""
         self.on_rolled: Callable[[PartitionLog], None] | None = None
         """Called after a roll or a truncation: a segment, or the cut, waits to be flushed, and files to be removed."""
         self.before_truncation: Callable[[PartitionLog], None] | None = None
         """Called when ``recovery_point`` or ``log_start_offset`` was lowered because the end of the log is
         about to be cut: what is written in its place must not pass for durable, or deleted, after a crash."""
-        self._list = SegmentList(disk, files, directory, loaded.segments, config.index_interval_bytes)
-        # The list's own, a step nearer.
-        self._segments = self._list.segments
-        self._bases = self._list.bases
-        self._on_disk = on_disk
-        self.generation = 0
-        """Changes whenever something that the log held becomes something else: a truncation, a rename."""
         self.segments_held = False
         """The files of the sealed segments are in use: they are compacted, or moved to another log dir. Whoever wants
         to replace or delete some waits."""
-        self.config = config
         self.update_config(config)
-
-    # -- on and off the disk
-
-    @property
-    def is_on_disk(self) -> bool:
-        """Whether the directory exists."""
-        return self._on_disk
-
-    def ensure_on_disk(self) -> None:
-        """Create the directory with ``partition.metadata``, unless that was done."""
-        if not self._on_disk:
-            self.disk.make_dirs(self.directory)
-            if self.topic_id is not None:
-                write_partition_metadata(self.disk, self.directory, self.topic_id)
-            self._on_disk = True
-
-    def adopt_topic_id(self, topic_id: Uuid | None) -> None:
-        """The log was found without an id: write down whose it is."""
-        self.topic_id = topic_id
-        if topic_id is not None and self._on_disk:
-            write_partition_metadata(self.disk, self.directory, topic_id)
 
     def update_config(self, config: LogConfig) -> None:
         """The topic's configuration changed; it holds from the next append on."""
@@ -159,66 +102,17 @@ class PartitionLog:
         for segment in self._segments:
             segment.set_index_interval(config.index_interval_bytes)
 
-    def close(self) -> None:
-        """Make everything durable and leave the files as a clean stop does. ``OSError`` if that fails."""
-        task = self.begin_close()
-        if task is not None:
-            task.run()
-            self.disk.sync_dir(os.path.dirname(self.directory))
-            task.end()
-
-    def begin_close(self) -> FlushTask | None:
-        """The part of :meth:`close` that is the owner's. What it returns is to be run, the log dir itself
-        synced (once for all of its logs), and the task ended."""
-        if not self._on_disk:
-            return None
-        self._segments[-1].complete_indexes()
-        snapshot = self.producers.take_snapshot(sync=False)
-        return self.begin_flush(extra=[snapshot] if snapshot is not None else [], closing=True)
-
-    def release(self) -> None:
-        """Drop open files; regions that readers hold stay valid."""
-        self._list.release()
-
-    # -- facts
-
-    @property
-    def active_segment(self) -> Segment:
-        """The segment that is appended to."""
-        return self._segments[-1]
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """All segments, oldest first; to be read only."""
-        return self._segments
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below is durable: after a crash only what follows is verified."""
-        return self.durability.recovery_point
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        segments = self._segments
-        if len(segments) == 1:
-            return segments[0].size
-        return sum(segment.size for segment in segments)
-
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest transaction begins that is open, or whose marker is not yet below the high
-        watermark; ``None`` if all is decided."""
+        """Start of the earliest transaction that is open, or whose marker is not below the high watermark yet.
+
+        ``None`` if all are decided.
+        """
         return self.producers.first_unstable_offset
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Transactions whose markers are below become stable."""
         self.producers.on_high_watermark_updated(high_watermark)
-
-    @property
-    def largest_timestamp(self) -> int:
-        """Greatest timestamp of any record, or -1."""
-        return max(segment.max_timestamp for segment in self._segments)
 
     # -- appending
 
@@ -251,7 +145,7 @@ class PartitionLog:
         for index, header in enumerate(validated.batches):
             if header.producer_id >= 0:
                 marker = None
-                if header.attributes & 0x20:
+                if header.attributes & CONTROL_FLAG:
                     marker = parse_end_txn_marker(validated.records, position)
                     if markers is None:
                         markers = [None] * len(validated.batches)
@@ -273,7 +167,7 @@ class PartitionLog:
                         duplicate.timestamp,
                         True,
                     )
-            position += header.batch_length + 12
+            position += header.batch_length + LOG_OVERHEAD
         return self._append(validated, now_ms, markers)
 
     def append_as_follower(
@@ -298,11 +192,11 @@ class PartitionLog:
         markers: list[EndTxnMarker | None] | None = None
         position = 0
         for index, header in enumerate(validated.batches):
-            if header.attributes & 0x30 == 0x30 and header.producer_id >= 0:
+            if header.attributes & _TXN_MARKER_FLAGS == _TXN_MARKER_FLAGS and header.producer_id >= 0:
                 if markers is None:
                     markers = [None] * len(validated.batches)
                 markers[index] = parse_end_txn_marker(validated.records, position)
-            position += header.batch_length + 12
+            position += header.batch_length + LOG_OVERHEAD
         return self._append(validated, now_ms, markers)
 
     def append_together(self, judged: Sequence[ValidatedBatches], now_ms: int) -> None:
@@ -405,68 +299,15 @@ class PartitionLog:
                 self.flush()
         self.producers.update_map_end_offset(base_offset)
         self.producers.take_snapshot(sync=False)
-        self.add_segment(base_offset, now_ms)
+        self._list.add(base_offset, now_ms)
+        self._segment_began(base_offset)
         if self.on_rolled is not None:
             self.on_rolled(self)
 
-    def add_segment(self, base_offset: int, now_ms: int) -> None:
-        """A new, empty active segment."""
-        self._list.add(base_offset, now_ms)
+    def _segment_began(self, base_offset: int) -> None:
+        """There is a new, empty active segment."""
         self._rolling.segment_began(base_offset)
         self.durability.names_flushed = False
-
-    # -- reading
-
-    def read(
-        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
-    ) -> ReadInfo:
-        """Batches from the one that holds ``offset`` on, up to ``max_bytes`` and below ``max_offset``.
-
-        With ``min_one_message`` the first batch comes even if it alone is larger. A read stays in one
-        segment, and ends where a batch does if such a place is known (else in a batch, which clients drop).
-        OFFSET_OUT_OF_RANGE outside of the log; empty at or beyond ``max_offset``.
-        """
-        end_offset = self.log_end_offset
-        if offset > end_offset or offset < self.log_start_offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.topic_partition} is not in [{self.log_start_offset}, {end_offset}]",
-            )
-        bound = end_offset if max_offset is None or max_offset > end_offset else max_offset
-        if offset >= bound:
-            return ReadInfo(offset, b"")
-        try:
-            return log_reader.read(self._list, offset, max_bytes, bound, end_offset, min_one_message)
-        except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-
-    def read_bytes(
-        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
-    ) -> bytes:
-        """:meth:`read`, and the bytes themselves."""
-        records = self.read(offset, max_bytes, max_offset=max_offset, min_one_message=min_one_message).records
-        if isinstance(records, FileRegion):
-            file: DiskFile = records.owner  # type: ignore[assignment]
-            return file.pread(records.length, records.position)
-        return records
-
-    def aborted_transactions(self, offset: int, info: ReadInfo) -> list[AbortedTxn]:
-        """The aborted transactions that a reader of ``info``, from ``offset`` on, has to skip."""
-        return log_reader.aborted_transactions(self._list, offset, info, self.log_end_offset)
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record whose timestamp is at least ``timestamp`` (milliseconds), or ``None``."""
-        try:
-            return timestamp_lookup.offset_for_timestamp(self._list, timestamp, self.log_start_offset)
-        except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the greatest timestamp of all, or ``None`` without timestamps."""
-        try:
-            return timestamp_lookup.offset_of_max_timestamp(self._list)
-        except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     # -- cutting
 
@@ -475,11 +316,47 @@ class PartitionLog:
 
         A batch that holds ``offset`` goes whole, and the log then ends where that batch began.
         """
-        return truncation.truncate_to(self, self._list, offset, now_ms)
+        if offset < 0:
+            raise ValueError(f"cannot truncate {self.topic_partition} to {offset}")
+        if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_from_end(offset)
+            return False
+        cut = truncation.find_cut(self._list, offset) if offset > self.log_start_offset else None
+        if cut is None or cut.end_offset < self.log_start_offset:
+            # Nothing that may be read is left; the batch that goes may be the first one.
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
+        self._begin_truncation(cut.end_offset)
+        truncation.cut_off(self._list, self.producers, cut)
+        self.log_end_offset = cut.end_offset
+        self.leader_epochs.truncate_from_end(cut.end_offset)
+        self.producers.truncate_and_reload(self.log_start_offset, cut.end_offset, now_ms)
+        recovery.replay_producers(self.producers, self._segments, cut.end_offset)
+        if self.on_rolled is not None:
+            self.on_rolled(self)
+        return True
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Drop everything; the log is empty and goes on at ``offset``."""
-        truncation.truncate_fully_and_start_at(self, self._list, offset, now_ms)
+        self.ensure_on_disk()
+        self._begin_truncation(min(offset, self.log_start_offset))
+        self.leader_epochs.clear()
+        self.producers.truncate_fully_and_start_at(offset)
+        if truncation.start_at(self._list, offset, now_ms):
+            self._segment_began(offset)
+        self.log_start_offset = self.log_end_offset = offset
+        if self.on_rolled is not None:
+            self.on_rolled(self)
+
+    def _begin_truncation(self, offset: int) -> None:
+        """The end is about to be cut at ``offset``: no checkpoint may claim more before it is."""
+        self.generation += 1
+        lowered = self.durability.truncated(offset)
+        if self.log_start_offset > offset:
+            self.log_start_offset = offset
+            lowered = True
+        if lowered and self.before_truncation is not None:
+            self.before_truncation(self)
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Records below ``offset`` may not be read any more; answer whether that moved anything.
@@ -554,47 +431,3 @@ class PartitionLog:
     def take_expired_files(self, now_ms: int) -> tuple[list[str], bool]:
         """Files that were renamed long enough ago, for the caller to remove; and whether others still wait."""
         return self._list.take_expired(now_ms)
-
-    # -- flushing
-
-    def needs_flush(self, now_ms: int) -> bool:
-        """Whether a sealed segment, ``flush.messages`` or ``flush.ms`` ask for a flush."""
-        return self.durability.needs_flush(self.log_end_offset, self._bases[-1], self.config, now_ms)
-
-    @property
-    def flush_due_ms(self) -> int:
-        """When ``flush.ms`` asks for a flush of what is not durable yet; far in the future if it does not."""
-        return self.durability.due_ms(self.log_end_offset, self.config.flush_ms)
-
-    def flush(self) -> None:
-        """Make all that was appended durable. On ``OSError`` the log must not be trusted any more."""
-        task = self.begin_flush()
-        if task is not None:
-            task.run()
-            task.end()
-
-    def begin_flush(
-        self, *, sealed_only: bool = False, extra: Sequence[str] = (), closing: bool = False
-    ) -> FlushTask | None:
-        """Prepare a flush up to the log end, or of the sealed segments; ``None`` if all is durable."""
-        if not self._on_disk:
-            return None
-        return self.durability.begin(self, self._list, sealed_only=sealed_only, extra=extra, closing=closing)
-
-    # -- removal
-
-    def renamed(self, directory: str) -> None:
-        """The partition's directory has another name now; no file is used any more."""
-        self.release()
-        self.generation += 1
-        self.directory = directory
-        self._on_disk = False
-
-
-__all__ = [
-    "AppendInfo",
-    "FlushTask",
-    "PartitionLog",
-    "ReadInfo",
-    "TimestampOffset",
-]

@@ -1,4 +1,4 @@
-"""What is known of one idempotent or transactional producer in one partition."""
+"""The state of one idempotent or transactional producer in one partition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry:
-    """What is known of one producer."""
+    """The state of one producer (Kafka's ``ProducerStateEntry``)."""
 
     __slots__ = (
         "batches",

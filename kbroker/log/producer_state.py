@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent and transactional producers.
+"""The state of a partition's idempotent and transactional producers.
 
 For each producer id: its epoch, the last five batches (so that a retry of any of the five requests that a
 client has in flight is answered with the offsets of the first attempt), and where its open transaction began.
@@ -30,7 +30,7 @@ from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import TopicPartition
-from kbroker.wire.batch_header import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+from kbroker.wire.batch_header import CONTROL_FLAG, NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
 from kbroker.wire.control_batch import EndTxnMarker
 
 __all__ = [
@@ -205,7 +205,7 @@ class ProducerStateManager:
             return None
         entry = self._producers.get(producer_id)
         epoch = header.producer_epoch
-        transactional = header.attributes & 0x10
+        transactional = header.attributes & TRANSACTIONAL_FLAG
         client = origin is AppendOrigin.CLIENT
         base_sequence = header.base_sequence
         if client and entry is not None and epoch == entry.producer_epoch:
@@ -323,8 +323,8 @@ class ProducerStateManager:
         producer_id = header.producer_id
         if producer_id < 0:
             return None
-        transactional = header.attributes & 0x10
-        control = header.attributes & 0x20
+        transactional = header.attributes & TRANSACTIONAL_FLAG
+        control = header.attributes & CONTROL_FLAG
         if self._verification and transactional:
             state = self._verification.get(producer_id)
             # With version 2 a marker's epoch may be that of the next transaction, which waits for its answer.
@@ -363,7 +363,7 @@ class ProducerStateManager:
         return None
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """What the last stable offset becomes by the end of this transaction, which is not yet completed."""
+        """The last stable offset after this transaction, which has ended and is not yet completed here."""
         for first_offset, producer_id in self._ongoing.items():
             if producer_id != completed.producer_id:
                 return first_offset

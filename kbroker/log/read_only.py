@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kbroker.errors import FatalError
-from kbroker.log.checkpoints import LOG_START_OFFSETS, CorruptCheckpoint, read_offsets
+from kbroker.log.checkpoint_files import LOG_START_OFFSETS, CorruptCheckpoint, read_offsets
 from kbroker.log.disk import Disk, ReadOnlyDisk
 from kbroker.log.file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from kbroker.log.log_dir import parse_log_dir_name
-from kbroker.log.segment import CorruptSegment
-from kbroker.log.transaction_index import TransactionIndex
+from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord
@@ -112,7 +112,7 @@ class PartitionDirectory:
             position += length
 
     def last_stable_offset(self, end: int = _END) -> int:
-        """Where the first transaction begins that has no marker before ``end``; the log's end if there is none."""
+        """Start of the first transaction that has no marker before ``end``; the log's end if there is none."""
         open_since: dict[int, int] = {}
         next_offset = self.log_start_offset()
         for batch in self.batches(next_offset, end):

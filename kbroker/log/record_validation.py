@@ -1,4 +1,4 @@
-"""A client's batch whose records have to be looked at, because its topic or its timestamps ask for it.
+"""Judges the records of a client's batch, where its topic or its timestamps ask for it.
 
 That may take long: a few kilobytes can hold a million records, or sixty megabytes of nothing. So it is done in steps
 (`examine`), and `validate_records` alone only looks at as much as others can wait for.
@@ -35,7 +35,8 @@ from kbroker.wire.compression import (
 
 _T = TypeVar("_T")
 Steps = Generator[Callable[[], Any] | None, Any, _T]
-"""Work in steps. It goes on with the result of what it yields, which needs no lock and is fit for a thread."""
+"""Work in steps. It goes on with the result of the function that it yields, which needs no lock and is fit for a
+thread, or gives way to others where it yields None."""
 
 _MAX_LONG = 2**63 - 1
 _MAX_RECORD_ERRORS = 1000
@@ -55,7 +56,7 @@ class TakesLong(ApiError):
 
 
 class _Seen(NamedTuple):
-    """What has come of looking at a batch: it as it is to be stored, but for its place."""
+    """An examined batch: as it is to be stored, except for its offsets."""
 
     view: memoryview
     header: BatchHeader

@@ -1,4 +1,4 @@
-"""Opening a partition's directory: what is there, what of it is valid, and what has to be made anew.
+"""Recovers a partition's directory on opening: keeps what is valid, and makes the rest anew.
 
 After a clean stop the files are taken as they are, but for a look at the end of the active segment. After any
 other stop the segments from the recovery point on are read whole, and the log is cut at the first batch that
@@ -13,23 +13,31 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from kbroker.log.checkpoints import CorruptCheckpoint
+from kbroker.log.checkpoint_files import CorruptCheckpoint
 from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
-from kbroker.log.log_directory import (
+from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.segments.open_files import OpenFiles
+from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, CorruptSegment, Segment
+from kbroker.log.segments.segment_files import (
     finish_interrupted_work,
+    has_indexes,
     just_replaced,
     new_segment,
     open_segments,
     remove_files,
 )
-from kbroker.log.open_files import OpenFiles
-from kbroker.log.producer_state import ProducerStateManager
-from kbroker.log.segment import MAX_RELATIVE_OFFSET, CorruptSegment, Segment
-from kbroker.log.sparse_index import CorruptIndex
-from kbroker.log.transaction_index import AbortedTxn, TransactionIndex
-from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
+from kbroker.log.segments.sparse_index import CorruptIndex
+from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
+from kbroker.wire.batch_header import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    check_crc,
+    parse_header,
+)
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import parse_end_txn_marker
 
@@ -43,21 +51,21 @@ MAX_OFFSET = 2**63 - 1
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What was found, as it is after recovery."""
+    """A log as it is after recovery."""
 
     segments: list[Segment]
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
     indexed: int
-    """Up to where (exclusive) the indexes of segments are as durable as the batches."""
+    """Offset (exclusive) up to which the indexes of segments are as durable as the batches."""
     leader_epochs: LeaderEpochs
     cuts: list[str] = field(default_factory=list)
-    """Where and why something was cut off, for a person to read."""
+    """Places and reasons of cuts, for a person to read."""
 
 
 class _Seen:
-    """What the batches that recovery reads tell about the whole log."""
+    """Facts about the whole log, gathered from the batches that recovery reads."""
 
     def __init__(self, epochs: LeaderEpochs) -> None:
         self.epochs = epochs
@@ -71,7 +79,7 @@ class _Seen:
             self.epochs.assign(epoch, header.base_offset)
         if header.producer_id >= 0:
             self.has_producers = True
-            if header.attributes & 0x10:
+            if header.attributes & TRANSACTIONAL_FLAG:
                 self.has_transactions = True
 
 
@@ -128,9 +136,10 @@ def load(
     if not segments:
         log_end_offset = log_start_offset
         segments = [new_segment(disk, files, directory, log_start_offset, config, now_ms)]
-        if log_start_offset:
-            # An empty log remembers its offset by the name of its file alone.
-            files.get(segments[0].path, create=True)
+        # An empty log remembers its offset by the name of its file alone.
+        segments[0].create_files()
+    elif not segments[-1].size and not has_indexes(segments[-1].base_offset, names):
+        segments[-1].create_files()
     start = max(log_start_offset, segments[0].base_offset)
     seen.epochs.truncate_from_end(log_end_offset)
     seen.epochs.truncate_from_start(start)
@@ -343,7 +352,7 @@ def recover_segment(
             chunk, start, at = memoryview(file.pread(_CHUNK, position)), position, 0
         try:
             header = parse_header(chunk, at)
-            length = header.batch_length + 12
+            length = header.batch_length + LOG_OVERHEAD
             if position + length > size:
                 raise CorruptRecord(f"a batch of {length} bytes is cut off after {size - position}")
             if at + length > len(chunk):

@@ -1,4 +1,4 @@
-"""Which segments a log may drop: pure decisions over facts about its segments, oldest first.
+"""Chooses the segments that a log may drop: pure decisions over facts about its segments, oldest first.
 
 As in Kafka, only whole segments go, only from the start, and none that holds something at or above the high
 watermark. The last segment goes only if it is not empty (the log then rolls first).
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kbroker.log.log_config import LogConfig
-from kbroker.log.segment import Segment
+from kbroker.log.segments.segment import Segment
 
 
 class SegmentFacts(NamedTuple):
-    """What retention needs to know of a segment."""
+    """The facts about a segment that retention needs."""
 
     base_offset: int
     end_offset: int
@@ -27,7 +27,7 @@ class SegmentFacts(NamedTuple):
 def segment_facts(
     segments: Sequence[Segment], log_end_offset: int, config: LogConfig, now_ms: int
 ) -> list[SegmentFacts]:
-    """What the rules have to know of a log's segments, the active one included."""
+    """Gather the facts about a log's segments, the active one included."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     # Only a topic with a time limit needs timestamps, which may have to be read.
     timed = config.delete and config.retention_ms >= 0
@@ -53,13 +53,13 @@ def _from_start(segments: Sequence[SegmentFacts], high_watermark: int, breached:
 
 
 def breached_by_start_offset(segments: Sequence[SegmentFacts], high_watermark: int, log_start_offset: int) -> int:
-    """How many first segments lie wholly below the log start offset (DeleteRecords). Never the last one."""
+    """The number of first segments that lie wholly below the log start offset (DeleteRecords). Never the last one."""
     below = _from_start(segments, high_watermark, lambda segment: segment.end_offset <= log_start_offset)
     return min(below, max(0, len(segments) - 1))
 
 
 def breached_by_size(segments: Sequence[SegmentFacts], high_watermark: int, retention_bytes: int) -> int:
-    """How many first segments can go with ``retention_bytes`` or more left; -1 bytes is no limit."""
+    """The number of first segments that can go with ``retention_bytes`` or more left; -1 bytes is no limit."""
     excess = sum(segment.size for segment in segments) - retention_bytes
     if retention_bytes < 0 or excess < 0:
         return 0
@@ -75,7 +75,7 @@ def breached_by_size(segments: Sequence[SegmentFacts], high_watermark: int, rete
 
 
 def breached_by_time(segments: Sequence[SegmentFacts], high_watermark: int, retention_ms: int, now_ms: int) -> int:
-    """How many first segments hold only records older than ``retention_ms``; -1 is no limit."""
+    """The number of first segments that hold only records older than ``retention_ms``; -1 is no limit."""
     if retention_ms < 0:
         return 0
     return _from_start(segments, high_watermark, lambda segment: now_ms - segment.largest_timestamp > retention_ms)
@@ -89,7 +89,7 @@ def deletable(
     log_start_offset: int,
     now_ms: int,
 ) -> int:
-    """How many first segments are to go, by any of the rules that the topic's cleanup policy allows."""
+    """The number of first segments that are to go, by any of the rules that the topic's cleanup policy allows."""
     count = breached_by_start_offset(segments, high_watermark, log_start_offset)
     if config.delete:
         rest = segments[count:]

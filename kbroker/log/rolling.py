@@ -1,11 +1,11 @@
-"""When a log begins a new segment (Kafka's ``LogSegment.shouldRoll``)."""
+"""Decides when a log begins a new segment (Kafka's ``LogSegment.shouldRoll``)."""
 
 from __future__ import annotations
 
 import zlib
 
 from kbroker.log.log_config import LogConfig
-from kbroker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.types import TopicPartition
 
@@ -30,7 +30,7 @@ class RollRules:
         bound = min(self._config.segment_jitter_ms, self._config.segment_ms)
         # Spread over partitions, so that a thousand of them do not roll at once, but the same in every run.
         self.jitter_ms = zlib.crc32(f"{self._topic_partition} {base_offset}".encode()) % bound if bound > 0 else 0
-        """How much earlier than ``segment.ms`` it is to roll."""
+        """Milliseconds by which it rolls earlier than ``segment.ms``."""
 
     def should_roll(self, segment: Segment, size: int, validated: ValidatedBatches, now_ms: int) -> bool:
         """Before ``size`` bytes of batches are appended: by size, by time, by full indexes, by what an index can

@@ -87,7 +87,7 @@ def assign_to_own(
 def validate_replicated(
     records: Buffer, next_offset: int, leader_epoch: int, topic_partition: TopicPartition
 ) -> ValidatedBatches:
-    """What a leader sent: nothing is changed, and a cut-off batch at the end is left out."""
+    """Validate a leader's batches: nothing is changed, and a cut-off batch at the end is left out."""
     headers: list[BatchHeader] = []
     end = 0
     last_offset = -1

@@ -1,4 +1,4 @@
-"""What judging batches comes to: what is to be written, or why not."""
+"""The outcome of validating batches: the bytes to write, or the reason against."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ times as many empty ones."""
 
 
 class ValidatedBatches(NamedTuple):
-    """What is to be written, and what the log needs to know of it."""
+    """Batches to write, and the facts about them that the log needs."""
 
     records: Buffer
     """The bytes to write: the caller's own, patched, unless the codec or the records had to change."""

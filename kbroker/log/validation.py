@@ -51,7 +51,7 @@ _new = tuple.__new__  # a named tuple without its own __new__, which is slower
 
 
 class AppendOrigin(Enum):
-    """Who appends, and so how much is to be judged."""
+    """The origin of an append, which decides how much is validated (Kafka's ``AppendOrigin``)."""
 
     CLIENT = auto()
     """A Produce request: everything."""
@@ -64,9 +64,9 @@ class AppendOrigin(Enum):
 
 
 def check_produce_version(records: Buffer, api_version: int) -> None:
-    """What a Produce request's own version forbids: zstd before v7 (UNSUPPORTED_COMPRESSION_TYPE).
+    """Check the rule of a Produce request's own version: no zstd before v7 (UNSUPPORTED_COMPRESSION_TYPE).
 
-    All else about the shape of the records holds for every version that is served and is judged on append.
+    All other rules hold for every version that is served, and are checked on append.
     """
     if api_version < 7 and len(records) >= HEADER_SIZE and records[MAGIC_AT] == 2:
         codec = records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kbroker.log.checkpoints import PARTITION_METADATA, CorruptCheckpoint, read_partition_metadata
+from kbroker.log.checkpoint_files import PARTITION_METADATA, CorruptCheckpoint, read_partition_metadata
 from kbroker.log.disk import Disk, ReadOnlyDisk
 from kbroker.log.file_names import (
     CLEANED_SUFFIX,
@@ -26,12 +26,12 @@ from kbroker.log.file_names import (
 )
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.leader_epochs import LeaderEpochs
-from kbroker.log.offset_index import OffsetIndex
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from kbroker.log.segment import MAX_RELATIVE_OFFSET
-from kbroker.log.sparse_index import CorruptIndex, SparseIndex
-from kbroker.log.time_index import TimeIndex
-from kbroker.log.transaction_index import TransactionIndex
+from kbroker.log.segments.offset_index import OffsetIndex
+from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET
+from kbroker.log.segments.sparse_index import CorruptIndex, SparseIndex
+from kbroker.log.segments.time_index import TimeIndex
+from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import ControlRecordType, parse_control_record
@@ -42,13 +42,13 @@ _CHUNK = 1024 * 1024
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What was found in one directory."""
+    """The findings in one directory."""
 
     directory: str
     problems: list[str] = field(default_factory=list)
     """Damage: file, place, reason."""
     notes: list[str] = field(default_factory=list)
-    """What is not as after a clean stop, and is put right by the next start."""
+    """Findings that a clean stop does not leave behind, and that the next start mends."""
     segments: int = 0
     batches: int = 0
     records: int = 0

@@ -1,7 +1,8 @@
-"""Questions of transactions to other brokers: markers for the partitions that they lead, and the coordinators there.
+"""Requests of transactions to other brokers: markers for the partitions that they lead, and their coordinators.
 
-For each broker a connection and a task that is there while there is something to ask. What comes while a request is
-under way goes into the next one, all together.
+Each broker has up to ``MOST_CONNECTIONS`` connections, each with a task that lives while it has questions to send. An
+answer may take as long as replication or the end of another transaction, and later questions must not wait for it.
+Questions that arrive while all connections are busy share the next request.
 """
 
 from __future__ import annotations
@@ -13,39 +14,33 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.node.peer import Peer, UnsupportedByPeer
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
-from kbroker.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
-from kbroker.wire.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
+    from kbroker.node.peer import Peer
+    from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+    from kbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 10.0
-"""How long a connection is kept that nothing is asked on."""
+"""An idle connection is closed after this time."""
+
+MOST_CONNECTIONS = 4
+"""Upper bound of the connections to one broker, for questions of one kind."""
 
 PartitionErrors = dict[TopicPartition, ErrorCode]
 
 
 class Question(Protocol):
-    """Something to be asked of another broker."""
+    """A question to another broker; several of them may share a request."""
 
     @property
     def partitions(self) -> Sequence[TopicPartition]: ...
@@ -55,7 +50,12 @@ class Question(Protocol):
 
     @property
     def identity(self) -> Any:
-        """By which the answer is told from others; a request has each but once."""
+        """The key that assigns an answer in the response to this question."""
+        ...
+
+    @property
+    def subject(self) -> Any:
+        """Two questions of one identity may share a request if their subjects are equal; None: they never may."""
         ...
 
 
@@ -73,6 +73,10 @@ class MarkerQuestion(NamedTuple):
     def identity(self) -> int:
         return self.marker.producer_id
 
+    @property
+    def subject(self) -> None:
+        return None
+
 
 class MembershipQuestion(NamedTuple):
     """Are these partitions in the transaction? Or: ``add`` them."""
@@ -87,17 +91,35 @@ class MembershipQuestion(NamedTuple):
     def identity(self) -> str:
         return self.transactional_id
 
+    @property
+    def subject(self) -> tuple[ProducerIdAndEpoch, bool]:
+        return self.producer, self.add
+
 
 class _Kind(NamedTuple, Generic[Q]):
-    """How questions of one kind are asked."""
+    """The request of one kind of question: its API, and how questions are encoded and answers read."""
 
     name: str
-    request_class: type[Any]
+    api_key: int
+    """The API's messages are imported with the first question: a single node never sends one."""
     min_version: int
     request: Callable[[Sequence[Q]], Any]
     answers: Callable[[Any], Mapping[tuple[Any, TopicPartition], int]]
     unreachable: ErrorCode
-    """What is told where there is no answer."""
+    """The error that a question gets if no answer arrives."""
+
+
+class _Line(Generic[Q]):
+    """The questions that wait for one broker, and the tasks that send them."""
+
+    __slots__ = ("idle", "queue", "tasks", "under_way")
+
+    def __init__(self) -> None:
+        self.queue: list[Q] = []
+        self.tasks = 0
+        self.idle: list[trio.Event] = []
+        """Tasks without a question; the most recently busy one is last."""
+        self.under_way: set[trio.CancelScope] = set()
 
 
 class BrokerRequests(Generic[Q]):
@@ -117,52 +139,59 @@ class BrokerRequests(Generic[Q]):
         self._timeout = config.request_timeout_ms / 1000
         self._start_soon = start_soon
         self._address = address
-        self._queues: dict[int, list[Q]] = {}
-        self._wakes: dict[int, trio.Event] = {}
-        self._under_way: dict[int, trio.CancelScope] = {}
+        self._lines: dict[int, _Line[Q]] = {}
 
     def ask(self, broker_id: int, question: Q) -> None:
         """Ask a broker; the question's ``on_done`` is called with an error for each partition."""
-        queue = self._queues.get(broker_id)
-        if queue is not None:
-            queue.append(question)
-            self._wakes[broker_id].set()
-            return
-        self._queues[broker_id] = [question]
-        self._wakes[broker_id] = trio.Event()
-        self._start_soon(self._work_off, broker_id)
+        line = self._lines.get(broker_id)
+        if line is None:
+            line = self._lines[broker_id] = _Line()
+        line.queue.append(question)
+        if line.idle:
+            line.idle.pop().set()
+        elif line.tasks < MOST_CONNECTIONS:
+            line.tasks += 1
+            self._start_soon(self._work_off, broker_id, line)
 
     def give_up(self, broker_id: int) -> None:
-        """A broker is fenced, or another process now: whoever waits for its answer is told that there is none.
+        """End the requests to a broker that is fenced or was restarted; their questions get the error ``unreachable``.
 
-        One that stands still or is cut off does not refuse requests, and others may lead its partitions long before
+        A broker that hangs or is cut off does not refuse requests, and others may lead its partitions long before
         ``request.timeout.ms`` is over.
         """
-        scope = self._under_way.get(broker_id)
-        if scope is not None:
-            scope.cancel()
+        line = self._lines.get(broker_id)
+        if line is not None:
+            for scope in line.under_way:
+                scope.cancel()
 
-    async def _work_off(self, broker_id: int) -> None:
-        queue = self._queues[broker_id]
+    async def _work_off(self, broker_id: int, line: _Line[Q]) -> None:
+        from kbroker.node.peer import Peer
+
         peer: Peer | None = None
         try:
-            while queue:
-                address = self._address(broker_id)
-                if peer is not None and (peer.host, peer.port) != address:
-                    peer.close()
-                    peer = None
-                if peer is None and address is not None:
-                    peer = Peer(self._env.network, *address, client_id=self._client_id)
-                questions = _distinct(queue)
-                errors = await self._exchange(broker_id, peer, questions)
-                for question in questions:
-                    self._answer(question, errors)
-                if not queue:
-                    self._wakes[broker_id] = trio.Event()
-                    with trio.move_on_after(IDLE_SECONDS):
-                        await self._wakes[broker_id].wait()
+            while True:
+                while line.queue:
+                    address = self._address(broker_id)
+                    if peer is not None and (peer.host, peer.port) != address:
+                        peer.close()
+                        peer = None
+                    if peer is None and address is not None:
+                        peer = Peer(self._env.network, *address, client_id=self._client_id)
+                    questions = _compatible(line.queue)
+                    errors = await self._exchange(line, peer, questions)
+                    for question in questions:
+                        self._answer(question, errors)
+                wanted = trio.Event()
+                line.idle.append(wanted)
+                with trio.move_on_after(IDLE_SECONDS):
+                    await wanted.wait()
+                if not wanted.is_set():
+                    line.idle.remove(wanted)
+                    return
         finally:
-            del self._queues[broker_id], self._wakes[broker_id]
+            line.tasks -= 1
+            if not line.tasks and self._lines.get(broker_id) is line:
+                del self._lines[broker_id]
             if peer is not None:
                 peer.close()
 
@@ -177,12 +206,13 @@ class BrokerRequests(Generic[Q]):
             logger.exception("%s: the answer could not be dealt with", self._kind.name)
 
     async def _exchange(
-        self, broker_id: int, peer: Peer | None, questions: Sequence[Q]
+        self, line: _Line[Q], peer: Peer | None, questions: Sequence[Q]
     ) -> Mapping[tuple[Any, TopicPartition], int]:
         kind = self._kind
         if peer is None:
             await trio.lowlevel.checkpoint()
             return {}
+        from kbroker.node.peer import UnsupportedByPeer
 
         def make(version: int) -> Any:
             if version < kind.min_version:
@@ -190,34 +220,45 @@ class BrokerRequests(Generic[Q]):
             return kind.request(questions)
 
         reason: object = "no answer in time, or the broker was fenced"
+        scope = trio.move_on_after(self._timeout)
+        line.under_way.add(scope)
         try:
-            with trio.move_on_after(self._timeout) as self._under_way[broker_id]:
-                response, _ = await peer.ask_versioned(kind.request_class, make)
+            with scope:
+                response, _ = await peer.ask_versioned(API_KEYS[kind.api_key].request, make)
                 return kind.answers(response)
         except (OSError, WireError, UnsupportedByPeer) as error:
             reason = error
         finally:
-            del self._under_way[broker_id]
+            line.under_way.discard(scope)
         logger.info("%s: broker at %s:%d: %s", kind.name, peer.host, peer.port, reason)
         return {}
 
 
-def _distinct(queue: list[Q]) -> list[Q]:
-    """Take from the queue what can be asked together."""
+def _compatible(queue: list[Q]) -> list[Q]:
+    """Remove from the queue and return the questions that may share the next request."""
     taken: list[Q] = []
-    identities = set()
+    subjects: dict[Any, Any] = {}
     left = []
     for question in queue:
-        if question.identity in identities:
-            left.append(question)
-        else:
-            identities.add(question.identity)
+        subject = question.subject
+        if question.identity not in subjects:
+            subjects[question.identity] = subject
             taken.append(question)
+        elif subject is not None and subjects[question.identity] == subject:
+            taken.append(question)
+        else:
+            left.append(question)
     queue[:] = left
     return taken
 
 
 def _markers_request(questions: Sequence[MarkerQuestion]) -> WriteTxnMarkersRequest:
+    from kbroker.wire.messages.write_txn_markers import (
+        WritableTxnMarker,
+        WritableTxnMarkerTopic,
+        WriteTxnMarkersRequest,
+    )
+
     return WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(
@@ -246,6 +287,16 @@ def _markers_answers(response: WriteTxnMarkersResponse) -> dict[tuple[Any, Topic
 
 
 def _membership_request(questions: Sequence[MembershipQuestion]) -> AddPartitionsToTxnRequest:
+    from kbroker.wire.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTransaction,
+    )
+
+    partitions: dict[str, dict[TopicPartition, None]] = {}
+    for question in questions:
+        partitions.setdefault(question.transactional_id, {}).update(dict.fromkeys(question.partitions))
+    first = {question.transactional_id: question for question in reversed(questions)}
     return AddPartitionsToTxnRequest(
         transactions=[
             AddPartitionsToTxnTransaction(
@@ -255,10 +306,10 @@ def _membership_request(questions: Sequence[MembershipQuestion]) -> AddPartition
                 verify_only=not question.add,
                 topics=[
                     AddPartitionsToTxnTopic(name=name, partitions=indexes)
-                    for name, indexes in partitions_by_topic(question.partitions).items()
+                    for name, indexes in partitions_by_topic(partitions[question.transactional_id]).items()
                 ],
             )
-            for question in questions
+            for question in reversed(first.values())
         ]
     )
 
@@ -275,7 +326,7 @@ def _membership_answers(response: AddPartitionsToTxnResponse) -> dict[tuple[Any,
 
 MARKERS = _Kind(
     "transaction-markers",
-    WriteTxnMarkersRequest,
+    27,  # WriteTxnMarkers
     1,
     _markers_request,
     _markers_answers,
@@ -283,7 +334,7 @@ MARKERS = _Kind(
 )
 MEMBERSHIP = _Kind(
     "add-partitions",
-    AddPartitionsToTxnRequest,
+    24,  # AddPartitionsToTxn
     4,
     _membership_request,
     _membership_answers,

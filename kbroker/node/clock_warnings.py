@@ -1,4 +1,4 @@
-"""Says when clocks are apart, as what producers stamp is refused by ``message.timestamp.after.max.ms`` (or ``before``).
+"""Warns when clocks are apart: records are refused by ``message.timestamp.after.max.ms`` (or ``before``).
 
 With the defaults that is an hour ahead, so a node whose clock is late by more refuses all that honest clients send it.
 """
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SILENT_SECONDS = 60.0
-"""How long nothing more is told: all producers meet the same clock."""
+"""Seconds between two warnings: all producers meet the same clock."""
 
 
 class ClockWarnings:
-    """One line once in a while, for a node."""
+    """Logs one line once in a while, for the whole node."""
 
     def __init__(self, env: Env) -> None:
         self._env = env

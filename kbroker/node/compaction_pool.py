@@ -8,7 +8,7 @@ import sys
 
 import trio
 
-from kbroker.log.compaction import CompactionJob, CompactionResult
+from kbroker.log.compaction.compactor import CompactionJob, CompactionResult
 from kbroker.node.compaction_worker import CompactionFailed, decode_answer, encode_job
 
 
@@ -72,7 +72,7 @@ class CompactionPool:
         self._idle: list[_Worker] = []
 
     async def compact(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
-        """:func:`kbroker.log.compaction.compact` in another process; raises what it raises there, or
+        """:func:`kbroker.log.compaction.compactor.compact` in another process; raises what it raises there, or
         :class:`NoWorker`."""
         worker = self._idle.pop() if self._idle else await _Worker.start()
         usable = False

@@ -17,26 +17,26 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from kbroker.log.cleaned_segment import CleanedSegment
-from kbroker.log.compaction import CompactionJob, CompactionResult, SegmentToClean, compact
+from kbroker.log.compaction.compactor import CompactionJob, CompactionResult, SegmentToClean, compact
 from kbroker.log.disk import OsDisk
-from kbroker.log.segment import CorruptSegment
+from kbroker.log.segments.cleaned_segment import CleanedSegment
+from kbroker.log.segments.segment import CorruptSegment
 
 NICENESS = 10
-"""Requests go first."""
+"""The process is this nice, so that requests go first."""
 
 
 class CompactionFailed(Exception):
-    """The process that compacted a log failed in a way that none should."""
+    """A compaction failed with an unexpected error; the message is its traceback."""
 
 
 def encode_job(job: CompactionJob, bytes_per_second: float) -> bytes:
-    """The line that asks for a round."""
+    """The line of JSON that orders one compaction."""
     return json.dumps({"job": dataclasses.asdict(job), "rate": bytes_per_second}).encode() + b"\n"
 
 
 def decode_job(line: bytes) -> tuple[CompactionJob, float]:
-    """What :func:`encode_job` wrote."""
+    """The job and its rate in bytes a second, from a line of :func:`encode_job`."""
     content = json.loads(line)
     fields: dict[str, Any] = content["job"]
     fields["segments"] = [SegmentToClean(**segment) for segment in fields["segments"]]
@@ -45,7 +45,7 @@ def decode_job(line: bytes) -> tuple[CompactionJob, float]:
 
 
 def encode_answer(outcome: CompactionResult | BaseException) -> bytes:
-    """The line that tells how a round ended."""
+    """The line of JSON with the result of one compaction, or its error."""
     content: dict[str, Any]
     if isinstance(outcome, CompactionResult):
         content = dataclasses.asdict(outcome)
@@ -60,7 +60,7 @@ def encode_answer(outcome: CompactionResult | BaseException) -> bytes:
 
 
 def decode_answer(line: bytes) -> CompactionResult:
-    """What :func:`encode_answer` wrote; raises the error that it tells of."""
+    """The result from a line of :func:`encode_answer`; raises the error if the line holds one."""
     content = json.loads(line)
     if "corrupt" in content:
         raise CorruptSegment(*content["corrupt"])
@@ -73,7 +73,7 @@ def decode_answer(line: bytes) -> CompactionResult:
 
 
 class Pace:
-    """Keeps to a rate of bytes, by sleeping; and to the life of the parent, by leaving."""
+    """Limits the rate of bytes by sleeping, and raises ``SystemExit`` once the parent process has ended."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ def _stand_back() -> None:
         os.nice(NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            # Whoever wakes up takes the processor from a batch process at once.
+            # The scheduler lets any waking process preempt a batch process at once.
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 

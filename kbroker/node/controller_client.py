@@ -1,72 +1,204 @@
-"""What a broker asks of the active controller on its own account, when that is another node."""
+"""Asks the active controller on a node's behalf, in the same way whether that is another node or this one.
+
+Another node is asked over the network (``controller_channel``). This node's own controller serves the same request by
+the same handler, without a connection.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import trio
 
+from kbroker.config import BrokerConfig
+from kbroker.env import Network
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import CONTROLLER, registrations
+from kbroker.node.image_publisher import ImagePublisher
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
-from kbroker.raft_metadata.controller.topics import NewTopic
-from kbroker.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from kbroker.wire.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
+from kbroker.raft_metadata.raft.messages import Node
+from kbroker.raft_metadata.raft.quorum_config import controller_listener
+from kbroker.raft_metadata.topics import NewTopic
+from kbroker.wire.headers import RequestHeader
 
 if TYPE_CHECKING:
-    from kbroker.node.raft_driver import RaftDriver
+    from kbroker.handlers.context import Services
+    from kbroker.handlers.services import Awaited
+    from kbroker.node.controller_channel import ControllerChannels
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 5000
 """How long a topic may take to be created, and then to be seen here."""
 
 
-async def create_topics(driver: RaftDriver, topics: Sequence[NewTopic]) -> Mapping[str, ApiError | None]:
-    """Create topics; by name what is wrong, None if nothing. They are in this node's image then.
+class InProcess:
+    """Takes the place of a connection in requests that a node makes to its own controller."""
 
-    ``ApiError`` NOT_CONTROLLER if the active controller cannot be reached.
-    """
-    request = CreateTopicsRequest(
-        timeout_ms=TIMEOUT_MS,
-        topics=[
-            CreatableTopic(
-                name=topic.name,
-                num_partitions=topic.num_partitions,
-                replication_factor=topic.replication_factor,
-                assignments=[
-                    CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
-                    for index, brokers in topic.assignments
-                ],
-                configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs],
+    def __init__(self, listener_name: str) -> None:
+        self.listener_name = listener_name
+        self.is_controller = True
+        self.peer = "this node"
+        self.closed = False
+        self.when_closed: list[Callable[[], None]] = []
+        self.client_software_name = "kbroker"
+        self.client_software_version = "1"
+        self.scope = trio.CancelScope()
+        self.is_asked_more = False
+
+    async def flush(self) -> None:
+        """Nothing is written."""
+
+    def replace_unsent(self, reply: bytes, response: Any, version: int) -> None:
+        """Nothing is served in a round here."""
+        raise NotImplementedError
+
+    async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> None:
+        """No API of the controller waits on its connection."""
+        raise NotImplementedError
+
+
+class ControllerClient:
+    """A node's requests to the active controller, wherever that is."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        network: Network,
+        images: ImagePublisher,
+        *,
+        is_local: Callable[[], bool],
+        leader: Callable[[], Node | None],
+        services: Callable[[], Services],
+    ) -> None:
+        """``is_local``: whether this node is the active controller; ``leader``: the node that is, as far as known.
+
+        ``services`` gives the node's parts, for its own controller's handlers; they exist before the first request.
+        """
+        self._config = config
+        self._network = network
+        self._images = images
+        self._is_local = is_local
+        self._leader = leader
+        self._services = services
+        self._opened: ControllerChannels | None = None
+        self._in_process = InProcess(controller_listener(config))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the active controller is this node."""
+        return self._is_local()
+
+    @property
+    def channels(self) -> ControllerChannels:
+        """The connections to the active controller, if that is another node; opened with the first request."""
+        if self._opened is None:
+            # Imported here: a node alone in its quorum has nobody else to ask.
+            from kbroker.node.controller_channel import ControllerChannels
+
+            self._opened = ControllerChannels(
+                self._network, self._config.node_id, self._leader, self._config.request_timeout_ms / 1000
             )
-            for topic in topics
-        ],
-    )
-    response = await driver.forward(request, None)
-    if response is None:
-        raise ApiError(ErrorCode.NOT_CONTROLLER, "The active controller cannot be reached.")
-    outcomes: dict[str, ApiError | None] = {
-        result.name: ApiError(ErrorCode.of(result.error_code), result.error_message or "")
-        if result.error_code
-        else None
-        for result in response.topics
-    }
-    created = {name for name, error in outcomes.items() if error is None}
-    with trio.move_on_after(TIMEOUT_MS / 1000):
-        await driver.wait_for_image(lambda image: created <= image.topics.by_name.keys())
-    return outcomes
+        return self._opened
 
+    async def ask(self, request: Any, timeout: float | None = None, *, is_standing: bool = False) -> Any:
+        """The active controller's response; None if it cannot be had within ``timeout`` seconds
+        (``request.timeout.ms`` if that is None).
 
-async def allocate_producer_ids(driver: RaftDriver, broker_epoch: int) -> ProducerIdBlock:
-    """A block of producer ids. ``ApiError`` if the controller grants none, or cannot be reached."""
-    request = AllocateProducerIdsRequest(broker_id=driver.node_id, broker_epoch=broker_epoch)
-    response = await driver.forward(request, None)
-    if response is None:
-        raise ApiError(ErrorCode.NOT_CONTROLLER, "The active controller cannot be reached.")
-    if response.error_code:
-        raise ApiError(ErrorCode.of(response.error_code), "The controller grants no producer ids.")
-    return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
+        ``is_standing`` is for registration and heartbeats, which have connections of their own.
+        """
+        if self._is_local():
+            return await self._serve(request)
+        from kbroker.node.controller_channel import Purpose
+
+        return await self.channels.ask(request, Purpose.STANDING if is_standing else Purpose.OWN, timeout)
+
+    async def forward(self, request: Any, version: int) -> Any:
+        """Another node's response, as the active controller, to a client's request; None if it cannot be had.
+
+        ``NotForwarded`` if too many others are asked. None of them delays the node's own requests.
+        """
+        return await self.channels.forward(request, version)
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, ApiError | None]:
+        """Create topics because of a client's request; by name what is wrong, None if nothing.
+
+        They are in this node's image then. ``ApiError`` NOT_CONTROLLER if the active controller cannot be reached.
+        """
+        from kbroker.wire.messages.create_topics import (
+            CreatableReplicaAssignment,
+            CreatableTopic,
+            CreatableTopicConfig,
+            CreateTopicsRequest,
+        )
+
+        request = CreateTopicsRequest(
+            timeout_ms=TIMEOUT_MS,
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.num_partitions,
+                    replication_factor=topic.replication_factor,
+                    assignments=[
+                        CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+                        for index, brokers in topic.assignments
+                    ],
+                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs],
+                )
+                for topic in topics
+            ],
+        )
+        # Forwarded, as there may be very many clients.
+        response = await (self._serve(request) if self._is_local() else self.channels.forward(request))
+        if response is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "The active controller cannot be reached.")
+        outcomes: dict[str, ApiError | None] = {
+            result.name: ApiError(ErrorCode.of(result.error_code), result.error_message or "")
+            if result.error_code
+            else None
+            for result in response.topics
+        }
+        created = {name for name, error in outcomes.items() if error is None}
+        with trio.move_on_after(TIMEOUT_MS / 1000):
+            await self._images.wait_for(lambda image: created <= image.topics.by_name.keys())
+        return outcomes
+
+    async def allocate_producer_ids(self, broker_epoch: int) -> ProducerIdBlock:
+        """A block of producer ids. ``ApiError`` if the controller grants none, or cannot be reached."""
+        from kbroker.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+
+        response = await self.ask(AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=broker_epoch))
+        if response is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "The active controller cannot be reached.")
+        if response.error_code:
+            raise ApiError(ErrorCode.of(response.error_code), "The controller grants no producer ids.")
+        return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
+
+    async def _serve(self, request: Any) -> Any:
+        """The response of this node's own controller; a failure of its handler is the response's error."""
+        key = int(type(request).api_key)
+        entry = registrations(CONTROLLER)[key]
+        version = entry.versions.highest
+        context = RequestContext(RequestHeader(key, version, 0, "local"), self._in_process, self._services())
+        try:
+            return await entry.handle(request, context)
+        except Exception:
+            # As for any client of the controller: a mistake in one API ends no broker.
+            logger.exception("API key %d of this node's own controller failed", key)
+            from kbroker.handlers.error_answers import error_answer
+
+            return error_answer(key, version, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def on_role_changed(self) -> None:
+        """The active controller may be another: give up requests that are under way to the last one."""
+        leader = self._leader()
+        if leader is not None and self._opened is not None:
+            self._opened.turn_to(leader.address)
+
+    def close(self) -> None:
+        """End the idle connections."""
+        if self._opened is not None:
+            self._opened.close()

@@ -1,27 +1,59 @@
-"""A coordinator's core is rebuilt from its log: what is read is replayed, batch by batch."""
+"""Rebuilds a coordinator's core from its log: the records are replayed, batch by batch."""
 
 from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import trio
 
 from kbroker.coordinator.core import CoordinatorCore
 from kbroker.coordinator.result import CoordinatorRecord
+from kbroker.node.coordinator_shard import C, Shard
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.control_batch import parse_end_txn_marker
 from kbroker.wire.errors import WireError
 from kbroker.wire.record_batch import iter_records
 
+if TYPE_CHECKING:
+    from kbroker.node.replica_manager import ReplicaManager
+
 logger = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 1 << 20
+
+
+async def replay_log(shard: Shard[C], manager: ReplicaManager, now_ms: Callable[[], int]) -> tuple[int, int]:
+    """Replay a shard's whole log, in chunks between which other tasks run.
+
+    Returns the number of records, and the end of the log that was replayed; both are 0 where there is no log yet.
+    `ApiError`, `WireError` or `OSError` if the log cannot be read.
+    """
+    count = end = 0
+    key = shard.partition.topic_partition
+    if shard.partition.has_log or manager.log_manager.get_log(key) is not None:
+        log = shard.partition.log
+        offset, end = log.log_start_offset, log.log_end_offset
+        while offset < end:
+            data = log.read_bytes(offset, _CHUNK_BYTES, max_offset=end)
+            if not data:
+                break
+            offset, replayed = replay_chunk(shard.core, key, data, offset, now_ms())
+            count += replayed
+            await trio.lowlevel.checkpoint()
+    return count, end
 
 
 def replay_chunk(core: CoordinatorCore, key: TopicPartition, data: bytes, offset: int, now_ms: int) -> tuple[int, int]:
-    """Replay whole batches; the offset after them, and the number of their records. `WireError` for a broken batch.
+    """Replay whole batches. Returns the offset after them, and the number of their records.
 
-    A record that cannot be read is skipped: the others are worth more than a coordinator that does not start.
+
+    `WireError` for a broken batch. A single record that cannot be read is skipped: the others are worth more than a
+    coordinator that does not start.
     """
     count = 0
     with _without_gc():
@@ -54,7 +86,7 @@ def _replay_batch(
 
 @contextmanager
 def _without_gc() -> Iterator[None]:
-    """What is loaded stays, so looking through it for garbage again and again is lost time."""
+    """Turn the garbage collector off: the loaded objects stay, and it would walk them again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:

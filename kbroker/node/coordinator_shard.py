@@ -1,15 +1,14 @@
-"""A partition that this node coordinates, the replies that its clients wait for, and the steps gathered for it."""
+"""A partition that this node coordinates: the core, its log's partition, and the steps that are gathered for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
 from kbroker.coordinator.core import CoordinatorCore
-from kbroker.coordinator.result import CoordinatorResult, Token
-from kbroker.errors import ApiError
+from kbroker.coordinator.result import CoordinatorResult
+from kbroker.later import Later
 
 if TYPE_CHECKING:
     from kbroker.node.partition import Partition
@@ -17,41 +16,14 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=CoordinatorCore)
 
 
-class PendingReply:
-    """A reply that comes with a later step; ``wake`` is set by the connection that waits."""
-
-    __slots__ = ("done", "response", "token", "wake")
-
-    def __init__(self, token: Token) -> None:
-        self.token = token
-        self.done = False
-        self.response: Any = None
-        self.wake: Callable[[], None] | None = None
-
-    def complete(self, response: object) -> None:
-        """Give the reply; the first one counts."""
-        if not self.done:
-            self.done = True
-            self.response = response
-            if self.wake is not None:
-                self.wake()
-
-    def on_done(self, callback: Callable[[], None]) -> None:
-        """Have ``callback()`` called when the reply is there, at once if it is."""
-        if self.done:
-            callback()
-        else:
-            self.wake = callback
-
-
-GatheredStep = tuple[CoordinatorResult[Any], Callable[[Any, ApiError | None], None]]
-"""A step, and who is told its response, or why its records could not be stored."""
+GatheredStep = tuple[CoordinatorResult[Any], Later[Any]]
+"""A step whose records are not appended yet, and its outcome."""
 
 
 class Shard(Generic[C]):
-    """A partition's core, and whether its log has been replayed.
+    """A partition's core. ``loaded`` is set once its log has been replayed, or the shard has been dropped.
 
-    ``gathered`` has steps whose records are neither appended nor replayed yet, and whom to tell.
+    ``gathered`` has steps whose records are neither appended nor replayed yet.
     ``gathers`` says that more are expected before the event loop comes round, which is when they are appended.
     """
 

@@ -1,7 +1,7 @@
-"""Tells the controller in which log directory each of this broker's replicas is (KIP-858), when there are several.
+"""Reports the log directory of each of this broker's replicas to the controller (KIP-858), if it has several.
 
-Without that a controller that hears of a failed directory does not know which partitions others have to lead. With one
-directory there is nothing to tell: it is known from the registration.
+The controller needs this to know the partitions of a failed directory. A broker with one directory has nothing to
+report: its registration names that directory.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.types import Uuid
 from kbroker.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 5.0
-"""A log may get its directory, or another, long after the metadata has told of the partition."""
+"""Interval of checks: a log may get or change its directory long after the image has its partition."""
 
 RETRY_SECONDS = 0.5
 
@@ -36,7 +37,7 @@ MAX_REPLICAS = 2000
 
 
 class DirectoryAssignments:
-    """``run`` it for as long as the node serves."""
+    """Compares the metadata with the logs, and reports differences. ``run`` it for as long as the node serves."""
 
     def __init__(
         self,
@@ -53,23 +54,26 @@ class DirectoryAssignments:
 
     def on_image(self, delta: Any, image: Any) -> None:
         """Follow the metadata."""
-        if delta.changed_topics:
+        if delta.changed_topics or delta.features_changed:
             self._wanted.set()
 
     async def run(self) -> None:
-        """Compare and tell, until cancelled."""
+        """Compare and report, until cancelled."""
         while True:
             self._wanted = trio.Event()
             request = self._request()
-            if request is not None and not await self._tell(request):
+            if request is not None and not await self._report(request):
                 await trio.sleep(RETRY_SECONDS)
                 continue
             with trio.move_on_after(CHECK_SECONDS):
                 await self._wanted.wait()
 
     def _request(self) -> AssignReplicasToDirsRequest | None:
-        """What the controller does not know, or None."""
+        """The replicas of which the controller knows another directory, or none; None if there are none, or the level
+        of ``metadata.version`` has no place for them."""
         manager, image = self._manager, self._image()
+        if image.features.metadata_version < DIRECTORIES:
+            return None
         found: dict[Uuid, dict[Uuid, list[int]]] = {}
         count = 0
         for key, partition in manager.partitions.items():
@@ -103,8 +107,8 @@ class DirectoryAssignments:
             ],
         )
 
-    async def _tell(self, request: AssignReplicasToDirsRequest) -> bool:
-        """Whether the controller has taken it; what it refuses for single replicas is looked at again later."""
+    async def _report(self, request: AssignReplicasToDirsRequest) -> bool:
+        """Send the report; whether the controller has taken all of it."""
         response = await self._ask_controller(request)
         if response is None:
             return False

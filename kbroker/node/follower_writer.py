@@ -1,6 +1,6 @@
-"""What a follower does to its own log: it appends what the leader sent, and cuts back what the leader does not have.
+"""Writes a follower's log: appends what the leader sent, and cuts back what the leader does not have.
 
-What to do is decided in ``replication.follower_state``.
+``replication.follower_state`` decides what to do.
 """
 
 from __future__ import annotations
@@ -15,34 +15,44 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.node.partition import Partition
-    from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.progress import CheckpointRequests, Progress
+    from kbroker.node.replication_throttles import ReplicationThrottles
 
 logger = logging.getLogger(__name__)
 
 
 class FollowerWriter:
-    """The logs of partitions that are followed from one broker. All of it raises ``OSError`` and ``ApiError``."""
+    """Writes logs of partitions that are followed from one broker. All methods raise ``OSError`` and ``ApiError``."""
 
-    __slots__ = ("_env", "_leader", "_manager")
+    __slots__ = ("_checkpoints", "_env", "_leader", "_progress", "_throttles")
 
-    def __init__(self, env: Env, manager: ReplicaManager, leader: int) -> None:
+    def __init__(
+        self,
+        env: Env,
+        leader: int,
+        *,
+        progress: Progress,
+        checkpoints: CheckpointRequests,
+        throttles: ReplicationThrottles,
+    ) -> None:
         self._env = env
-        self._manager = manager
         self._leader = leader
+        self._progress = progress
+        self._checkpoints = checkpoints
+        self._throttles = throttles
 
     def append(self, partition: Partition, leader_epoch: int, action: Append, records: Any) -> bool:
-        """Take the records, and what is committed by the leader's word.
+        """Append the records, and move the high watermark and the log start offset as the leader says.
 
-        Whether something could be taken: not of a part of a batch, or of a batch of a later epoch than is known here
+        False if nothing could be appended: a part of a batch, or a batch of a later epoch than is known here
         (KAFKA-18723).
         """
-        manager = self._manager
         log = partition.log
         if records is not None and len(records):
             if self._write_or_begin_there(partition, log, leader_epoch, records) is None:
                 return False
-            manager.mark_dirty()
-            throttles = manager.throttles
+            self._checkpoints.request()
+            throttles = self._throttles
             if throttles.follower.is_throttled(*partition.topic_partition):
                 throttles.follower.record(len(records), throttles.now_ms())
         state = partition.state
@@ -50,8 +60,8 @@ class FollowerWriter:
         high_watermark = follower_high_watermark(before, action.high_watermark, log.log_end_offset)
         if high_watermark != before:
             state.high_watermark = high_watermark
-            manager.high_watermark_moved(partition, log, before)
-            manager.mark_dirty()
+            self._progress.high_watermark_moved(partition, log, before)
+            self._checkpoints.request()
         start = min(action.log_start_offset, high_watermark)
         if start > log.log_start_offset:
             log.maybe_increment_log_start_offset(start)
@@ -95,9 +105,9 @@ class FollowerWriter:
                 "%s is cut back below its high watermark %d", partition.topic_partition, state.high_watermark
             )
             state.high_watermark = log.log_end_offset
-        # What is known of producers was read from the log anew, and transactions that ended before would seem to go on.
+        # The producers' state was read from the log anew, and transactions that ended before would seem to go on.
         log.on_high_watermark_updated(state.high_watermark)
-        self._manager.mark_dirty()
+        self._checkpoints.request()
 
     def start_at(self, partition: Partition, offset: int) -> None:
         """Drop the log for one that begins where the leader's does."""
@@ -108,10 +118,10 @@ class FollowerWriter:
         log.truncate_fully_and_start_at(offset, now_ms=self._env.wall_clock_ms())
         partition.state.high_watermark = offset
         log.on_high_watermark_updated(offset)
-        self._manager.mark_dirty()
+        self._checkpoints.request()
 
 
 def log_of(partition: Partition) -> FollowerLog:
-    """What has to be known of a follower's log to decide."""
+    """The facts about a follower's log that decisions rest on."""
     log = partition.log
     return FollowerLog(log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs)

@@ -1,4 +1,4 @@
-"""The node's group coordinator: shards of groups over ``__consumer_offsets``, told of configs and topics."""
+"""The node's group coordinator: shards of groups over ``__consumer_offsets``, which follow configs and topics."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.settings import GroupSettings
 from kbroker.node.coordinator_driver import CoordinatorDriver
 from kbroker.node.group_topics import ImageTopics
+from kbroker.raft_metadata.topics import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from kbroker.config import GroupConfig
@@ -17,14 +18,12 @@ if TYPE_CHECKING:
     from kbroker.groups.group_coordinator import GroupCoordinator
     from kbroker.node.replica_manager import ReplicaManager
 
-CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
-
 
 class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
     """Drives the groups that this node coordinates."""
 
     TOPIC = CONSUMER_OFFSETS_TOPIC
-    CONTENT = "groups"
+    WHAT_IT_HOLDS = "groups"
 
     def __init__(
         self,
@@ -34,13 +33,17 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         settings: Callable[[], GroupSettings],
         group_config: Callable[[Any, str], GroupConfig],
     ) -> None:
-        """``group_config`` gives what is in force for a group by a metadata image."""
+        """``group_config`` computes the configs in force for a group from a metadata image."""
         super().__init__(env, replica_manager)
         self._settings = settings
         self._compute_group_config = group_config
         self._group_configs: dict[str, GroupConfig] = {}
         self._image: Any = None
         self._topics: ImageTopics | None = None
+
+    def settings(self) -> GroupSettings:
+        """The node's properties of groups, as they are now."""
+        return self._settings()
 
     def _new_core(self) -> GroupCoordinator:
         # With the first shard: a node without groups starts without them.
@@ -64,15 +67,15 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         if deleted:
             for shard in list(self._shards.values()):
                 if shard.loaded.is_set():
-                    self._append_gathered(shard)
-                    self._process(shard, shard.core.on_topics_deleted(deleted))
+                    self._steps.append_gathered(shard)
+                    self._steps.process(shard, shard.core.on_topics_deleted(deleted))
 
     def end_transaction(
         self, index: int, marker: bytearray, producer_id: int, commit: bool, transaction_version: int
     ) -> int:
-        """Append the marker that ends a transaction with offsets in it; the log's end after it.
+        """Append the marker that ends a transaction with offsets in it. Returns the log's end after it.
 
-        `ApiError`: NOT_LEADER_OR_FOLLOWER, also while the groups are being loaded, or what the log has against it.
+        `ApiError`: NOT_LEADER_OR_FOLLOWER, also while the groups are being loaded, or the log's reason to refuse it.
         """
         shard = self._shards.get(index)
         if shard is None or not shard.loaded.is_set():
@@ -83,7 +86,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         try:
             shard.core.replay_end_transaction(producer_id, commit)
         except Exception:
-            self._failed(shard)
+            self.failed(shard)
         return info.last_offset + 1
 
     def _follow_configs_and_topics(self, delta: Any, image: Any) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ImageTopics:
-    """Implements ``kbroker.groups.topics.TopicsImage``; what is asked for is kept."""
+    """Implements ``kbroker.groups.topics.CoordinatorMetadataImage``, with a cache."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.version = image.offset

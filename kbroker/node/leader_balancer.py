@@ -1,21 +1,19 @@
-"""What the active controller does by itself, from time to time, for partitions without the leader they should have."""
+"""Lets the active controller elect leaders by itself, from time to time, for partitions with none or a wrong one."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError
-from kbroker.raft_metadata.controller import Controller, ControllerResult
-from kbroker.raft_metadata.controller.leadership import UNCLEAN_LEADER_ELECTION
+from kbroker.node.metadata_plane import MetadataPlane
+from kbroker.raft_metadata.config_schema import UNCLEAN_LEADER_ELECTION
+from kbroker.raft_metadata.controller import ControllerResult, ControllerView
+from kbroker.raft_metadata.controller.elections import balance_leaders, elect_unclean_leaders
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
-
-if TYPE_CHECKING:
-    from kbroker.node.raft_driver import RaftDriver
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +28,14 @@ BETWEEN_BATCHES = 0.01
 class LeaderBalancer:
     """``run`` it in a nursery on every controller; it works while this node is the active one."""
 
-    def __init__(self, driver: RaftDriver, config: BrokerConfig) -> None:
-        self._driver = driver
+    def __init__(self, metadata: MetadataPlane, config: BrokerConfig) -> None:
+        self._metadata = metadata
         self._config = config
         self._unclean_allowed = trio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._driver.subscribe(self._on_image)
+        self._metadata.subscribe(self._on_image)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._elect_unclean)
             if self._config.auto_leader_rebalance_enable:
@@ -50,19 +48,19 @@ class LeaderBalancer:
     async def _balance(self) -> None:
         while True:
             await trio.sleep(self._config.leader_imbalance_check_interval_seconds)
-            await self._submit(lambda controller, now_ms: controller.leadership.balance())
+            await self._submit(lambda view: balance_leaders(view))
 
     async def _elect_unclean(self) -> None:
         while True:
             with trio.move_on_after(UNCLEAN_ELECTION_INTERVAL):
                 await self._unclean_allowed.wait()
             self._unclean_allowed = trio.Event()
-            await self._submit(lambda controller, now_ms: controller.leadership.elect_unclean())
+            await self._submit(lambda view: elect_unclean_leaders(view))
 
-    async def _submit(self, operation: Callable[[Controller, int], ControllerResult[bool]]) -> None:
-        while self._driver.is_leader:
+    async def _submit(self, operation: Callable[[ControllerView], ControllerResult[bool]]) -> None:
+        while self._metadata.is_leader:
             try:
-                more = await self._driver.submit(operation)
+                more = await self._metadata.submit(operation)
             except ApiError as error:
                 logger.info("leaders could not be balanced: %s", error)
                 return

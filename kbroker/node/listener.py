@@ -1,4 +1,4 @@
-"""A node's listeners: accept connections, keep their number and their silence within bounds.
+"""One listener of a node: accepts connections, and keeps their number and their silence within bounds.
 
 One housekeeper per listener looks at its connections every few seconds, so that a connection itself needs no timer.
 """
@@ -37,7 +37,7 @@ _GONE_ALREADY = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one client, and all together, may take. Times are seconds.
+    """Limits of one client, and of all together. Times are seconds.
 
     ``first_frame`` and ``frame`` bound how long a request may take to arrive; a frame that keeps arriving at
     ``min_bytes_per_second`` or more may take longer.
@@ -85,7 +85,7 @@ class ConnectionQuota:
 
 
 class _Seen:
-    """What the housekeeper noted of a connection at its last visit."""
+    """A connection's counters at the housekeeper's last visit."""
 
     __slots__ = ("active_at", "bytes_received", "frame_since", "frames")
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
-from kbroker.log.cleanable import LogToClean, filthiest, log_to_clean, make_job
-from kbroker.log.cleaned_segment import discard_cleaned
-from kbroker.log.compaction import CompactionJob, CompactionResult, compact
+from kbroker.log.compaction.cleanable import LogToClean, filthiest, log_to_clean, make_job
+from kbroker.log.compaction.compactor import CompactionJob, CompactionResult, compact
 from kbroker.log.disk import OsDisk
-from kbroker.log.segment import CorruptSegment
+from kbroker.log.segments.cleaned_segment import discard_cleaned
+from kbroker.log.segments.segment import CorruptSegment
 from kbroker.node.cautious_clock import CautiousClock
 from kbroker.node.compaction_pool import CompactionPool, NoWorker
 from kbroker.node.compaction_worker import CompactionFailed
@@ -65,7 +65,7 @@ class Compactor(Protocol):
     """Where the rounds are made."""
 
     def compact(self, job: CompactionJob, bytes_per_second: float) -> Awaitable[CompactionResult]:
-        """As :func:`kbroker.log.compaction.compact`."""
+        """As :func:`kbroker.log.compaction.compactor.compact`."""
         ...
 
     async def close_idle(self) -> None:
@@ -166,7 +166,7 @@ class LogCleaner:
                 now_ms=now_ms,
             )
         except OSError as error:
-            self._replica_manager.storage_failed(partition, error)
+            partition.storage_failed(error)
         return None
 
     def _give_up(self, log: PartitionLog, error: BaseException) -> None:
@@ -206,7 +206,7 @@ class LogCleaner:
             else:
                 partition = self._replica_manager.partitions.get(log.topic_partition)
                 if partition is not None:
-                    self._replica_manager.storage_failed(partition, error)
+                    partition.storage_failed(error)
         finally:
             log.segments_held = False
         return True
@@ -234,7 +234,7 @@ class LogCleaner:
         await self._env.run_blocking(log.disk.sync_dir, job.directory)
         if self._is_current(log, generation):
             await self._env.run_blocking(self._log_manager.cleaner_offsets.after_round(log, result.end_offset))
-        self._replica_manager.mark_dirty()  # the files that were replaced are to be removed
+        self._replica_manager.checkpoints.request()  # the files that were replaced are to be removed
         seconds = max(self._env.now() - began, 1e-6)
         logger.info(
             "%s was compacted up to offset %d: %.1f MB became %.1f MB in %.1f s%s",

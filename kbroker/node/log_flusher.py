@@ -1,4 +1,4 @@
-"""What happens to logs in the background: flushes, checkpoints, retention, and the expiry of producers.
+"""Background work on logs: flushes, checkpoints, retention, and the expiry of producers.
 
 A node to which nobody writes wakes for none of it but the retention check.
 """
@@ -38,7 +38,7 @@ class LogFlusher:
         self._look_for_expired = trio.Event()
 
     async def run(self) -> None:
-        """All of it, until cancelled."""
+        """Do all of it, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._checkpoint_loop)
             nursery.start_soon(self._retention_loop)
@@ -50,18 +50,18 @@ class LogFlusher:
         interval = self._config.replica_high_watermark_checkpoint_interval_ms / 1000
         manager = self._replica_manager
         while True:
-            await manager.wait_dirty()
+            await manager.checkpoints.wait()
             await self._sleep_and_flush(interval)
-            manager.mark_clean()
+            manager.checkpoints.clear()
             await self.flush_due()
-            await manager.checkpoint()
-            manager.log_dirs_changed()
+            await manager.log_dirs.checkpoint()
+            manager.log_dirs.take_partitions_offline()
             self._look_for_expired.set()
             if self._log_manager.waits_for_flush:
-                manager.mark_dirty()  # flush.ms has not passed yet, and perhaps nobody writes any more
+                manager.checkpoints.request()  # flush.ms has not passed yet, and perhaps nobody writes any more
 
     async def _sleep_and_flush(self, seconds: float) -> None:
-        """Sleep, but for flushes that flush.ms asks for meanwhile."""
+        """Sleep, but wake for flushes that flush.ms asks for."""
         end = self._env.now() + seconds
         while (left := end - self._env.now()) > 0:
             now_ms = self._env.wall_clock_ms()
@@ -74,13 +74,13 @@ class LogFlusher:
 
     async def flush_due(self) -> None:
         """Flush sealed segments, and logs whose flush.messages or flush.ms ask for it."""
-        with self._partitions_told():
+        with self._failures_noticed():
             tasks = self._log_manager.flush_tasks(self._env.wall_clock_ms())
         for task in tasks:
             try:
                 await self._env.run_blocking(task.run)
             except OSError as error:
-                self._replica_manager.flush_failed(task, error)
+                self._replica_manager.log_dirs.flush_failed(task, error)
             else:
                 task.end()
 
@@ -100,18 +100,18 @@ class LogFlusher:
         """Delete what retention allows, up to the high watermarks."""
         manager = self._replica_manager
         now_ms = self._clock.now_ms()
-        with self._partitions_told():
+        with self._failures_noticed():
             if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
-                manager.mark_dirty()
-                manager.log_starts_moved()
+                manager.checkpoints.request()
+                manager.progress.log_starts_moved()
 
     @contextmanager
-    def _partitions_told(self) -> Iterator[None]:
-        """Log dirs may fail in here: their partitions are offline then."""
+    def _failures_noticed(self) -> Iterator[None]:
+        """Take partitions offline whose log dirs fail inside this context."""
         failed = self._failed_dirs()
         yield
         if self._failed_dirs() != failed:
-            self._replica_manager.log_dirs_changed()
+            self._replica_manager.log_dirs.take_partitions_offline()
 
     async def _removal_loop(self) -> None:
         """Apart from the other loops, as a disk may take long over it and flushes are not to wait."""
@@ -127,7 +127,7 @@ class LogFlusher:
             return
         while await self._env.run_blocking(task.step):
             pass
-        with self._partitions_told():
+        with self._failures_noticed():
             task.end()
 
     def _failed_dirs(self) -> int:

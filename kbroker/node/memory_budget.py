@@ -1,4 +1,4 @@
-"""What requests that are still coming in may hold of a node's memory, all connections together."""
+"""The memory bound for incomplete requests of all connections of a node."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import trio
 
 
 class MemoryBudget:
-    """How much all connections together may buffer of requests that are not complete.
+    """Accounts for the bytes of incomplete requests; all connections share it.
 
-    Beyond ``limit`` bytes only one connection may go on with a request that has begun, until that is complete: the
-    node always makes progress, and holds at most one request more. One that is slow about it loses its connection.
+    Beyond ``limit`` bytes one connection at a time may continue a request that has begun, until it is complete. So the
+    node always makes progress, and exceeds the limit by at most one request. A slow client loses its connection.
     """
 
     def __init__(self, limit: int) -> None:
@@ -23,7 +23,7 @@ class MemoryBudget:
 
     @property
     def exhausted(self) -> bool:
-        """Whether more is held than should be."""
+        """Whether more than ``limit`` bytes are held."""
         return self.used > self.limit
 
     def take(self, size: int) -> None:
@@ -34,14 +34,14 @@ class MemoryBudget:
                 self._waiting.popleft().set()
 
     def leave(self, who: Any) -> None:
-        """``who`` has completed its request, or is gone."""
+        """Give back the turn of ``who``, which has completed its request or is closed."""
         if self._turn is who:
             self._turn = None
             if self._waiting:
                 self._waiting.popleft().set()
 
     async def wait(self, who: Any) -> None:
-        """Wait, with a request that has begun, until there is room or it is the turn of ``who``."""
+        """Wait until there is room or ``who`` has the turn; no wait for a connection without a request under way."""
         if not who.in_frame:
             self.leave(who)
             return
@@ -57,5 +57,5 @@ class MemoryBudget:
                 if event in self._waiting:
                     self._waiting.remove(event)
                 elif self._turn is None and self._waiting:
-                    self._waiting.popleft().set()  # the turn was given to one that is no more
+                    self._waiting.popleft().set()  # this waiter was woken for the turn, and is cancelled
                 raise

@@ -4,29 +4,44 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log.gathered_batches import GatheredBatches
+from kbroker.log.gathered_batches import SMALL_BATCH, GatheredBatches
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
 from kbroker.log.validation import AppendOrigin
-from kbroker.raft_metadata.controller.topic_names import INTERNAL_TOPICS
+from kbroker.node.progress import ALL_BYTES, Progress
+from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.replication.partition_state import PartitionState
+from kbroker.replication.replica_selector import ReplicaView, select_by_rack
 from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
+    from kbroker.handlers.services import Placed
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.log.producer_state import VerificationGuard
-    from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.round import Round
 
 logger = logging.getLogger(__name__)
 
 _NEVER = 2**63 - 1  # flush.messages by default
-ALL_BYTES = 2**63 - 1
-"""As many as any waiting fetch may want."""
-_NOBODY: list[Callable[[ApiError], None]] = []
-"""Of a partition for which nothing is gathered: one for all, which stays empty."""
+
+
+class LogStorage(Protocol):
+    """The log dirs, as a partition uses them (``node.replica_log_dirs``)."""
+
+    def open_log(self, partition: Partition) -> None:
+        """Find or make the partition's log, and attach it. ``ApiError`` KAFKA_STORAGE_ERROR."""
+        ...
+
+    def storage_failed(self, partition: Partition, error: BaseException) -> None:
+        """Take the log dir of the partition offline."""
+        ...
+
+    async def flush(self, partition: Partition) -> None:
+        """Make the partition's log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
+        ...
 
 
 class Partition:
@@ -39,31 +54,35 @@ class Partition:
     __slots__ = (
         "_gathered",
         "_log",
-        "_manager",
+        "_progress",
+        "_storage",
         "config",
         "is_internal",
         "is_new",
         "offline",
+        "on_write_failed",
         "state",
         "topic_id",
         "topic_partition",
-        "when_unwritten",
     )
 
     def __init__(
         self,
-        manager: ReplicaManager,
         topic_partition: TopicPartition,
         topic_id: Uuid,
         config: LogConfig,
         *,
+        node_id: int,
+        progress: Progress,
+        storage: LogStorage,
         is_new: bool = True,
     ) -> None:
-        self._manager = manager
+        self._progress = progress
+        self._storage = storage
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.config = config
-        self.state = PartitionState(manager.node_id)
+        self.state = PartitionState(node_id)
         self.state.set_min_insync_replicas(config.min_insync_replicas)
         self.is_internal = topic_partition.topic in INTERNAL_TOPICS
         self.is_new = is_new
@@ -71,14 +90,14 @@ class Partition:
         self.offline = False
         self._log: PartitionLog | None = None
         self._gathered: GatheredBatches | None = None
-        self.when_unwritten = _NOBODY
-        """To be told, of those whose batches `gather` has taken in this turn, when they cannot be written."""
+        self.on_write_failed: list[Callable[[ApiError], None]]
+        """Called if the batches that `gather` has taken in this round cannot be written. Not there before it has."""
 
     @property
     def log(self) -> PartitionLog:
         """The log; ``ApiError(KAFKA_STORAGE_ERROR)`` when its directory has failed."""
         if self._log is None:
-            self._manager.open_log(self)
+            self._storage.open_log(self)
             assert self._log is not None
         if self.offline:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {self.topic_partition} is offline")
@@ -169,6 +188,52 @@ class Partition:
             f"the request's leader epoch {current_leader_epoch} is newer than the current epoch {epoch}",
         )
 
+    # --- the disk, and the followers --------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Make the log durable, off the event loop. ``ApiError`` KAFKA_STORAGE_ERROR."""
+        await self._storage.flush(self)
+
+    def storage_failed(self, error: BaseException) -> None:
+        """A read, write or flush failed: the log dir goes offline."""
+        self._storage.storage_failed(self, error)
+
+    def low_watermark(self) -> int:
+        """The least log start offset of the replicas whose brokers live."""
+        return self._progress.low_watermark(self)
+
+    def check_follower(self, replica: int, broker_epoch: int) -> None:
+        """``ApiError`` NOT_LEADER_OR_FOLLOWER for a fetch by a stranger, or by an earlier life of a broker."""
+        progress = self.state.progress.get(replica)
+        if progress is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} is no replica of this partition")
+        if -1 < broker_epoch < progress.broker_epoch:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has been started anew since")
+
+    def follower_fetched(self, replica: int, fetch_offset: int, log_start_offset: int, broker_epoch: int = -1) -> None:
+        """Note a follower's progress; the high watermark may follow, and the ISR."""
+        self._progress.follower_fetched(self, replica, fetch_offset, log_start_offset, broker_epoch)
+
+    def preferred_read_replica(self, fetch_offset: int, rack: str) -> int:
+        """The follower that a consumer in ``rack`` had better read from (KIP-392); -1 if that is this leader."""
+        state, brokers = self.state, self._progress.image().brokers
+        now_ms = int(self._progress.env.now() * 1000)
+
+        def rack_of(broker_id: int) -> str | None:
+            broker = brokers.get(broker_id)
+            return broker.rack if broker is not None and not broker.fenced else None
+
+        followers = [
+            ReplicaView(replica, rack_of(replica), progress.log_end_offset, now_ms - progress.last_caught_up_ms)
+            for replica, progress in state.progress.items()
+            if replica in state.isr and progress.log_start_offset <= fetch_offset <= progress.log_end_offset
+        ]
+        leader = ReplicaView(state.local_id, rack_of(state.local_id), self.log.log_end_offset)
+        selected = select_by_rack(leader, followers, rack)
+        return -1 if selected == state.local_id else selected
+
+    # --- appends ----------------------------------------------------------------------------------------------
+
     def append(
         self,
         records: memoryview,
@@ -189,13 +254,13 @@ class Partition:
             )
         except ApiError as error:
             if error.code is ErrorCode.INVALID_TIMESTAMP:
-                self._manager.clock_warnings.on_refused(self.topic_partition, error)
+                self._progress.clock_warnings.on_refused(self.topic_partition, error)
             raise
         except OSError as error:
-            self._manager.storage_failed(self, error)
+            self._storage.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
         if not info.duplicate:
-            self._manager.appended(self, log, len(records))
+            self._progress.appended(self, log, len(records))
         return info
 
     def _log_of_leader(self, required_acks: int) -> PartitionLog:
@@ -208,56 +273,52 @@ class Partition:
         log = self._log
         return self.log if log is None or self.offline else log
 
-    def gather(
-        self,
-        records: bytearray,
-        required_acks: int,
-        now_ms: int,
-        defer: Callable[[Callable[[], None]], None],
-    ) -> tuple[int, int, int] | None:
-        """Judge a small batch as `append` does, and have it written with others that come in the same turn.
+    def gather(self, records: memoryview, required_acks: int, now_ms: int, round: Round) -> Placed | None:
+        """Judge a batch as `append` does and, if it is small, have it written with others of the round at its end.
 
-        ``defer`` has something done at the end of this turn, before which nothing else may run that is not of it.
-        What is deferred later finds the batch in the log, of a partition that ``acknowledges_at_once``; or
-        ``when_unwritten``, to which the caller adds who is to know it, has been told why not. None, or ``ApiError``:
-        nothing has happened, and `append` tells more.
+        A copy is written. The caller adds its callback to ``on_write_failed``: what it puts off to the end of the round
+        after that finds the batch in the log, or comes after this callback.
 
-        Returns what the client is told: base offset, log append time (-1 without one), log start offset.
+        Returns the first and last offset, the log append time (-1 without one) and the log start offset. None, or
+        ``ApiError``: nothing has happened, and `append` has to see the batch.
         """
+        if len(records) > SMALL_BATCH:
+            return None
         log = self._log_of_leader(required_acks)
         gathered = self._gathered
         if gathered is None:
             gathered = GatheredBatches(log, self.state.leader_epoch)
-        placed = gathered.add(records, now_ms)
+        placed = gathered.add(bytearray(records), now_ms)
         if placed is None:
             return None
         if self._gathered is None:
-            self._gathered, self.when_unwritten = gathered, []
-            defer(self._write_gathered)
-        return placed.first_offset, placed.log_append_time_ms, log.log_start_offset
+            self._gathered, self.on_write_failed = gathered, []
+            round.at_end(self._write_gathered)
+        _, _, first_offset, last_offset, _, _, log_append_time_ms = placed
+        return first_offset, last_offset, log_append_time_ms, log.log_start_offset
 
     def _write_gathered(self) -> None:
-        """Write what has been gathered, or tell whose it is that it could not be written. Never raises."""
+        """Write the gathered batches, or tell their producers that it failed. Never raises."""
         gathered, self._gathered = self._gathered, None
         if gathered is None:
-            return  # something that had to come after it has seen to it
-        told, self.when_unwritten = self.when_unwritten, _NOBODY
-        manager = self._manager
+            return  # written already, before a batch that was not gathered
+        callbacks = self.on_write_failed
+        del self.on_write_failed  # the callbacks know connections, which may end
         try:
             log = self.log
-            gathered.write(manager.env.wall_clock_ms())
-            manager.appended(self, log, gathered.size)
+            gathered.write(self._progress.env.wall_clock_ms())
+            self._progress.appended(self, log, gathered.size)
             return
         except ApiError as error:
             failure = error
         except OSError as error:
-            manager.storage_failed(self, error)
+            self._storage.storage_failed(self, error)
             failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed")
         except Exception:
             logger.exception("Produce to %s failed", self.topic_partition)
             failure = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        for tell in told:
-            tell(failure)
+        for callback in callbacks:
+            callback(failure)
 
     def append_as_coordinator(
         self,
@@ -289,10 +350,10 @@ class Partition:
                 transaction_version=transaction_version,
             )
         except OSError as error:
-            self._manager.storage_failed(self, error)
+            self._storage.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
         # A marker opens to read_committed what was written long before.
-        self._manager.appended(self, log, len(records) if transaction_version == TV_UNKNOWN else ALL_BYTES)
+        self._progress.appended(self, log, len(records) if transaction_version == TV_UNKNOWN else ALL_BYTES)
         return info
 
     def _not_leader(self) -> ApiError:

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import socket
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
-from kbroker.env import Network, Stream
-from kbroker.errors import ErrorCode
-from kbroker.types import FileRegion
-from kbroker.wire.compiler import decode
-from kbroker.wire.errors import WireError
-from kbroker.wire.framing import FrameReader, request_parts
-from kbroker.wire.headers import decode_response_header
-from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kbroker.wire.registry import API_KEYS
-
-CLIENT_SOFTWARE = "kbroker"
+from kbroker.env import Network
+from kbroker.node.client_stream import ClientStream
 
 PATIENCE = 2.0
-"""Seconds for which a request relies on another's attempt to connect. One that is far away answers later all the same;
-but where packets were lost TCP tries again ever more rarely, and the network may be well again long before."""
+"""Seconds for which a request waits for an earlier request's attempt to connect; then it makes an attempt of its own.
+
+The earlier one goes on, for a node that is far away. But after lost packets TCP tries again ever more rarely, and a new
+attempt may succeed long before."""
 
 LEAST_LEFT = 0.6
-"""The share of a request's time that has to be left once there is a connection. Connecting takes two round trips, so
-with less the answer may well come too late, and to give up a request costs the connection."""
+"""The share of a request's time that must be left once there is a connection; otherwise the request is given up unsent.
+
+Connecting takes two round trips, so the answer would probably come too late, and giving up a sent request costs the
+connection."""
 
 
 class PeerRefused(OSError):
-    """Nobody listens at the address, or it is not known any more: the node is down, as far as can be told."""
+    """The connection is refused, or the host name is unknown: the node is probably down."""
 
 
 class GivenUp(OSError):
@@ -42,54 +38,8 @@ class UnsupportedByPeer(Exception):
     """The peer does not serve the API, or no version of it that this node speaks."""
 
 
-class VersionRange(NamedTuple):
-    """What a peer serves of an API."""
-
-    min: int
-    max: int
-
-
-class _Connection:
-    """A stream and what is left over of what was received on it."""
-
-    __slots__ = ("busy", "reader", "stream")
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.busy = False
-        """A request is under way."""
-        self.reader = FrameReader(api_keys=None)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the peer has neither closed it nor said anything unasked."""
-        try:
-            self.stream.recv_into(bytearray(1))
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        return False
-
-    async def receive(self) -> memoryview:
-        """The next response."""
-        reader = self.reader
-        while True:
-            frame = reader.next_frame()
-            if frame is not None:
-                return frame
-            try:
-                received = self.stream.recv_into(reader.get_buffer())
-            except BlockingIOError:
-                await self.stream.wait_readable()
-                continue
-            if received == 0:
-                raise OSError("the peer has closed the connection")
-            reader.buffer_updated(received)
-
-
 class _Attempt:
-    """To connect: when it began, a scope to cancel it by, and an event once it has ended, however that was."""
+    """An attempt to connect: its beginning, a scope to cancel it by, and an event that says that it has ended."""
 
     __slots__ = ("began", "ended", "scope")
 
@@ -112,11 +62,10 @@ class Peer:
         self._client_id = client_id
         self._setup_timeout = setup_timeout
         self._attempts: list[_Attempt] = []
-        self._connection: _Connection | None = None
-        self._versions: dict[int, VersionRange] = {}
-        self._correlation_id = 0
+        self._connection: ClientStream | None = None
+        self._correlation_ids = itertools.count(1)
         self._asking: object | None = None
-        """Whose request is the latest."""
+        """Stands for the latest request."""
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
         """Send a request that does not depend on its version, in ``version`` or the latest; the response."""
@@ -151,13 +100,14 @@ class Peer:
                 raise GivenUp("to connect took too long for this request")
         try:
             connection.busy = True
-            key = int(request_class.api_key)
-            chosen = self._version_of(key, version)
+            chosen = self._version_of(connection, int(request_class.api_key), version)
             if within == math.inf:  # a scope costs ten microseconds: followers ask all the time
-                response = await self._exchange(connection, key, chosen, make(chosen))
+                await connection.send(make(chosen), chosen)
+                response = await connection.receive()
             else:
                 with trio.fail_at(deadline):
-                    response = await self._exchange(connection, key, chosen, make(chosen))
+                    await connection.send(make(chosen), chosen)
+                    response = await connection.receive()
             connection.busy = False
             return response, chosen
         except trio.ClosedResourceError as error:
@@ -180,18 +130,14 @@ class Peer:
         if connection is not None:
             connection.stream.close()
 
-    def _version_of(self, key: int, wanted: int | None) -> int:
-        served = self._versions.get(key)
-        known = API_KEYS[key].stable_versions
-        if served is not None:
-            low, high = max(served.min, known.lowest), min(served.max, known.highest)
-            if wanted is None and low <= high:
-                return high
-            if wanted is not None and low <= wanted <= high:
-                return wanted
+    def _version_of(self, connection: ClientStream, key: int, wanted: int | None) -> int:
+        common = connection.conversation.common_versions(key)
+        version = common.highest if wanted is None else wanted
+        if version in common:
+            return version
         raise UnsupportedByPeer(f"{self.host}:{self.port} does not serve API key {key} in a version that is wanted")
 
-    async def _connected(self, asking: object) -> _Connection:
+    async def _connected(self, asking: object) -> ClientStream:
         """The connection, once there is one; :class:`GivenUp` if by then it is for another request."""
         while self._connection is None:
             latest = self._attempts[-1] if self._attempts else None
@@ -208,7 +154,7 @@ class Peer:
         """Connect, unless another attempt is quicker; ``OSError``."""
         attempt = _Attempt(self._setup_timeout)
         self._attempts.append(attempt)
-        connection: _Connection | None = None
+        connection: ClientStream | None = None
         try:
             with attempt.scope:
                 connection = await self._connect()
@@ -225,49 +171,20 @@ class Peer:
             for other in self._attempts:
                 other.scope.cancel()
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> ClientStream:
         try:
-            connection = _Connection(await self._network.connect(self.host, self.port))
+            stream = await self._network.connect(self.host, self.port)
         except OSError as error:
             if nobody_listens(error):
                 raise PeerRefused("nobody listens there") from error
             raise
+        connection = ClientStream(stream, self._client_id, self._correlation_ids)
         try:
-            request = ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE, client_software_version="1")
-            response: ApiVersionsResponse = await self._exchange(connection, 18, 4, request)
-            if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-                response = await self._exchange(connection, 18, 3, request)
-            if response.error_code:
-                raise OSError(f"ApiVersions is answered with error {response.error_code}")
+            await connection.negotiate()
         except BaseException:
             connection.stream.close()
             raise
-        self._versions = {
-            entry.api_key: VersionRange(entry.min_version, entry.max_version) for entry in response.api_keys
-        }
         return connection
-
-    async def _exchange(self, connection: _Connection, key: int, version: int, request: Any) -> Any:
-        self._correlation_id += 1
-        correlation_id = self._correlation_id
-        parts = request_parts(key, version, correlation_id, self._client_id, request)
-        await _send(connection.stream, b"".join(part for part in parts if not isinstance(part, FileRegion)))
-        frame = await connection.receive()
-        if int.from_bytes(frame[:4], "big") != correlation_id:
-            raise WireError("a response to another request")
-        if key == 18 and int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0  # KIP-511: so that any client can read it
-        _, offset = decode_response_header(key, version, frame)
-        return decode(API_KEYS[key].response, version, frame, offset)[0]
-
-
-async def _send(stream: Stream, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        try:
-            rest = rest[stream.send(rest) :]
-        except BlockingIOError:
-            await stream.wait_writable()
 
 
 def nobody_listens(error: BaseException) -> bool:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.transactions.producer_ids import ProducerIdPool
-
-if TYPE_CHECKING:
-    from kbroker.node.raft_driver import RaftDriver
 
 
 class ProducerIdAllocator:
     """Keeps ids at hand for those who cannot wait (`take`), and waits for those who can (`next_id`)."""
 
-    def __init__(self, driver: RaftDriver, node_id: int, broker_epoch: Callable[[], int]) -> None:
-        self._driver = driver
-        self._node_id = node_id
-        self._broker_epoch = broker_epoch
+    def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
+        """``allocate`` asks the controller for a block; ``ApiError`` if it grants none now."""
+        self._allocate = allocate
         self._pool = ProducerIdPool()
         self._lock = trio.Lock()
         self._wanted = trio.Event()
@@ -35,7 +31,7 @@ class ProducerIdAllocator:
             async with self._lock:
                 if not self._pool.available:
                     try:
-                        block = await self._driver.allocate_producer_ids(self._broker_epoch())
+                        block = await self._allocate()
                     except ApiError as error:
                         raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
                     self._pool.add_block(block.first, block.size)

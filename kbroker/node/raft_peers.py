@@ -1,4 +1,4 @@
-"""The other replicas of the metadata log, over the network."""
+"""The connections to the other replicas of the metadata log."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import trio
 from kbroker.env import Network
 from kbroker.errors import ErrorCode
 from kbroker.node.peer import GivenUp, Peer, PeerRefused, UnsupportedByPeer
-from kbroker.raft_metadata import raft_requests, raft_responses
-from kbroker.raft_metadata.raft_messages import OutboundRequest, Reply
-from kbroker.raft_metadata.voters import VoterEndpoint
+from kbroker.raft_metadata.raft.messages import OutboundRequest, Reply
+from kbroker.raft_metadata.raft.rpcs import rpc_of
+from kbroker.raft_metadata.raft.rpcs.rpc import RpcError, UnsupportedRpcVersion
+from kbroker.raft_metadata.raft.voters import VoterEndpoint
 from kbroker.wire.errors import WireError
 
 logger = logging.getLogger(__name__)
 
 
 class RaftPeers:
-    """A connection to each address that the core sends to. A newer request to an address gives the older one up."""
+    """A connection to each address that the core sends to. A newer request to an address replaces the older one."""
 
     def __init__(
         self,
@@ -29,8 +30,8 @@ class RaftPeers:
         request_timeout_ms: int,
         setup_timeout_ms: int,
     ) -> None:
-        """``controller.quorum.request.timeout.ms`` is for a request, ``socket.connection.setup.timeout.ms`` for what
-        has to come before the first."""
+        """``request_timeout_ms``: ``controller.quorum.request.timeout.ms``, of a request on an open connection.
+        ``setup_timeout_ms``: ``socket.connection.setup.timeout.ms``, of all that comes before the first request."""
         self._network = network
         self._client_id = f"raft-client-{node_id}"
         self._cluster_id = cluster_id
@@ -38,10 +39,10 @@ class RaftPeers:
         self._timeout = request_timeout_ms / 1000
         self._setup_timeout = setup_timeout_ms / 1000
         self._peers: dict[VoterEndpoint, Peer] = {}
-        self._complaints: dict[VoterEndpoint, str] = {}
+        self._last_problems: dict[VoterEndpoint, str] = {}
 
     async def send(self, outbound: OutboundRequest) -> Reply:
-        """Send a request and wait for what becomes of it."""
+        """Send a request and wait for its outcome."""
         address = outbound.destination.address
         peer = self._peers.get(address)
         if peer is None:
@@ -52,48 +53,48 @@ class RaftPeers:
                 client_id=self._client_id,
                 setup_timeout=self._setup_timeout,
             )
-        request = outbound.request
+        request, rpc = outbound.request, rpc_of(outbound.request)
         failure: Exception
         try:
             message, _ = await peer.ask_versioned(
-                raft_requests.MESSAGES[type(request)],
-                lambda version: raft_requests.encode_request(request, self._cluster_id, version),
+                rpc.wire_request,
+                lambda version: rpc.encode_request(request, self._cluster_id, version),
                 within=self._timeout,
             )
-            response = raft_responses.decode_response(message, self._listener_name)
-            self._complaints.pop(address, None)
+            response = rpc.decode_response(message, self._listener_name)
+            self._last_problems.pop(address, None)
             return Reply(outbound.correlation_id, outbound.destination, response)
-        except raft_requests.UnsupportedRpcVersion as error:
-            self._complain(address, error)
+        except UnsupportedRpcVersion as error:
+            self._log_problem(address, error)
             return Reply(outbound.correlation_id, outbound.destination, None, unsupported_version=True)
         except PeerRefused as error:
-            self._complain(address, error)
+            self._log_problem(address, error)
             return Reply(outbound.correlation_id, outbound.destination, None, refused=True)
         except GivenUp:
             return Reply(outbound.correlation_id, outbound.destination, None)
-        except (OSError, WireError, ValueError, UnsupportedByPeer, raft_responses.RpcError, trio.TooSlowError) as error:
+        except (OSError, WireError, ValueError, UnsupportedByPeer, RpcError, trio.TooSlowError) as error:
             failure = error
-        self._complain(address, failure)
+        self._log_problem(address, failure)
         return Reply(outbound.correlation_id, outbound.destination, None)
 
-    def _complain(self, address: VoterEndpoint, error: Exception) -> None:
-        """Say once what is wrong with an address, until it is right again or something else is wrong."""
+    def _log_problem(self, address: VoterEndpoint, error: Exception) -> None:
+        """Log the problem with an address, once until it is solved or another one comes."""
         level = logging.INFO
-        if isinstance(error, raft_responses.RpcError):
+        if isinstance(error, RpcError):
             text = f"answers {error.code.name}"
             if error.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
-                # It will not pass: the address is wrong, or this node has another cluster's disks.
+                # It stays so: the address is wrong, or this node has another cluster's disks.
                 level = logging.ERROR
                 text = f"belongs to another cluster than this node, whose meta.properties say {self._cluster_id}"
         elif isinstance(error, trio.TooSlowError):
             text = "does not answer in time"
         else:
             text = str(error)
-        if self._complaints.get(address) != text:
-            self._complaints[address] = text
+        if self._last_problems.get(address) != text:
+            self._last_problems[address] = text
             logger.log(level, "metadata quorum: %s:%d: %s", address.host, address.port, text)
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for peer in self._peers.values():
             peer.close()

@@ -1,8 +1,8 @@
-"""Acts on what the Raft core says: persists, sends, applies, and calls it when time has passed.
+"""Runs the Raft core of a node: carries out each ``Ready`` (persist, send, apply) and keeps the core's time.
 
-The core is called from one task at a time, and not again before all of its last :class:`Ready` is done. Flushes of
-what the leader appends run beside that: while ``fdatasync`` is in a thread, further records are appended, and the next
-flush takes them all (group commit).
+One task at a time calls the core, and the next call waits until the last :class:`Ready` is carried out. Only the
+flushes of a leader's log run beside that: while ``fdatasync`` is in a thread, further records are appended, and the
+next flush takes them all (group commit).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import trio
 
 from kbroker.env import Env
 from kbroker.errors import FatalError
-from kbroker.raft_metadata.election_state import QuorumStateFile
-from kbroker.raft_metadata.raft import RaftCore
-from kbroker.raft_metadata.raft_messages import (
+from kbroker.raft_metadata.raft.core import RaftCore
+from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
+from kbroker.raft_metadata.raft.messages import (
     InboundRequest,
     OutboundRequest,
     RaftRequest,
@@ -26,31 +26,31 @@ from kbroker.raft_metadata.raft_messages import (
     Reply,
     SnapshotChunk,
 )
-from kbroker.raft_metadata.raft_types import Ready
-from kbroker.raft_metadata.replicated_log import ReplicatedLog
-from kbroker.raft_metadata.snapshot import CorruptSnapshot
+from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
+from kbroker.raft_metadata.raft.snapshot import CorruptSnapshot
+from kbroker.raft_metadata.raft.types import Ready
 from kbroker.timing import Alarm
 
 logger = logging.getLogger(__name__)
 
 Send = Callable[[OutboundRequest], Awaitable[Reply]]
-"""Sends a request to another replica and waits for what becomes of it; never raises but for cancellation."""
+"""Sends a request to another replica and waits for its outcome; raises nothing but cancellation."""
 
 
 class RaftOwner(Protocol):
-    """Who follows the core: applies what is committed."""
+    """The core's owner, which applies the committed records."""
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """All below is committed. Must not wait."""
+        """All below ``high_watermark`` is committed. Must not wait."""
         ...
 
     def on_role_changed(self) -> None:
-        """Role, epoch or leader are other than before. Must not wait. Comes before the rest of the ``Ready``."""
+        """Role, epoch or leader have changed. Must not wait. Comes before the rest of the ``Ready``."""
         ...
 
 
 class _Slot:
-    """The place of a response that the core will give."""
+    """The response to a request of another replica, once the core has given it."""
 
     __slots__ = ("event", "response")
 
@@ -60,7 +60,7 @@ class _Slot:
 
 
 class RaftRunner:
-    """The core with its clock, its log and its peers. ``run`` it in a nursery after ``start``."""
+    """The core with its clock, its log and its peers. Call ``start``, then ``run`` in a nursery."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class RaftRunner:
         self._send = send
         self._lock = trio.Lock()
         self._disk_lock = trio.Lock()
-        """Held while the log is cut or flushed: what is flushed must not change under it."""
+        """Held while the log is cut or flushed: a flush and a cut must not overlap."""
         self._appended = trio.Event()
         self._timer = Alarm()
         self._timer_at = math.inf
@@ -97,15 +97,15 @@ class RaftRunner:
         return int(self._env.now() * 1000)
 
     async def start(self) -> None:
-        """Let the core begin, and make durable what it appends at once."""
+        """Start the core, and flush the records that it appends at once."""
         await self.step(self.core.start)
         if self.core.is_leader:
             await self.flush()
 
     async def step(self, call: Callable[[int], Ready]) -> None:
-        """Call the core and act on its answer. :class:`FatalError` if the disk fails."""
+        """Call the core and carry out its ``Ready``. :class:`FatalError` if the disk fails."""
         try:
-            self._lock.acquire_nowait()  # most often nobody holds it: no turn of the scheduler for that
+            self._lock.acquire_nowait()  # mostly it is free, and this saves a turn of the scheduler
         except trio.WouldBlock:
             await self._lock.acquire()
         try:
@@ -114,14 +114,14 @@ class RaftRunner:
             ready: Ready | None = call(self.now_ms())
             while ready is not None:
                 if ready.needs_disk:
-                    # What the core takes for done must not be left half done; the disk's work ends.
+                    # The core relies on all of it, so that cancellation must not leave it half done.
                     with trio.CancelScope(shield=True):
                         ready = await self._act(ready)
                 else:
                     ready = await self._act(ready)  # in one go
         except Exception as error:
             if self.failure is None:
-                # Whoever it happened to: the core is not to be called again, and ``run`` ends.
+                # Whichever task it was: the core must not be called again, and ``run`` ends.
                 self.failure = error
                 self._appended.set()
             raise
@@ -132,21 +132,17 @@ class RaftRunner:
         self._stepped.set()
 
     async def _act(self, ready: Ready) -> Ready | None:
-        """Persist, send, apply: in this order, whatever happens. Gives back what the core says next."""
+        """Carry out a ``Ready``: persist, send, apply, in this order. Returns the next one, if there is."""
         core, log = self.core, self.log
         if ready.role_changed:
-            # First of all, so that nobody decides for an epoch that is over while the rest is under way.
+            # First, so that the controller decides nothing for an epoch that is over while the rest is under way.
             self._owner.on_role_changed()
+        if ready.election_state is not None:
+            await self._write_election_state(ready.election_state)
         if ready.append:
-            # Before anything waits: nobody else's records may come between.
-            election = ready.election_state
-            if election is not None:
-                await self._write_election_state(ready)
-                ready.election_state = None
+            # A leader that appends without a new election state has not waited, so that no other records came between.
             log.append_control(ready.append, core.epoch, timestamp_ms=self._env.wall_clock_ms())
             self._appended.set()
-        if ready.election_state is not None:
-            await self._write_election_state(ready)
         if ready.truncate_to is not None:
             async with self._disk_lock:
                 log.truncate_to(ready.truncate_to)
@@ -174,12 +170,9 @@ class RaftRunner:
             return core.on_appended(self.now_ms())
         return None
 
-    async def _write_election_state(self, ready: Ready) -> None:
-        assert ready.election_state is not None
+    async def _write_election_state(self, state: ElectionState) -> None:
         try:
-            await self._env.run_blocking(
-                self._quorum_file.write, ready.election_state, self.log.kraft_version, self.core.voters.ids
-            )
+            await self._env.run_blocking(self._quorum_file.write, state, self.log.kraft_version, self.core.voters.ids)
         except OSError as error:
             raise FatalError(f"cannot write {self._quorum_file.path}: {error.strerror or error}") from error
 
@@ -213,7 +206,7 @@ class RaftRunner:
             raise FatalError(f"cannot flush the metadata log: {error.strerror or error}") from error
 
     async def flush(self) -> None:
-        """Make durable what is appended, and tell the core."""
+        """Flush the log and report it to the core, unless the log was truncated meanwhile."""
         self._appended = trio.Event()
         end_offset, truncations = self.log.end_offset, self.log.truncations
         await self._flush_now()
@@ -223,7 +216,7 @@ class RaftRunner:
     # Tasks
 
     async def run(self) -> None:
-        """Flush, keep time, talk to the others: until cancelled. Raises what went wrong."""
+        """Flush, keep time, exchange messages with the others, until cancelled. Raises the failure of any of these."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             unsent, self._unsent = self._unsent, []
@@ -244,17 +237,17 @@ class RaftRunner:
     async def _keep_time(self) -> None:
         while True:
             self._timer_at = deadline = self.core.next_deadline()
-            # Half a millisecond more, or rounding would make it a moment too early.
+            # Half a millisecond more, as rounding might end the sleep a moment too early.
             await self._timer.sleep_until((deadline + 0.5) / 1000)
             if self.now_ms() >= deadline:
                 await self.step(self.core.tick)
 
     async def hand_over(self, within: float) -> None:
-        """The node stops: if it leads others, tell them to elect, and wait a little for them to have heard."""
+        """Stop the replica; a leader sends EndQuorumEpoch and waits ``within`` seconds for the responses."""
         leads = self.core.is_leader
         await self.step(self.core.stop)
         with trio.move_on_after(within):
-            while leads and self.core.quorum.resignation_unacknowledged:
+            while leads and self.core.is_handing_over:
                 self._stepped = trio.Event()
                 await self._stepped.wait()
 
@@ -273,7 +266,7 @@ class RaftRunner:
         await self.step(lambda now_ms: self.core.receive(reply, now_ms))
 
     async def ask(self, request: RaftRequest) -> RaftResponse:
-        """Another replica's request: the core's response, perhaps after a while."""
+        """The core's response to another replica's request, perhaps after a while."""
         self._next_token += 1
         token = self._next_token
         slot = self._slots[token] = _Slot()
@@ -287,9 +280,9 @@ class RaftRunner:
 
 
 def failure_of(error: BaseException) -> FatalError | None:
-    """Why the node has no part in the quorum any more, in one line: its disk, or what is on it, fails.
+    """The reason, in one line, why this node has left the quorum: its disk or the data there failed.
 
-    None for anything else. What a nursery's tasks raise comes in a group; the first that says why is taken.
+    None for any other error. Of a nursery's exception group the first error with a reason counts.
     """
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(failure_of, error.exceptions)), None)

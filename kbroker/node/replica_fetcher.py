@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
@@ -47,8 +47,13 @@ from kbroker.wire.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.env import Env
     from kbroker.node.partition import Partition
-    from kbroker.node.replica_fetchers import ReplicaFetchers
+    from kbroker.node.partition_table import PartitionTable
+    from kbroker.node.progress import CheckpointRequests, Progress
+    from kbroker.node.replica_log_dirs import ReplicaLogDirs
+    from kbroker.node.replication_throttles import ReplicationThrottles
 
 logger = logging.getLogger(__name__)
 
@@ -57,14 +62,14 @@ FIRST_BACKOFF = 0.01
 doubles it, up to ``replica.fetch.backoff.ms``."""
 
 YIELD_BYTES = 1 << 20
-"""After so much was written, others get their turn: a follower that catches up is a broker too."""
+"""Bytes after which others get their turn: a follower that catches up is a broker too."""
 PARTITION_BYTES = 16 << 10
-"""What a partition counts for beside its records. A short answer costs no turn of the scheduler: the next request waits
+"""Bytes that each partition counts for beside its records. A short answer gives way to nobody: the next request waits
 for its own answer anyway."""
 
 _LATEST, _EARLIEST = -1, -2
 _PATIENCE = 10
-"""Attempts after which even an error that mostly passes at once is told."""
+"""Attempts after which even an error that mostly passes at once is logged."""
 _SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -81,7 +86,7 @@ _EXPECTED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""What a leader answers whose metadata are a moment older or newer than the follower's."""
+"""Answers of a leader whose metadata are a moment older or newer than the follower's."""
 
 Key = tuple[str, int]
 
@@ -102,11 +107,11 @@ class _Followed:
         """By the leader's last answer it has all that is committed (``PartitionFetchState.isReplicaInSync``)."""
         self.attempts = 0
         self.retry_at = 0.0
-        """When it may be asked for again, while it backs off."""
+        """Time of the next fetch, while it backs off (``Env.now``)."""
 
 
 class _Position(NamedTuple):
-    """What the leader's session knows of a partition."""
+    """A partition's entry in the leader's fetch session."""
 
     followed: _Followed
     fetch_offset: int
@@ -114,21 +119,58 @@ class _Position(NamedTuple):
     log_start_offset: int
 
 
+class FetcherOwner(Protocol):
+    """The node's parts that a fetcher acts on, and the calls by which it reports (``node.replica_fetchers``)."""
+
+    env: Env
+    config: BrokerConfig
+    table: PartitionTable
+    progress: Progress
+    log_dirs: ReplicaLogDirs
+    checkpoints: CheckpointRequests
+    throttles: ReplicationThrottles
+
+    @property
+    def broker_epoch(self) -> Callable[[], int]:
+        """Gives this broker's epoch."""
+        ...
+
+    def unfollow(self, partition: Partition) -> None:
+        """A partition cannot be followed any more."""
+        ...
+
+    def suspect(self, leader: int) -> None:
+        """A leader has closed the connection, or refuses one."""
+        ...
+
+    def clear(self, leader: int) -> None:
+        """A leader answers."""
+        ...
+
+    def ended(self, fetcher: LeaderFetcher) -> None:
+        """The fetcher has nothing left to follow, or the node stops."""
+        ...
+
+
 class LeaderFetcher:
     """Follows partitions from one broker, in a task that ends when there are none left."""
 
-    def __init__(self, owner: ReplicaFetchers, leader: int, host: str, port: int) -> None:
+    def __init__(self, owner: FetcherOwner, leader: int, host: str, port: int) -> None:
         self.leader = leader
         self.address = (host, port)
         self._owner = owner
         self._env = owner.env
-        self._manager = owner.manager
+        self._table = owner.table
+        self._log_dirs = owner.log_dirs
+        self._throttles = owner.throttles
         self._config = owner.config
-        self._writer = FollowerWriter(owner.env, owner.manager, leader)
-        self._peer = Peer(owner.env.network, host, port, client_id=f"broker-{owner.manager.node_id}-fetcher-0")
+        self._writer = FollowerWriter(
+            owner.env, leader, progress=owner.progress, checkpoints=owner.checkpoints, throttles=owner.throttles
+        )
+        self._peer = Peer(owner.env.network, host, port, client_id=f"broker-{owner.table.node_id}-fetcher-0")
         self._partitions: dict[Key, _Followed] = {}
         self._changed: dict[Key, None] = {}
-        """Whose place in the session is to be looked at before the next request."""
+        """Partitions whose entry in the session may be out of date; looked at before the next request."""
         self._aside: dict[Key, _Followed] = {}
         """Those that are not asked for now: they back off, or wait for the bounds of the leader's log."""
         self._out_of_range: dict[Key, _Followed] = {}
@@ -142,7 +184,7 @@ class LeaderFetcher:
         self._failures = 0
         self._complaint = ""
         self.answer_by = inf
-        """When the request that is under way takes too long (``Env.now``); infinity if there is none."""
+        """Deadline of the request that is under way (``Env.now``); infinity if there is none."""
         self._limit = trio.CancelScope()
 
     # --- what is followed -------------------------------------------------------------------------------------
@@ -202,7 +244,7 @@ class LeaderFetcher:
             if len(self._aside) < len(self._partitions):
                 await self._fetch()
             elif self._aside:  # nothing may be left to follow once bounds have been asked for
-                # What is out of range stays aside until its bounds have been told, which may fail.
+                # Partitions out of range stay aside until the leader has answered with the bounds; that may fail.
                 again = self._env.now() + self._longest_backoff
                 await self._sleep(min(again, *(followed.retry_at for followed in self._aside.values())))
 
@@ -257,7 +299,7 @@ class LeaderFetcher:
 
     @property
     def _longest_backoff(self) -> float:
-        """``replica.fetch.backoff.ms`` in seconds; also where that is 0 nobody asks all the time."""
+        """``replica.fetch.backoff.ms`` in seconds, but never 0, or this would ask all the time."""
         return max(self._config.replica_fetch_backoff_ms / 1000, FIRST_BACKOFF)
 
     async def _fetch(self) -> None:
@@ -276,7 +318,7 @@ class LeaderFetcher:
         self._session_epoch = next_epoch(self._session_epoch)
         taken = 0
         for topic in response.responses:
-            name = topic.topic or self._manager.topic_name(Uuid(topic.topic_id))
+            name = topic.topic or self._table.topic_name(Uuid(topic.topic_id))
             if name is None:
                 continue
             for data in topic.partitions:
@@ -290,11 +332,11 @@ class LeaderFetcher:
             self._reset_session()
 
     async def _flush(self) -> None:
-        """Where ``flush.messages`` asks for it: the next fetch says that the records are here, and here to stay."""
+        """Flush logs for which ``flush.messages`` asks: the next fetch confirms durable records to the leader."""
         while self._unflushed:
             _, partition = self._unflushed.popitem()
             try:
-                await self._manager.flush(partition)
+                await self._log_dirs.flush(partition)
             except ApiError as error:
                 logger.error("%s", error)
                 self._owner.unfollow(partition)
@@ -318,10 +360,10 @@ class LeaderFetcher:
         """While the throttle is exceeded, partitions that it is for are left out (``shouldFollowerThrottle``).
 
         Not those in sync: they would leave the ISR."""
-        quota = self._manager.throttles.follower
+        quota = self._throttles.follower
         if not quota.is_active:
             return
-        wait_ms = quota.wait_ms(self._manager.throttles.now_ms(), self._config.replica_fetch_backoff_ms)
+        wait_ms = quota.wait_ms(self._throttles.now_ms(), self._config.replica_fetch_backoff_ms)
         if not wait_ms:
             return
         retry_at = self._env.now() + wait_ms / 1000
@@ -383,15 +425,17 @@ class LeaderFetcher:
         )
         if version >= 15:
             request.replica_state = ReplicaState(
-                replica_id=self._manager.node_id, replica_epoch=self._owner.broker_epoch()
+                replica_id=self._table.node_id, replica_epoch=self._owner.broker_epoch()
             )
         else:
-            request.replica_id = self._manager.node_id
+            request.replica_id = self._table.node_id
         return request
 
     def _max_wait_ms(self) -> int:
-        """For how long the leader may hold the next request: while it does, no partition that has backed off is asked
-        for again."""
+        """Milliseconds for which the leader may hold the next request.
+
+        No partition that has backed off is fetched again while it does.
+        """
         longest: int = self._config.replica_fetch_wait_max_ms
         retry_at = min((followed.retry_at for followed in self._aside.values()), default=inf)
         if retry_at == inf:
@@ -399,7 +443,7 @@ class LeaderFetcher:
         return min(longest, max(ceil((retry_at - self._env.now()) * 1000), 0))
 
     def _position(self, key: Key) -> _Position | None:
-        """Where a partition is to be read, if it is."""
+        """The entry that a partition is to have in the session; None if it is not to be fetched now."""
         followed = self._partitions.get(key)
         if followed is None or key in self._aside:
             return None
@@ -419,7 +463,7 @@ class LeaderFetcher:
     # --- answers ----------------------------------------------------------------------------------------------
 
     def _take(self, key: Key, data: Any) -> None:
-        """What the leader said of a partition."""
+        """Act on the leader's answer for a partition."""
         position = self._session.get(key)
         followed = self._partitions.get(key)
         if position is None or followed is not position.followed:
@@ -455,10 +499,10 @@ class LeaderFetcher:
         followed.in_sync = action.high_watermark <= partition.log.log_end_offset
 
     def _refused(self, followed: _Followed, error: Exception) -> None:
-        """This node cannot write what the leader sent, be it by a mistake: the other partitions are followed on."""
+        """This node cannot write the records of a partition, perhaps by a mistake; the others are followed on."""
         partition = followed.partition
         if isinstance(error, OSError):
-            self._manager.storage_failed(partition, error)
+            self._log_dirs.storage_failed(partition, error)
         if partition.offline:
             self._owner.unfollow(partition)
             return
@@ -481,7 +525,7 @@ class LeaderFetcher:
     # --- outside of the leader's log --------------------------------------------------------------------------
 
     async def _look_up_bounds(self) -> None:
-        """Ask where the leader's logs begin and end, and do what follows from it."""
+        """Ask for the bounds of the leader's logs, and truncate or restart the logs here by them."""
         asked = dict(self._out_of_range)
         bounds: list[dict[Key, int]] = []
         for timestamp in (_EARLIEST, _LATEST):
@@ -527,4 +571,4 @@ class LeaderFetcher:
                     partition_index=index, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
                 )
             )
-        return ListOffsetsRequest(replica_id=self._manager.node_id, topics=list(topics.values()))
+        return ListOffsetsRequest(replica_id=self._table.node_id, topics=list(topics.values()))

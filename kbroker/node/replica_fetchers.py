@@ -1,4 +1,4 @@
-"""All that this node follows: which leaders, where they are, and which of them seem to be dead."""
+"""Follows the partitions that other brokers lead: a fetcher for each leader, and the leaders that seem to be dead."""
 
 from __future__ import annotations
 
@@ -14,45 +14,56 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
     from kbroker.node.partition import Partition
-    from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.partition_table import PartitionTable
+    from kbroker.node.progress import CheckpointRequests, Progress
+    from kbroker.node.replica_log_dirs import ReplicaLogDirs
+    from kbroker.node.replication_throttles import ReplicationThrottles
 
 SUSPICION_SECONDS = 0.3
-"""How long clients that ask for metadata wait for a leader to be replaced whose connections have just been closed."""
+"""Time that a Metadata request waits for a new leader when the old one has just closed its connections."""
 
 
 class ReplicaFetchers:
-    """All that this node follows, in step with the metadata (``ReplicaManager`` tells)."""
+    """The fetchers, in step with the metadata (``node.metadata_follower`` calls)."""
 
     def __init__(
         self,
         *,
         env: Env,
         config: BrokerConfig,
-        manager: ReplicaManager,
+        table: PartitionTable,
+        progress: Progress,
+        log_dirs: ReplicaLogDirs,
+        checkpoints: CheckpointRequests,
+        throttles: ReplicationThrottles,
         broker_epoch: Callable[[], int],
         address: Callable[[int], tuple[str, int] | None],
     ) -> None:
         """``address`` gives where a broker is, None if that is not known."""
         self.env = env
         self.config = config
-        self.manager = manager
+        self.table = table
+        self.progress = progress
+        self.log_dirs = log_dirs
+        self.checkpoints = checkpoints
+        self.throttles = throttles
         self.broker_epoch = broker_epoch
         self._address = address
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._by_key: dict[Key, LeaderFetcher] = {}
         self._epochs: dict[Key, tuple[Partition, int]] = {}
         self._homeless: dict[Key, Partition] = {}
-        """Whose leader has no address that is known."""
+        """Partitions whose leader has no known address."""
         self._suspects: dict[int, float] = {}
-        """Leaders that seem to have died a moment ago, and until when that is to be believed."""
+        """Leaders that seem to have died a moment ago, with the time until which that is believed."""
         self._cleared = trio.Event()
         self._to_start: list[LeaderFetcher] = []
         self._running: dict[LeaderFetcher, None] = {}
-        """Also those that have nothing left to follow, until they have noticed."""
+        """Includes fetchers that have nothing left to follow, until they have noticed."""
         self._wake = trio.Event()
 
     def follow(self, partition: Partition) -> None:
-        """Follow a partition from the leader that its state names, if that is news."""
+        """Follow a partition from the leader that its state names, unless that is so already."""
         key = partition.topic_partition
         state = partition.state
         if key in self._by_key and self._epochs[key] == (partition, state.leader_epoch):
@@ -85,7 +96,7 @@ class ReplicaFetchers:
     def brokers_changed(self) -> None:
         """Addresses may have become known, or others."""
         for leader in list(self._suspects):
-            broker = self.manager.image.brokers.get(leader)
+            broker = self.table.image.brokers.get(leader)
             if broker is None or broker.fenced:
                 self.clear(leader)
         moved = list(self._homeless.values())
@@ -120,12 +131,12 @@ class ReplicaFetchers:
             self._cleared = trio.Event()
 
     async def until_clear(self) -> frozenset[int]:
-        """Wait a moment if the metadata name leaders that seem to be dead; whom there was reason to wait for.
+        """Wait a moment if the metadata name leaders that seem to be dead; the leaders that were waited for.
 
         Clients lose their connections when this node does and ask at once who leads now. Told what was true before,
         they believe it for a second or so, long after there is a new leader.
         """
-        await trio.lowlevel.checkpoint()  # what has just happened to connections is noticed first
+        await trio.lowlevel.checkpoint()  # notice first what has just happened to connections
         waited_for: frozenset[int] = frozenset()
         while self._suspects:
             left = max(self._suspects.values()) - self.env.now()
@@ -150,8 +161,10 @@ class ReplicaFetchers:
                 await self._wake.wait()
 
     async def _keep_time(self) -> None:
-        """End requests that take longer than ``replica.socket.timeout.ms``. That is the same for all, so none that is
-        sent while this sleeps is too slow before it wakes."""
+        """End requests that take longer than ``replica.socket.timeout.ms``.
+
+        The time-out is the same for all, so a request that is sent while this sleeps is not too slow before it wakes.
+        """
         timeout = self.config.replica_socket_timeout_ms / 1000
         while True:
             if not self._running:

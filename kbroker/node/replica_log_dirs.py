@@ -1,50 +1,47 @@
-"""The node's log dirs as replicas see them: what is in each, and moves from one to another (KIP-113)."""
+"""The node's log dirs under its replicas: logs are opened, flushed and checkpointed, and a disk that fails takes its
+partitions offline (KIP-112)."""
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, NamedTuple
-
-import trio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.log_mover import move_log
+from kbroker.log.dirs.description import LogDescription, LogDirDescription
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.node.replica_manager import ReplicaManager
-
-logger = logging.getLogger(__name__)
-
-
-class LogDescription(NamedTuple):
-    """A log in a log directory; one that ``is_future`` is on its way there, and lacks ``offset_lag`` records."""
-
-    topic_partition: TopicPartition
-    size: int
-    offset_lag: int = 0
-    is_future: bool = False
-
-
-class LogDirDescription(NamedTuple):
-    """One log directory: its file system's bytes, and the logs in it."""
-
-    path: str
-    offline: bool
-    total_bytes: int
-    usable_bytes: int
-    logs: list[LogDescription]
+    from kbroker.env import Env
+    from kbroker.log.flushing import FlushTask
+    from kbroker.log.log_dir import LogDir
+    from kbroker.log.manager import LogManager
+    from kbroker.node.partition import Partition
+    from kbroker.node.partition_table import PartitionTable
+    from kbroker.node.progress import Progress
 
 
 class ReplicaLogDirs:
-    """What DescribeLogDirs and AlterReplicaLogDirs ask for."""
+    """The log dirs; one that has failed stays offline until the node is started again."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
-        self._manager = manager
+    def __init__(
+        self,
+        *,
+        env: Env,
+        log_manager: LogManager,
+        table: PartitionTable,
+        progress: Progress,
+        high_watermarks: Mapping[TopicPartition, int],
+    ) -> None:
+        """``high_watermarks`` are those that were checkpointed before this start."""
+        self._env = env
+        self._log_manager = log_manager
+        self._table = table
+        self._progress = progress
+        self._high_watermarks = high_watermarks
 
     def describe(self) -> list[LogDirDescription]:
-        """What DescribeLogDirs tells."""
-        log_manager = self._manager.log_manager
+        """Describe each log dir and the logs in it, as DescribeLogDirs answers."""
+        log_manager = self._log_manager
         result = []
         for log_dir in log_manager.log_dirs:
             if log_dir.offline is None:
@@ -63,37 +60,87 @@ class ReplicaLogDirs:
             result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
         return result
 
-    def alter(self, topic: str, index: int, path: str) -> None:
-        """Begin to move a partition's log to the log dir ``path``; a partition that comes later is made there.
+    # --- logs -------------------------------------------------------------------------------------------------
 
-        ``ReplicaManager.alterReplicaLogDirs``. LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR if that one or the partition's
-        is offline, REPLICA_NOT_AVAILABLE for a partition that is not here.
+    def open_log(self, partition: Partition) -> None:
+        """Find or make the partition's log, and attach it. ``ApiError`` KAFKA_STORAGE_ERROR."""
+        tp = partition.topic_partition
+        try:
+            log = self._log_manager.create_log(
+                tp,
+                partition.topic_id,
+                partition.config,
+                now_ms=self._env.wall_clock_ms(),
+                is_new=partition.is_new,
+            )
+        except OSError as error:
+            self.storage_failed(partition, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot create the log of {tp}") from error
+        partition.attach_log(log, self._high_watermarks.get(tp, 0))
+
+    def delete_log(self, tp: TopicPartition) -> None:
+        """Delete a partition's log. If the disk refuses, the log dir has failed, and what is left there is deleted at
+        its next start, as it belongs to no topic."""
+        log_dir = self._log_manager.log_dir_of(tp)
+        try:
+            self._log_manager.delete_log(tp)
+        except OSError as error:
+            assert log_dir is not None
+            self.mark_offline(log_dir, error)
+
+    async def flush(self, partition: Partition) -> None:
+        """Make a partition's log durable, off the event loop. ``ApiError`` KAFKA_STORAGE_ERROR.
+
+        A failed flush takes the partition offline for good: the kernel may have dropped the pages, so a second try
+        would prove nothing.
         """
-        tp = TopicPartition(topic, index)
-        log_manager = self._manager.log_manager
-        target = log_manager.moves.find_log_dir(path)
-        partition = self._manager.partitions.get(tp)
-        if partition is None:
-            log_manager.moves.prefer(tp, target)
-            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"this broker holds no replica of {tp}")
-        partition.log  # noqa: B018 - refuses if it is offline
-        if any(log_dir.offline is not None for log_dir in log_manager.log_dirs):
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is not moved while a log dir is offline")
-        move = log_manager.moves.of(tp)
-        if move is not None:
-            if move.target is target:
+        log, task = partition.log, None
+        try:
+            task = log.begin_flush()  # it may have to open a file
+            if task is None:
                 return
-            move.abandon()
-        if log_manager.log_dir_of(tp) is not target:
-            self._manager.start_soon(move_log, self._manager, partition, target)
+            await self._env.run_blocking(task.run)
+        except OSError as error:
+            if task is None:
+                self.storage_failed(partition, error)
+            else:
+                self.flush_failed(task, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"flushing {partition.topic_partition} failed") from error
+        task.end()
 
-    async def resume_moves(self) -> None:
-        """Moves that a stop or a crash interrupted."""
-        interrupted = self._manager.log_manager.moves.interrupted
-        while interrupted and self._manager.image is None:
-            await trio.sleep(0.1)
-        for tp, target in interrupted.items():
-            try:
-                self.alter(tp.topic, tp.partition, target.path)
-            except ApiError as error:
-                logger.warning("the move of %s to %s is not taken up again: %s", tp, target.path, error)
+    async def checkpoint(self) -> None:
+        """Write the checkpoint files, off the event loop. A log dir that fails goes offline."""
+        task = self._log_manager.checkpoint_task(self._table.high_watermarks())
+        failed = await self._env.run_blocking(task)
+        for log_dir, error in failed:
+            self._log_manager.mark_offline(log_dir, error)
+        if failed:
+            self.take_partitions_offline()
+
+    # --- failures ---------------------------------------------------------------------------------------------
+
+    def storage_failed(self, partition: Partition, error: BaseException) -> None:
+        """A read, write or flush of a partition's log failed: take its log dir offline."""
+        log_dir = self._log_manager.log_dir_of(partition.topic_partition)
+        if log_dir is None:
+            partition.offline = True
+            return
+        self.mark_offline(log_dir, error)
+
+    def flush_failed(self, task: FlushTask, error: BaseException) -> None:
+        """A flush that had been begun failed: as `storage_failed`, unless the log was deleted meanwhile."""
+        if task.topic_partition in self._table.partitions:
+            self.mark_offline(self._log_manager.log_dir_of_flush(task), error)
+
+    def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
+        """Take a log dir offline, and its partitions."""
+        self._log_manager.mark_offline(log_dir, error)
+        self.take_partitions_offline()
+
+    def take_partitions_offline(self) -> None:
+        """Take the partitions of failed log dirs offline, and end the requests that wait for them."""
+        for partition in self._table.partitions.values():
+            log_dir = self._log_manager.log_dir_of(partition.topic_partition)
+            if log_dir is not None and log_dir.offline is not None and not partition.offline:
+                partition.offline = True
+                self._progress.unavailable(partition, ErrorCode.KAFKA_STORAGE_ERROR)

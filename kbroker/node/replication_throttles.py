@@ -1,6 +1,6 @@
 """The node's replication throttles, in step with the metadata: rates of brokers, throttled replicas of topics (KIP-73).
 
-What is held back, and where, is up to those who read and fetch; the counting is in ``replication.replication_quota``.
+Readers and fetchers decide what they hold back; ``replication.replication_quota`` counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLLOWER_THROTTLED_REPLICAS = "follower.replication.throttled.replicas"
 
 
 class ReplicationThrottles:
-    """What this broker may serve to followers, fetch as one, and move between its log dirs."""
+    """Rates at which this broker serves followers, fetches as one, and moves logs between its log dirs."""
 
     def __init__(self, env: Env, config: BrokerConfig) -> None:
         self._env = env

@@ -1,4 +1,4 @@
-"""What one connection is answered: put in the order of its requests, and written as fast as the peer takes it.
+"""The replies of one connection: put in the order of its requests, and written as fast as the peer takes them.
 
 The socket is tried first and waited for only when it takes no more. Records leave by ``sendfile`` from the log's files.
 Nothing here bounds what waits; the connection stops reading for that.
@@ -6,6 +6,7 @@ Nothing here bounds what waits; the connection stops reading for that.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from kbroker.handlers.context import DelayedResponse
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import CloseConnection
+from kbroker.later import Later
 from kbroker.node.request_wait import ConnectionLost
 from kbroker.types import FileRegion, Part
 from kbroker.wire.compiler import encode_parts
@@ -21,6 +24,8 @@ from kbroker.wire.headers import encode_response_header
 
 if TYPE_CHECKING:
     from kbroker.env import Env, Stream
+
+logger = logging.getLogger(__name__)
 
 MAX_DELAYED_REPLIES = 256
 """Produce requests of one connection that may wait for replication before the connection stops reading."""
@@ -32,8 +37,10 @@ MAX_IOV = 64
 """Buffers per ``sendmsg`` (IOV_MAX is 1024 on Linux, 16 at least elsewhere)."""
 
 LARGE_REPLY = 4096
-"""After a reply of this size others have a turn, too, and it goes out before the next request is served, of those that
-have been read together: there may be thousands, and a few bytes ask for megabytes."""
+"""After a reply this large (bytes), write it and yield before serving the next buffered request.
+
+Thousands of requests may be buffered, and a few bytes ask for megabytes.
+"""
 
 
 class _Slot:
@@ -43,7 +50,7 @@ class _Slot:
 
     def __init__(
         self,
-        delayed: DelayedResponse | None,
+        delayed: Later[Any] | None,
         api_key: int = 0,
         version: int = 0,
         correlation_id: int = 0,
@@ -68,9 +75,9 @@ class ReplyQueue:
         "_start_soon",
         "_stream",
         "_written",
-        "is_held",
         "is_writing",
         "parts",
+        "round_open",
         "slots",
     )
 
@@ -85,14 +92,15 @@ class ReplyQueue:
         """``scope`` is the connection's, cancelled when the peer is gone; ``start_soon`` starts a task that may outlive
         a request; ``on_progress`` hears that a peer that took nothing takes more.
         """
-        #: What is to be written, in order.
+        #: Parts to be written, in order.
         self.parts: deque[Part] = deque()
         #: Delayed replies, and those behind them.
         self.slots: deque[_Slot] = deque()
         #: Whether a task waits for the peer to take what there is.
         self.is_writing = False
-        #: Whether replies of this turn may still be taken back, so that none may go out. Whoever sets it unsets it.
-        self.is_held = False
+        #: Whether the connection takes part in a crowded round of the poller: until its end replies may be replaced, so
+        #: none goes out. Set and unset by the connection.
+        self.round_open = False
         self._stream = stream
         self._env = env
         self._scope = scope
@@ -117,13 +125,20 @@ class ReplyQueue:
         return bool(last) and len(last[-1]) >= LARGE_REPLY
 
     def answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
-        """What a handler returned: a response, one that comes later, or ``None`` if the client expects none."""
+        """Queue a handler's response, keep the place of a delayed one; ``None`` if the client expects no reply.
+
+        An error replaces a response that cannot be encoded; ``CloseConnection`` where the API has no place for it.
+        """
         if response is None:
             return
-        if type(response) is DelayedResponse:
+        if isinstance(response, Later):
             self.delay(response, api_key, version, correlation_id)
         else:
-            self.add(_encode(api_key, version, correlation_id, response))
+            try:
+                parts = _encode(api_key, version, correlation_id, response)
+            except Exception:
+                parts = _error_frame(api_key, version, correlation_id, response)
+            self.add(parts)
 
     def add(self, parts: list[Part]) -> None:
         """A whole frame. It goes out after the replies to earlier requests."""
@@ -132,21 +147,27 @@ class ReplyQueue:
         else:
             self.parts.extend(parts)
 
-    def take_back(self, reply: bytes, response: Any, api_key: int, version: int) -> None:
-        """Have ``response`` in the place of a reply that is held."""
+    def replace_unsent(self, reply: bytes, response: Any, api_key: int, version: int) -> None:
+        """Send ``response`` in the place of a reply that was queued since ``round_open`` was set."""
         (correlation_id,) = _CORRELATION_ID.unpack_from(reply, 4)
-        instead = b"".join(_encode(api_key, version, correlation_id, response))  # type: ignore[arg-type]
-        for index, part in enumerate(self.parts):
-            if part is reply:
-                self.parts[index] = instead
+        try:
+            parts = _frame(api_key, version, correlation_id, response)
+        except CloseConnection:
+            self._end()
+            return
+        instead = b"".join(parts)  # type: ignore[arg-type]
+        for queued in (self.parts, *(slot.parts for slot in self.slots)):
+            for index, part in enumerate(queued):
+                if part is reply:
+                    queued[index] = instead
 
-    def delay(self, delayed: DelayedResponse, api_key: int, version: int, correlation_id: int) -> None:
+    def delay(self, delayed: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         """Keep the place of a reply that is sent when it is complete."""
         self.slots.append(_Slot(delayed, api_key, version, correlation_id))
-        delayed.on_complete(self._completed)
+        delayed.on_done(self._completed)
 
     def _completed(self) -> None:
-        """A delayed reply has its value: send what is now in order. Called from whoever completed it."""
+        """Send the replies that are now in order. Called by whoever has completed a delayed one."""
         if self._closed:
             return
         slots = self.slots
@@ -155,21 +176,30 @@ class ReplyQueue:
             if slot.delayed is not None:
                 if not slot.delayed.done:
                     break
-                response = slot.delayed.response
-                if type(response) is bytes:  # from a RepeatedRequest
+                response = slot.delayed.value
+                if type(response) is bytes:  # from a shortcut
                     slot.parts = [response]
                 else:
-                    slot.parts = _encode(slot.api_key, slot.version, slot.correlation_id, response)
+                    try:
+                        slot.parts = _frame(slot.api_key, slot.version, slot.correlation_id, response)
+                    except CloseConnection:
+                        self._end()
+                        return
             self.parts.extend(slot.parts)
             slots.popleft()
         if self._slot_freed is not None and len(slots) < MAX_DELAYED_REPLIES:
             self._slot_freed.set()
-        if self.parts and not self.is_writing and not self.is_held:
+        if self.parts and not self.is_writing and not self.round_open:
             try:
                 if not self._write_now():
                     self._start_soon(self._drain)
             except OSError:
                 self._scope.cancel()
+
+    def _end(self) -> None:
+        """End the connection without an error for whoever calls: that is another request's task, or the node's own."""
+        self.close()
+        self._scope.cancel()
 
     async def wait_for_slots(self, limit: int = MAX_DELAYED_REPLIES) -> None:
         """Wait until fewer replies than ``limit`` are delayed."""
@@ -182,11 +212,11 @@ class ReplyQueue:
     # --- into the socket --------------------------------------------------------------------------------------
 
     def try_write(self) -> bool:
-        """Write what the socket takes now; whether all of it is out. Never while a task waits to write."""
+        """Write as much as the socket takes now, unless a task waits to write. True if all of it is out."""
         return not self.is_writing and self._write_now()
 
     def _write_now(self) -> bool:
-        """Write what the socket takes now; whether all of it is out. A file region stops it (``flush``)."""
+        """Write as much as the socket takes now, up to a file region (see ``flush``). True if all of it is out."""
         out = self.parts
         stream = self._stream
         while out:
@@ -279,7 +309,7 @@ class ReplyQueue:
         self._on_progress()
 
     async def _drain(self) -> None:
-        """Finish what a completed reply could not write at once."""
+        """Write the rest of a completed reply that the socket did not take at once."""
         try:
             with trio.CancelScope() as scope:
                 if self._scope.cancel_called:
@@ -299,6 +329,31 @@ def _header_format(api_key: int, version: int) -> tuple[Struct, int]:
     size = len(encode_response_header(api_key, version, 0))
     found = _header_formats[api_key, version] = (Struct(f">ii{size - 4}x"), size)
     return found
+
+
+def _frame(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+    """A whole response frame, or the error in its place (:func:`_error_frame`)."""
+    try:
+        return _encode(api_key, version, correlation_id, response)
+    except Exception:
+        return _error_frame(api_key, version, correlation_id, response)
+
+
+def _error_frame(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+    """In place of the response that could not be encoded, one that says so; called where that was noticed.
+
+    ``CloseConnection`` where that cannot be said. It is a mistake in a handler, and concerns this request alone.
+    """
+    from kbroker.handlers.error_answers import error_in_place  # a node that makes no such mistake needs none of it
+
+    logger.exception("the answer to API key %d v%d cannot be encoded", api_key, version)
+    try:
+        instead = error_in_place(api_key, version, response, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if instead is not None:
+            return _encode(api_key, version, correlation_id, instead)
+    except Exception:
+        logger.exception("nor can the error instead of it")
+    raise CloseConnection("its answer cannot be encoded")
 
 
 def _encode(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:

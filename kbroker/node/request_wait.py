@@ -27,7 +27,7 @@ class ConnectionLost(Exception):
 
 
 class RequestWait:
-    """How a connection's task waits for what its present request is about."""
+    """The wait of a connection's task within its present request."""
 
     __slots__ = ("_failure", "_gives_way", "_on_received", "_poller", "_reader", "_stream", "_task", "_watched")
 
@@ -52,7 +52,7 @@ class RequestWait:
     async def until_done(self, operation: Any, timeout: float, *, gives_way: bool) -> None:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.
 
-        One that ``gives_way`` is waited for no longer when the client asks for something else meanwhile.
+        With ``gives_way``, stop waiting as soon as another request arrives on this connection.
         """
         self._gives_way = gives_way
         if operation.done or (gives_way and self.is_asked_more):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from kbroker.coordinator.core import append_error_for_client
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.later import Later
 from kbroker.node.broker_requests import BrokerRequests, MarkerQuestion, MembershipQuestion
 from kbroker.node.coordinator_driver import CoordinatorDriver
 from kbroker.node.coordinator_shard import Shard
 from kbroker.node.transaction_markers import MarkerWriter
-from kbroker.raft_metadata.image import TRANSACTION_VERSION
+from kbroker.raft_metadata.features import TRANSACTION_VERSION
+from kbroker.raft_metadata.topics import TRANSACTION_STATE_TOPIC
 from kbroker.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.settings import TransactionSettings
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from kbroker.node.producer_ids import ProducerIdAllocator
     from kbroker.node.replica_manager import ReplicaManager
 
-TRANSACTION_STATE_TOPIC = "__transaction_state"
+logger = logging.getLogger(__name__)
+
 
 R = TypeVar("R")
 PartitionErrors = dict[TopicPartition, ErrorCode]
@@ -37,10 +39,9 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
     """Drives the transactions that this node coordinates."""
 
     TOPIC = TRANSACTION_STATE_TOPIC
-    CONTENT = "transactions"
-    REPLAYS_COMMITTED = True
-    """What is read must not be lost with the leadership: a partition that counts as added stays added."""
-    WITHOUT_TOPIC = ErrorCode.NOT_COORDINATOR
+    WHAT_IT_HOLDS = "transactions"
+    REPLAY_ON_COMMIT = True
+    """A partition that counts as added must stay added, also under the next leader."""
 
     def __init__(
         self,
@@ -53,24 +54,28 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         remote_markers: BrokerRequests[MarkerQuestion],
         remote_coordinators: BrokerRequests[MembershipQuestion],
     ) -> None:
-        """``settings`` are computed from a metadata image, when its configs have changed. The ``remote`` ones ask other
-        brokers: leaders of partitions, and coordinators."""
+        """``settings`` computes the settings from a metadata image. ``remote_markers`` asks other brokers as leaders of
+        partitions, ``remote_coordinators`` asks them as coordinators."""
         super().__init__(env, replica_manager)
         self._compute_settings = settings
         self.settings = TransactionSettings()
-        """What is in force now."""
+        """The settings in force now."""
         self._producer_ids = producer_ids
         self._markers = markers
         self._remote_markers = remote_markers
         self._remote_coordinators = remote_coordinators
         self._image: Any = None
-        self._retrying: dict[int, deque[Callable[[], bool]]] = {}
-        self._awaited: dict[str, trio.Event] = {}
-        """Transactional ids that requests wait for: set when no change of theirs is under way any more."""
+        self._to_add: dict[
+            tuple[str | None, ProducerIdAndEpoch, int],
+            list[tuple[Collection[TopicPartition], Later[None]]],
+        ] = {}
+        """By transactional id, producer and version: partitions whose addition has not begun, and its outcome."""
+        self._awaited: dict[str, list[trio.Event]] = {}
+        """By transactional id that requests wait for: events, set when no change of the id is under way any more."""
 
     @property
     def transaction_version(self) -> int:
-        """What the cluster has finalized."""
+        """The feature level that the cluster has finalized."""
         return 0 if self._image is None else int(self._image.features.levels.get(TRANSACTION_VERSION, 0))
 
     def _new_core(self) -> TransactionCoordinator:
@@ -91,53 +96,92 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
 
     # -- requests ------------------------------------------------------------------------------
 
-    def submit_now(
+    def run_when_free(
         self,
-        key: str,
+        transactional_id: str | None,
         operation: Callable[[TransactionCoordinator, int], CoordinatorResult[R]],
-        on_committed: Callable[[R | None, ApiError | None], None],
+        outcome: Later[R],
+        *,
+        patience_ms: int,
     ) -> None:
-        """As `submit`, without waiting. ``on_committed`` is called with the response, or with why there is none.
+        """Run a step once its shard is loaded and has the producer ids that the step needs, and no other change of the
+        transactional id is under way. ``outcome`` gets its response or any error.
 
-        That happens as soon as the records are committed, often at once, and before the rest of the step: who has
-        asked need not wait until markers are written, say. `ApiError` for what the step refuses, also
-        COORDINATOR_LOAD_IN_PROGRESS; then ``on_committed`` is not called. What has no records is answered at once, as
-        the core knows only what is committed.
+        ``patience_ms`` bounds the wait for another change; CONCURRENT_TRANSACTIONS after that. The wait takes some
+        milliseconds, and a client that has to try again waits for a tenth of a second.
         """
-        shard = self.shard_now(key)
-        self._append_gathered(shard)
-        result = operation(shard.core, self.now_ms())
-
-        def committed(append_error: ErrorCode | None) -> None:
-            if append_error is not None:
-                on_committed(None, ApiError(append_error_for_client(append_error)))
-            elif result.error is not None:
-                on_committed(None, result.error)
+        if not transactional_id:
+            outcome.fail(ApiError(ErrorCode.INVALID_REQUEST))
+            return
+        try:
+            self.run(transactional_id, operation, outcome=outcome)
+        except ApiError as error:
+            if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (
+                patience_ms and error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+            ):
+                self._manager.start_soon(self._run_later, transactional_id, operation, outcome, patience_ms, error.code)
             else:
-                on_committed(result.response, None)
+                outcome.fail(error)
+        except Exception:
+            _fail(transactional_id, outcome)
 
-        self._process(shard, result, on_committed=committed)
+    async def _run_later(
+        self,
+        transactional_id: str,
+        operation: Callable[[TransactionCoordinator, int], CoordinatorResult[R]],
+        outcome: Later[R],
+        patience_ms: int,
+        obstacle: ErrorCode,
+    ) -> None:
+        deadline = trio.current_time() + patience_ms / 1000
+        try:
+            while True:
+                if obstacle is ErrorCode.CONCURRENT_TRANSACTIONS:
+                    await self._until_free(transactional_id, deadline)
+                else:
+                    await self.until_loaded(transactional_id)
+                    await self._producer_ids.ensure()
+                try:
+                    self.run(transactional_id, operation, outcome=outcome)
+                    return
+                except ApiError as error:
+                    obstacle = error.code
+                    if obstacle is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and (
+                        obstacle is not ErrorCode.CONCURRENT_TRANSACTIONS or trio.current_time() >= deadline
+                    ):
+                        raise
+        except ApiError as error:
+            outcome.fail(error)
+        except Exception:
+            _fail(transactional_id, outcome)
 
-    async def until_free(self, transactional_id: str) -> None:
-        """Wait until no change of a transactional id is under way, for as long as Produce does at most."""
-        event = self._awaited.setdefault(transactional_id, trio.Event())
-        with trio.move_on_after(self.settings.add_partitions_retry_backoff_max_ms / 1000):
-            await event.wait()
-        if self._awaited.get(transactional_id) is event:
-            del self._awaited[transactional_id]
+    async def _until_free(self, transactional_id: str, deadline: float) -> None:
+        """Wait until no change of a transactional id is under way."""
+        free = trio.Event()
+        waiters = self._awaited.setdefault(transactional_id, [])
+        waiters.append(free)
+        with trio.move_on_at(deadline):
+            await free.wait()
+        if not free.is_set():
+            waiters.remove(free)
+            if not waiters:
+                del self._awaited[transactional_id]
 
     # -- markers -------------------------------------------------------------------------------
 
-    def _after_step(self, shard: Shard[TransactionCoordinator]) -> None:
+    def after_step(self, shard: Shard[TransactionCoordinator]) -> None:
+        """Write the markers that the core asks for, and wake requests that waited for the end of a change."""
         for markers in shard.core.take_markers():
             self._write_markers(shard, markers)
         if self._awaited:
             for transactional_id in [each for each in self._awaited if self.partition_for(each) == shard.index]:
                 if not shard.core.is_busy(transactional_id):
-                    self._awaited.pop(transactional_id).set()
+                    for free in self._awaited.pop(transactional_id):
+                        free.set()
+        super().after_step(shard)
 
     def _write_markers(self, shard: Shard[TransactionCoordinator], markers: MarkersToWrite) -> None:
-        """Each leader writes those of its partitions."""
+        """Have each leader write the markers of its partitions."""
         find = self._image.topics.partition
         errors: PartitionErrors = {}
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -157,9 +201,9 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
             try:
                 result = shard.core.on_markers_written(markers, errors, self.now_ms())
             except Exception:
-                self._failed(shard)
+                self.failed(shard)
             else:
-                self._process(shard, result)
+                self._steps.process(shard, result)
 
         def done(written: PartitionErrors) -> None:
             nonlocal missing
@@ -183,56 +227,94 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
             else:
                 self._remote_markers.ask(leader, MarkerQuestion(marker, partitions, done))
 
-    # -- verification --------------------------------------------------------------------------
+    # -- partitions ----------------------------------------------------------------------------
+
+    def add_partitions(
+        self,
+        transactional_id: str | None,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+        outcome: Later[None],
+        *,
+        patience_ms: int,
+    ) -> None:
+        """Add partitions to a transaction that this node coordinates. ``outcome`` is done when they are in it.
+
+        The first batches of a transaction come to several leaders at the same time, in several requests each. The
+        partitions that come while a change of the id is under way wait, as in `run_when_free`, and are added together:
+        each change takes as long as replication.
+        """
+        key = (transactional_id, producer, client_version)
+        joined = self._to_add.get(key)
+        if joined is not None:
+            joined.append((partitions, outcome))
+            return
+        together = self._to_add[key] = [(partitions, outcome)]
+
+        def add(core: TransactionCoordinator, now_ms: int) -> CoordinatorResult[None]:
+            assert transactional_id is not None
+            every = list(dict.fromkeys(each for some, _outcome in together for each in some))
+            result = core.add_partitions(transactional_id, producer, every, client_version, now_ms)
+            del self._to_add[key]  # partitions that come from now on are in the next change
+            return result
+
+        added: Later[None] = Later()
+
+        def on_added() -> None:
+            if self._to_add.get(key) is together:
+                del self._to_add[key]
+            for _partitions, each in together:
+                if added.error is None:
+                    each.set(None)
+                else:
+                    each.fail(added.error)
+
+        added.on_done(on_added)
+        self.run_when_free(transactional_id, add, added, patience_ms=patience_ms)
 
     def add_or_verify(
         self,
-        transactional_id: str,
+        transactional_id: str | None,
         producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
+        partitions: Sequence[TopicPartition],
         add: bool,
-        on_done: Callable[[PartitionErrors], None],
-    ) -> None:
+    ) -> Later[PartitionErrors]:
         """Ask the transaction's coordinator before a partition takes the first batch of a transaction (KIP-890).
 
-        Either whether the partitions are in the transaction, or to ``add`` them. ``on_done`` is called with the
-        error of each, often at once.
+        The question is whether the partitions are in the transaction or, with ``add``, to add them. The value is the
+        error of each partition, and often there at once.
         """
+        answer: Later[PartitionErrors] = Later()
 
         def all_get(code: ErrorCode) -> None:
-            on_done(dict.fromkeys(partitions, code))
+            answer.set(dict.fromkeys(partitions, code))
 
         if not transactional_id:
             all_get(ErrorCode.INVALID_REQUEST)
-            return
+            return answer
         leader = self._coordinator_of(transactional_id)
         if leader < 0:
             all_get(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return
-        if leader != self._manager.node_id:
-            self._remote_coordinators.ask(
-                leader, MembershipQuestion(transactional_id, producer, tuple(partitions), add, on_done)
-            )
-            return
-        try:
-            if add:
-                self.perform(
-                    transactional_id,
-                    lambda shard, now_ms: shard.add_partitions(transactional_id, producer, partitions, TV_2, now_ms),
-                    all_get,
-                )
-                return
-            core = self.shard_now(transactional_id).core
-            errors = core.verify_partitions(transactional_id, producer, partitions)
-        except ApiError as error:
-            all_get(error.code)
-            return
-        on_done(errors)
+        elif leader != self._manager.node_id:
+            question = MembershipQuestion(transactional_id, producer, tuple(partitions), add, answer.set)
+            self._remote_coordinators.ask(leader, question)
+        elif add:
+            added: Later[None] = Later()
+            added.on_done(lambda: all_get(ErrorCode.NONE if added.error is None else added.error.code))
+            patience_ms = self.settings.add_partitions_retry_backoff_max_ms
+            self.add_partitions(transactional_id, producer, partitions, TV_2, added, patience_ms=patience_ms)
+        else:
+            try:
+                answer.set(self.loaded_core(transactional_id).verify_partitions(transactional_id, producer, partitions))
+            except ApiError as error:
+                all_get(error.code)
+        return answer
 
     def knows(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         """Whether this node coordinates the id, and the partition is in the open transaction of that producer."""
         try:
-            core = self.shard_now(transactional_id).core
+            core = self.loaded_core(transactional_id)
             return core.verify_partitions(transactional_id, producer, (partition,))[partition] is ErrorCode.NONE
         except ApiError:
             return False
@@ -243,21 +325,19 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         found = None if index is None else self._image.topics.partition(self.TOPIC, index)
         return -1 if found is None else int(found.leader)
 
-    def is_retrying(self, producer_id: int) -> bool:
-        """Whether requests of this producer wait for its last transaction to be complete."""
-        return producer_id in self._retrying
+    def backoff(self) -> Later[None]:
+        """Done when a leader that met a concurrent transaction may ask the coordinator again."""
+        over: Later[None] = Later()
 
-    def retry(self, producer_id: int, attempt: Callable[[], bool]) -> None:
-        """Call ``attempt`` after a moment, and again until it is true. Those of one producer keep their order."""
-        waiting = self._retrying.setdefault(producer_id, deque())
-        waiting.append(attempt)
-        if len(waiting) == 1:
-            self._manager.start_soon(self._work_off, producer_id)
-
-    async def _work_off(self, producer_id: int) -> None:
-        waiting = self._retrying[producer_id]
-        while waiting:
+        async def sleep() -> None:
             await trio.sleep(self.settings.add_partitions_retry_backoff_ms / 1000)
-            while waiting and waiting[0]():
-                waiting.popleft()
-        del self._retrying[producer_id]
+            over.set(None)
+
+        self._manager.start_soon(sleep)
+        return over
+
+
+def _fail(transactional_id: str, outcome: Later[Any]) -> None:
+    """Log the exception that is being handled, and answer UNKNOWN_SERVER_ERROR."""
+    logger.exception("a request about the transactional id %r failed", transactional_id)
+    outcome.fail(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.group_driver import CONSUMER_OFFSETS_TOPIC, GroupDriver
-from kbroker.replication.delayed import Appended
+from kbroker.node.group_driver import GroupDriver
+from kbroker.raft_metadata.topics import CONSUMER_OFFSETS_TOPIC
+from kbroker.replication.offset_waiter import Appended, Key
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.types import TopicPartition
 from kbroker.wire.control_batch import build_end_txn_marker
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class MarkerWriter:
-    """What WriteTxnMarkers does, for the coordinators of other nodes and of this one alike."""
+    """Writes markers for WriteTxnMarkers of other nodes' coordinators, and for this node's own."""
 
     def __init__(self, env: Env, replica_manager: ReplicaManager, groups: GroupDriver, timeout_ms: int) -> None:
         self._env = env
@@ -53,7 +54,7 @@ class MarkerWriter:
                 errors[key] = error.code
                 continue
             except Exception:
-                # The other partitions are to get theirs, and the coordinator, who asks again, an answer for this one.
+                # The other partitions get theirs. For this one the coordinator gets an answer, and asks again.
                 logger.exception("the marker of producer %d could not be written to %s", marker.producer_id, key)
                 errors[key] = ErrorCode.UNKNOWN_SERVER_ERROR
                 continue
@@ -66,7 +67,7 @@ class MarkerWriter:
             on_done(errors)
             return
 
-        def replicated(results: dict[Hashable, Any]) -> None:
+        def replicated(results: dict[Key, Any]) -> None:
             for key, error in results.items():
                 assert isinstance(key, TopicPartition)
                 errors[key] = ErrorCode.NONE if error is None else error

@@ -1,4 +1,4 @@
-"""Formatting: what a log directory holds before a node's first start (``kbroker format``, Kafka's storage tool)."""
+"""Formatting: the content of a log directory before a node's first start (``kbroker format``, Kafka's storage tool)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from typing import Any
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import Disk, write_atomically
-from kbroker.raft_metadata.controller.configs import min_insync_replicas_record
-from kbroker.raft_metadata.controller.features import (
+from kbroker.raft_metadata.config_schema import MIN_INSYNC_REPLICAS
+from kbroker.raft_metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
-    LATEST_METADATA_VERSION,
-    METADATA_TRANSACTIONS,
-    METADATA_VERSION_NAMES,
+    METADATA_VERSION,
     SUPPORTED_FEATURES,
     default_feature_levels,
     unmet_dependency,
 )
-from kbroker.raft_metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION
-from kbroker.raft_metadata.snapshot import BOOTSTRAP_FILE, encode_snapshot, snapshot_file_name
-from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from kbroker.raft_metadata.image import ALL_BROKERS, config_record
+from kbroker.raft_metadata.metadata_version import (
+    LATEST_METADATA_VERSION,
+    METADATA_TRANSACTIONS,
+    METADATA_VERSION_NAMES,
+)
+from kbroker.raft_metadata.raft.snapshot import BOOTSTRAP_FILE, encode_snapshot, snapshot_file_name
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.types import METADATA_TOPIC, OffsetAndEpoch, Uuid, random_uuid, uuid_to_str
 from kbroker.wire.records.metadata import BeginTransactionRecord, EndTransactionRecord, FeatureLevelRecord
 
@@ -53,7 +57,7 @@ def bootstrap_records(levels: Mapping[str, int] | None = None) -> list[Any]:
 
 
 def activation_records(bootstrap: Sequence[Any], min_insync_replicas: int) -> list[Any]:
-    """The first records of a cluster's log: those of ``bootstrap.checkpoint``, and what the features among them need.
+    """The first records of a cluster's log: those of ``bootstrap.checkpoint``, and those that its features need.
 
     ``min_insync_replicas``: that of the node's configuration, which becomes the default of all brokers when eligible
     leader replicas are on (Kafka's ``ActivationRecordsGenerator``).
@@ -61,7 +65,7 @@ def activation_records(bootstrap: Sequence[Any], min_insync_replicas: int) -> li
     levels = {record.name: record.feature_level for record in bootstrap if isinstance(record, FeatureLevelRecord)}
     records = list(bootstrap)
     if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0):
-        records.append(min_insync_replicas_record(min_insync_replicas))
+        records.append(config_record(ALL_BROKERS, MIN_INSYNC_REPLICAS, str(min_insync_replicas)))
     if levels.get(METADATA_VERSION, 0) >= METADATA_TRANSACTIONS:
         records = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
     return records
@@ -113,7 +117,7 @@ def format_log_dirs(
     initial_controllers: VoterSet | None = None,
     ignore_formatted: bool = False,
 ) -> list[str]:
-    """Format the directories that are not formatted yet, and say which.
+    """Format the directories that are not formatted yet; their paths.
 
     ``standalone_listeners`` (name, host, port) makes this node the only voter of a dynamic quorum;
     ``initial_controllers`` names all of them, this node among them if it is a controller; with neither, the quorum

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer reads, so that each side sends changes.
+"""Incremental fetch sessions (KIP-227): the broker remembers the partitions of a reader, and both sides send changes.
 
 A request names a session by id and epoch. Epoch 0 opens one (id 0) or replaces one, -1 closes it, n continues it.
 Rules are those of Kafka's ``FetchSession.scala``; ids are random, the cache is bounded, and the time is an argument.
@@ -8,188 +8,47 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence, Set
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Set
+from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
-from kbroker.replication.delayed import DelayedFetch
-from kbroker.types import ZERO_UUID
+from kbroker.replication.fetch_view import FetchView, PartitionKey, ViewedPartition
+from kbroker.replication.purgatory import Purgatory
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 """A session unused for this long may be replaced; a younger one only by a more deserving one."""
-
-
-class PartitionKey(NamedTuple):
-    """A partition as requests name it: by topic id (Fetch 13+; then ``topic`` is "") or by topic name."""
-
-    topic: str
-    topic_id: bytes
-    partition: int
-
-
-class SessionPartition:
-    """What is asked of one partition, and what was last told about it."""
-
-    __slots__ = (
-        "current_leader_epoch",
-        "fetch_offset",
-        "high_watermark",
-        "key",
-        "last_fetched_epoch",
-        "log_start_offset",
-        "partition_max_bytes",
-        "replica_log_start_offset",
-    )
-
-    def __init__(self, key: PartitionKey) -> None:
-        self.key = key
-        self.fetch_offset = 0
-        self.partition_max_bytes = 0
-        self.current_leader_epoch = -1
-        self.last_fetched_epoch = -1
-        self.replica_log_start_offset = -1
-        self.high_watermark = -1
-        self.log_start_offset = -1
-
-    def update_request(self, partition: Any) -> None:
-        """Take the parameters of a request's ``FetchPartition``."""
-        self.fetch_offset = partition.fetch_offset
-        self.partition_max_bytes = partition.partition_max_bytes
-        self.current_leader_epoch = partition.current_leader_epoch
-        self.last_fetched_epoch = partition.last_fetched_epoch
-        self.replica_log_start_offset = partition.log_start_offset
-
-    def changed(self, response: Any, has_records: bool, *, update: bool) -> bool:
-        """Whether ``response`` (a ``PartitionData``) holds news; with ``update``, remember it as told."""
-        news = has_records
-        if response.high_watermark != self.high_watermark:
-            news = True
-            if update:
-                self.high_watermark = response.high_watermark
-        if response.log_start_offset != self.log_start_offset:
-            news = True
-            if update:
-                self.log_start_offset = response.log_start_offset
-        if response.preferred_read_replica >= 0:
-            news = True
-        if response.error_code:
-            # Forget the high watermark, so that the partition is in the next response whatever it says then.
-            news = True
-            if update:
-                self.high_watermark = -1
-        diverging = response.diverging_epoch
-        if diverging is not None and diverging.epoch >= 0:
-            news = True
-        return news
+TRACKED_PARTITIONS = 16
+"""A consumer's session of at least so many partitions tracks their changes. In a smaller one, it is cheaper to read all
+of them. A follower's session always tracks changes: its partitions are idle most of the time."""
 
 
 class FetchSession:
-    """One session. ``partitions`` is in serving order: what was just sent moves to the end, so none starves.
+    """A view that is kept from request to request, and the rules by which it is named and evicted."""
 
-    Invariant of one that tracks changes: a partition that is not in ``dirty`` has nothing to be told, and is watched
-    (`Purgatory.watch_session`) so that it gets there when that changes.
-    """
+    __slots__ = ("created_ms", "epoch", "last_used_ms", "replica_id", "session_id", "uses_topic_ids", "view")
 
-    __slots__ = (
-        "committed_only",
-        "created_ms",
-        "dirty",
-        "epoch",
-        "last_used_ms",
-        "missed_bytes",
-        "on_closed",
-        "partitions",
-        "replica_epoch",
-        "replica_id",
-        "session_id",
-        "uses_topic_ids",
-        "waiting",
-        "watched",
-    )
-
-    def __init__(self, session_id: int, *, replica_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, view: FetchView, *, replica_id: int, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
-        #: Whose it is; -1 for a consumer's.
+        self.view = view
         self.replica_id = replica_id
-        #: The broker epoch that the follower named last.
-        self.replica_epoch = -1
+        """The follower's; -1 for a consumer."""
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
-        self.partitions: OrderedDict[PartitionKey, SessionPartition] = OrderedDict()
-        self.dirty: dict[PartitionKey, None] | None = None
-        self.missed_bytes = 0
-        """What was appended while no request waited for it, since the last one began to read."""
-        #: The latest request reads what is committed: it does not see what comes while a transaction is open.
-        self.committed_only = False
-        #: The request that waits for something to tell.
-        self.waiting: DelayedFetch | None = None
-        #: Under which names partitions are watched.
-        self.watched: dict[PartitionKey, Hashable] = {}
-        self.on_closed: Callable[[FetchSession], None] | None = None
-
-    def track_changes(self, on_closed: Callable[[FetchSession], None]) -> None:
-        """From now on only partitions are looked at that something has happened to; at first, all."""
-        self.dirty = dict.fromkeys(self.partitions)
-        self.on_closed = on_closed
-
-    def mark(self, key: PartitionKey, added_bytes: int = 0) -> None:
-        """Something has happened to a partition; ``added_bytes`` may be fetched."""
-        assert self.dirty is not None
-        self.dirty[key] = None
-        if self.waiting is not None:
-            if added_bytes:
-                self.waiting.advanced(added_bytes)
-        else:
-            self.missed_bytes += added_bytes
-
-    def mark_all(self) -> None:
-        """Nothing is known any more of what there is to tell."""
-        self.dirty = dict.fromkeys(self.partitions)
-
-    def to_look_at(self) -> Sequence[SessionPartition]:
-        """The partitions that a request has to read."""
-        if self.dirty is None:
-            return tuple(self.partitions.values())
-        return [self.partitions[key] for key in self.dirty if key in self.partitions]
-
-    def close(self) -> None:
-        """The session is over."""
-        if self.on_closed is not None:
-            self.on_closed(self)
 
     @property
     def privileged(self) -> bool:
-        """Whether it is a follower's, before which a consumer's has to make room."""
+        """Whether the session is a follower's: it may evict a consumer's session."""
         return self.replica_id >= 0
 
     @property
     def size(self) -> int:
-        """Partitions in the session: what eviction compares."""
-        return len(self.partitions)
-
-    def update(self, requested: Iterable[SessionPartition], forgotten: Iterable[PartitionKey]) -> None:
-        """Apply a request's changes."""
-        for partition in requested:
-            if self.dirty is not None:
-                self.dirty[partition.key] = None
-            known = self.partitions.get(partition.key)
-            if known is None:
-                self.partitions[partition.key] = partition
-            else:
-                known.fetch_offset = partition.fetch_offset
-                known.partition_max_bytes = partition.partition_max_bytes
-                known.current_leader_epoch = partition.current_leader_epoch
-                known.last_fetched_epoch = partition.last_fetched_epoch
-                known.replica_log_start_offset = partition.replica_log_start_offset
-        for key in forgotten:
-            self.partitions.pop(key, None)
-            if self.dirty is not None:
-                self.dirty.pop(key, None)
+        """The number of partitions, by which eviction compares."""
+        return len(self.view.partitions)
 
 
 def next_epoch(epoch: int) -> int:
@@ -200,27 +59,27 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchPlan(NamedTuple):
-    """What one request is to read, and how to answer it.
+    """The view that a request reads, and its place in a session.
 
-    ``error`` (with nothing to read) is the response's top-level error. ``session`` is ``None`` for a fetch outside
-    any session; ``full`` says that the response lists every partition.
+    ``error`` is the response's top-level error; there is nothing to read then. ``session`` is None for a full fetch,
+    whose response lists every partition; ``may_create`` says that a session may be opened after it.
     """
 
     error: ErrorCode
-    partitions: Sequence[SessionPartition]
-    session: FetchSession | None
-    full: bool
-    may_create: bool
+    view: FetchView
+    session: FetchSession | None = None
+    may_create: bool = False
 
 
 class FetchSessionCache:
     """The node's sessions, at most ``max_slots`` (``max.incremental.fetch.session.cache.slots``)."""
 
-    def __init__(self, max_slots: int, rng: random.Random) -> None:
+    def __init__(self, max_slots: int, purgatory: Purgatory, rng: random.Random) -> None:
         self.max_slots = max_slots
+        self._purgatory = purgatory
         self._rng = rng
-        #: In order of last use, the longest unused first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        """The sessions by id, the least recently used first."""
         self.evictions = 0
 
     def __len__(self) -> int:
@@ -232,9 +91,9 @@ class FetchSessionCache:
         return sum(session.size for session in self._sessions.values())
 
     def partitions_of(self, session_id: int, session_epoch: int) -> list[PartitionKey]:
-        """What a request that continues a session reads besides what it names itself."""
+        """The partitions that a request reads without naming them, because its session remembers them."""
         session = self._sessions.get(session_id) if session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH) else None
-        return [] if session is None else list(session.partitions)
+        return [] if session is None else list(session.view.partitions)
 
     def plan(
         self,
@@ -242,74 +101,75 @@ class FetchSessionCache:
         session_id: int,
         session_epoch: int,
         uses_topic_ids: bool,
-        requested: Sequence[SessionPartition],
-        forgotten: Sequence[PartitionKey],
+        requested: dict[PartitionKey, ViewedPartition],
+        forgotten: Iterable[PartitionKey],
+        by_follower: bool,
         now_ms: int,
     ) -> FetchPlan:
         """Find or close the session of a request, and say what it reads."""
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if session_id != NO_SESSION:
-                closed = self._sessions.pop(session_id, None)
-                if closed is not None:
-                    closed.close()
-            return FetchPlan(ErrorCode.NONE, requested, None, True, session_epoch == INITIAL_EPOCH)
+            if session_id in self._sessions:
+                self._close(session_id)
+            return FetchPlan(ErrorCode.NONE, FetchView(requested, by_follower), None, session_epoch == INITIAL_EPOCH)
         session = self._sessions.get(session_id)
         if session is None:
-            return FetchPlan(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, (), None, True, False)
+            return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != session_epoch:
-            return FetchPlan(ErrorCode.INVALID_FETCH_SESSION_EPOCH, (), None, True, False)
+            return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
-            return FetchPlan(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, (), None, True, False)
-        session.update(requested, forgotten)
-        if not session.partitions:
-            # Nothing left to read: the session ends, as in Kafka.
-            del self._sessions[session_id]
-            session.close()
-            return FetchPlan(ErrorCode.NONE, (), None, True, False)
+            return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        view = session.view
+        view.update(requested, forgotten)
+        for key in forgotten:
+            self._purgatory.unwatch_fetch(view, key)
+        if not view.partitions:
+            # Nothing is left to read: the session ends, as in Kafka.
+            self._close(session_id)
+            return FetchPlan(ErrorCode.NONE, view)
         session.epoch = next_epoch(session.epoch)
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        return FetchPlan(ErrorCode.NONE, session.to_look_at(), session, False, False)
+        return FetchPlan(ErrorCode.NONE, view, session)
 
     def maybe_create(
-        self, partitions: Sequence[SessionPartition], *, replica_id: int, uses_topic_ids: bool, now_ms: int
+        self, view: FetchView, *, replica_id: int, uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | None:
-        """Open a session after a full fetch, if there is a slot or a less deserving session to replace.
+        """Keep the view of a full fetch as a session, if there is a slot or a less deserving session to replace.
 
         ``replica_id`` is the follower's, -1 for a consumer.
         """
-        if not partitions or self.max_slots <= 0:
+        size = len(view.partitions)
+        if not size or self.max_slots <= 0:
             return None
         if replica_id >= 0:
-            self._close_former(replica_id, {partition.key for partition in partitions})
-        if len(self._sessions) >= self.max_slots and not self._try_evict(replica_id >= 0, len(partitions), now_ms):
+            self._close_former(replica_id, view.partitions.keys())
+        if len(self._sessions) >= self.max_slots and not self._try_evict(replica_id >= 0, size, now_ms):
             return None
         while True:
             session_id = self._rng.randint(1, 2**31 - 1)
             if session_id not in self._sessions:
                 break
-        session = FetchSession(session_id, replica_id=replica_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
-        for partition in partitions:
-            session.partitions[partition.key] = partition
+        session = FetchSession(session_id, view, replica_id=replica_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         self._sessions[session_id] = session
+        if session.privileged or size >= TRACKED_PARTITIONS:
+            view.track_changes()
         return session
 
     def _close_former(self, replica_id: int, keys: Set[PartitionKey]) -> None:
         """End the sessions in which a follower fetched some of these partitions before.
 
-        A request in one of them may still be under way, on a connection that the follower has given up. Were it
-        served, the follower would seem to be where it was then; and as its new session does not look at a partition
-        again to which nothing happens, it would seem so for good. (A follower may have several sessions, though:
-        Apache Kafka's have one for each fetcher, of different partitions.)
+        A request in one of them may still be under way, on a connection that the follower has given up. It would report
+        an outdated offset of the follower. The new session would not correct that: it does not read an idle
+        partition again. (A follower may have several sessions: Apache Kafka's has one for each fetcher thread, of
+        different partitions.)
         """
         former = [
-            session
+            session.session_id
             for session in self._sessions.values()
-            if session.replica_id == replica_id and not keys.isdisjoint(session.partitions)
+            if session.replica_id == replica_id and not keys.isdisjoint(session.view.partitions)
         ]
-        for session in former:
-            del self._sessions[session.session_id]
-            session.close()
+        for session_id in former:
+            self._close(session_id)
 
     def _try_evict(self, privileged: bool, size: int, now_ms: int) -> bool:
         """``FetchSessionCacheShard.tryEvict``: a stale session, else one that ranks below the newcomer."""
@@ -329,12 +189,18 @@ class FetchSessionCache:
         return False
 
     def _evict(self, session: FetchSession) -> bool:
-        del self._sessions[session.session_id]
-        session.close()
+        self._close(session.session_id)
         self.evictions += 1
         return True
 
+    def _close(self, session_id: int) -> None:
+        view = self._sessions.pop(session_id).view
+        view.stays_watched = False  # a request of the session may still be under way, and watch again
+        self._purgatory.unwatch_fetch(view)
+        if view.in_request and not view.by_follower:
+            # Its request reads again, and watches for itself. A follower's does not: see `_close_former`.
+            view.complete()
 
-def key_of(topic: str, topic_id: bytes, partition: int) -> PartitionKey:
-    """The key under which a request's partition is kept."""
-    return PartitionKey("" if topic_id != ZERO_UUID else topic, topic_id, partition)
+
+def _refused(error: ErrorCode) -> FetchPlan:
+    return FetchPlan(error, FetchView({}, False))

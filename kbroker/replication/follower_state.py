@@ -1,8 +1,8 @@
-"""What a follower does with what its leader answers: append, cut its log back, begin anew, or ask again later.
+"""A follower's decisions on its leader's answers: append, truncate its log, restart it elsewhere, or fetch again later.
 
 Pure: it decides from the follower's offsets and epochs; ``node.replica_fetcher`` acts. The rules are those of KIP-101
-(cut where the epochs part, not at the high watermark), KIP-279 (epochs that only one side knows) and KIP-320 (the
-leader tells with the fetch that the logs have parted), as in Kafka's ``AbstractFetcherThread``.
+(truncate where the epochs diverge, not at the high watermark), KIP-279 (epochs that only one side knows) and KIP-320
+(the Fetch response reports that the logs diverge), as in Kafka's ``AbstractFetcherThread``.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class AskForBounds:
-    """What was fetched is outside of the leader's log: ask where that begins and ends."""
+    """Ask for the bounds of the leader's log (ListOffsets): the fetch offset is outside of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Nothing came of it now. ``error`` is the leader's."""
+    """Fetch again later. ``error`` is the leader's."""
 
     error: ErrorCode
 
@@ -74,8 +74,12 @@ def find_divergence(
     fetch_offset: int,
     last_fetched_epoch: int,
 ) -> OffsetAndEpoch | None:
-    """The leader's part: where its log parts from that of one who has everything below ``fetch_offset``, the last of it
-    from ``last_fetched_epoch``; None if the one continues the other (``Partition.readRecords``)."""
+    """The epoch and end offset where a leader's log diverges from a follower's; None if it continues that log.
+
+    The leader asks this. The follower has everything below ``fetch_offset``, the last of it from
+    ``last_fetched_epoch`` (``Partition.readRecords``). :class:`OffsetOutOfRange` if it fetches below the log's start,
+    or from an epoch that the leader does not know.
+    """
     end = epochs.end_offset_for(last_fetched_epoch, log_end_offset)
     if end.epoch == UNDEFINED_EPOCH or end.offset == UNDEFINED_OFFSET or fetch_offset < log_start_offset:
         raise OffsetOutOfRange
@@ -85,14 +89,14 @@ def find_divergence(
 
 
 def begin(log: FollowerLog) -> TruncateTo | None:
-    """What comes before the first fetch from a leader: records without epochs count only as far as committed."""
+    """The truncation before the first fetch from a leader: a log without epochs keeps its committed records only."""
     if log.epochs.latest == UNDEFINED_EPOCH and log.log_end_offset > log.high_watermark:
         return TruncateTo(max(log.high_watermark, log.log_start_offset))
     return None
 
 
 def on_fetched(log: FollowerLog, data: Any) -> Action:
-    """Decide by a response's ``PartitionData``, which answers a fetch from the follower's log end offset."""
+    """The action for a response's ``PartitionData``, the answer to a fetch from the follower's log end offset."""
     error = data.error_code
     if error:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -105,24 +109,27 @@ def on_fetched(log: FollowerLog, data: Any) -> Action:
 
 
 def truncation_offset(log: FollowerLog, leader_epoch: int, leader_end_offset: int) -> int:
-    """Where to cut, the leader's largest epoch not above the follower's last being ``leader_epoch``, which ends at
-    ``leader_end_offset`` (``AbstractFetcherThread.getOffsetTruncationState``)."""
+    """The offset to truncate to (``AbstractFetcherThread.getOffsetTruncationState``).
+
+    ``leader_epoch`` is the leader's largest epoch that is not above the follower's last one. It ends at
+    ``leader_end_offset`` in the leader's log.
+    """
     end = log.log_end_offset
     if leader_end_offset == UNDEFINED_OFFSET:
         return min(log.high_watermark, end)
     own = log.epochs.end_offset_for(leader_epoch, end)
     if own.offset == UNDEFINED_OFFSET:
-        # No epochs, or none so new: all that the follower has is of older epochs.
+        # The follower has no epochs, or only older ones.
         return min(leader_end_offset, end)
     if own.epoch != leader_epoch:
-        # Only the leader knows that epoch (KIP-279): what follows the epochs before it goes, and the next fetch
-        # tells about those.
+        # Only the leader knows that epoch (KIP-279): truncate to the end of the follower's epochs before it. The next
+        # fetch compares those.
         return min(own.offset, end)
     return min(own.offset, leader_end_offset, end)
 
 
 def on_bounds(log: FollowerLog, leader_log_start_offset: int, leader_log_end_offset: int) -> Action | None:
-    """After :class:`AskForBounds` (``AbstractFetcherThread.fetchOffsetAndTruncate``); None: just fetch again."""
+    """The action after :class:`AskForBounds` (``AbstractFetcherThread.fetchOffsetAndTruncate``); None: fetch again."""
     if leader_log_end_offset < log.log_end_offset:
         # The follower was ahead of a leader that was elected uncleanly.
         return TruncateTo(leader_log_end_offset)
@@ -132,6 +139,9 @@ def on_bounds(log: FollowerLog, leader_log_start_offset: int, leader_log_end_off
 
 
 def follower_high_watermark(own: int, leaders: int, log_end_offset: int) -> int:
-    """What is committed as far as a follower can know. What it knew to be so under an earlier leader still is, though
-    a new leader hears of it only from its followers."""
+    """A follower's high watermark: the larger of its own and the leader's, within its log.
+
+    Its own one never goes back: offsets committed under an earlier leader stay committed, though a new leader learns
+    of them only from its followers' fetches.
+    """
     return min(max(own, leaders), log_end_offset)

@@ -1,4 +1,4 @@
-"""The leader's view of one partition: who replicates it, how far each is, and up to where it is committed.
+"""The leader's view of one partition: its replicas, the progress of each, and the high watermark.
 
 Pure: no log, no clock. The caller gives log end offsets and the time and acts on what comes back.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """What the leader knows of one follower."""
+    """One follower's progress as the leader knows it from its fetches."""
 
     log_end_offset: int = -1
     log_start_offset: int = -1
@@ -19,10 +19,10 @@ class ReplicaProgress:
     last_fetch_leader_log_end_offset: int = 0
     last_caught_up_ms: int = 0
     broker_epoch: int = -1
-    """The life of the broker that its fetches came from; -1 if they do not say."""
+    """The broker epoch in its last fetch; -1 if the fetch had none."""
 
     def is_caught_up(self, log_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it has all that the leader has, or had so within ``max_lag_ms``."""
+        """Whether it has the leader's whole log, or had it within ``max_lag_ms``."""
         return self.log_end_offset == log_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms
 
 
@@ -32,8 +32,8 @@ class PartitionState:
     Invariant: ``high_watermark`` never goes back while this node leads, and is at most the log end offset of
     every member of ``maximal_isr``.
 
-    A change of the ISR is proposed (``propose_isr``) and holds once the controller has committed it. Until then the
-    high watermark counts the members of both, whichever the controller will have chosen (KIP-497).
+    A change of the ISR is proposed (``propose_isr``) and takes effect once the controller has committed it. Until then
+    the high watermark counts the members of both ISRs, since the controller may choose either (KIP-497).
     """
 
     __slots__ = (
@@ -63,20 +63,20 @@ class PartitionState:
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.isr: frozenset[int] = frozenset()
-        #: The ISR plus proposed members: what the high watermark must count (KIP-497).
         self.maximal_isr: frozenset[int] = frozenset()
-        #: What the controller has been asked for and has not answered.
+        """The ISR plus proposed members: the high watermark counts them all (KIP-497)."""
         self.proposed_isr: frozenset[int] | None = None
+        """The ISR in a request that the controller has not answered yet."""
         self.min_insync_replicas = 1
         self.under_min_isr = False
         self.high_watermark = high_watermark
         self.progress: dict[int, ReplicaProgress] = {}
-        #: Followers outside of the maximal ISR that are about to join it.
         self._joining: frozenset[int] = frozenset()
-        #: The progress of those without whom nothing is committed.
+        """Followers outside of the maximal ISR that are about to join it."""
         self._counted: tuple[ReplicaProgress, ...] = ()
-        #: Of this leader, when it last appended.
+        """The progress of the followers that the high watermark waits for: the maximal ISR and ``_joining``."""
         self._log_end_offset = 0
+        """This leader's log end offset after its last append."""
 
     @property
     def is_leader(self) -> bool:
@@ -93,10 +93,10 @@ class PartitionState:
         log_end_offset: int,
         now_ms: int,
     ) -> bool:
-        """Take what the metadata says of a partition that this node leads; whether the leader epoch is new.
+        """Apply the metadata of a partition that this node leads; whether the leader epoch is new.
 
-        What is older than the answer to a proposal is passed over; and so is what is known, as when another partition
-        of the topic has changed: a proposal that is under way counts until it is answered.
+        Metadata that is not newer than the known partition epoch changes nothing: it is older than the answer to a
+        proposal, or another partition of the topic has changed. A proposal under way counts until it is answered.
         """
         new_epoch = leader_epoch > self.leader_epoch or not self.is_leader
         if not new_epoch and partition_epoch <= self.partition_epoch:
@@ -117,7 +117,7 @@ class PartitionState:
     def become_follower(
         self, *, leader: int, leader_epoch: int, partition_epoch: int, replicas: Sequence[int], isr: Iterable[int]
     ) -> bool:
-        """Take what the metadata says of a partition led elsewhere; whether the leader epoch is new."""
+        """Apply the metadata of a partition that another node leads; whether the leader epoch is new."""
         new_epoch = leader_epoch > self.leader_epoch
         self.progress = {}
         self._set_membership(leader, leader_epoch, partition_epoch, replicas, frozenset(isr))
@@ -146,7 +146,7 @@ class PartitionState:
         )
 
     def set_min_insync_replicas(self, value: int) -> None:
-        """``min.insync.replicas`` of the topic."""
+        """Set ``min.insync.replicas`` of the topic."""
         self.min_insync_replicas = value
         self.under_min_isr = not self.has_min_isr(value)
 
@@ -157,17 +157,17 @@ class PartitionState:
     # --- changes of the ISR -----------------------------------------------------------------------------------
 
     def propose_isr(self, isr: frozenset[int]) -> None:
-        """The controller is asked for this ISR."""
+        """Note that the controller has been asked for this ISR."""
         self.proposed_isr = isr
         self._members_changed()
 
     def withdraw_proposal(self) -> None:
-        """The controller has refused for good: the ISR is what it was."""
+        """Drop the proposal, which the controller has refused for good: the ISR stays as it was."""
         self.proposed_isr = None
         self._members_changed()
 
     def commit_isr(self, isr: Iterable[int], partition_epoch: int) -> bool:
-        """What the controller has committed in this leader epoch; whether that was news."""
+        """Apply an ISR that the controller has committed in this leader epoch; whether its partition epoch is new."""
         if partition_epoch <= self.partition_epoch:
             return False
         self.partition_epoch = partition_epoch
@@ -177,7 +177,7 @@ class PartitionState:
         return True
 
     def set_joining(self, replica: int, joining: bool) -> None:
-        """Whether a follower outside of the ISR is so near that the high watermark waits for it.
+        """Set whether the high watermark waits for a follower outside of the ISR, which is about to join it.
 
         Otherwise it might never catch up with a leader that commits by itself (``shouldWaitForReplicaToJoinIsr``).
         """
@@ -214,7 +214,7 @@ class PartitionState:
         now_ms: int,
         broker_epoch: int = -1,
     ) -> None:
-        """A follower has fetched from ``fetch_offset``, so it holds all below (``Replica.updateFetchStateOrThrow``)."""
+        """Note a follower's fetch from ``fetch_offset``: it holds all below (``Replica.updateFetchStateOrThrow``)."""
         progress = self.progress[replica]
         if fetch_offset >= leader_log_end_offset:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, now_ms)
@@ -227,8 +227,11 @@ class PartitionState:
         progress.broker_epoch = broker_epoch
 
     def leader_appended(self, log_end_offset: int, now_ms: int) -> None:
-        """The leader's log has grown to ``log_end_offset``. Whoever had all until now lags from now on, if at all, and
-        not since its last fetch, which may be long ago where nobody wrote."""
+        """Note that the leader's log has grown to ``log_end_offset``.
+
+        Followers that had the whole log count as caught up until now: their last fetch may be long ago if nobody
+        wrote.
+        """
         for progress in self.progress.values():
             if progress.log_end_offset == self._log_end_offset:
                 progress.last_caught_up_ms = max(progress.last_caught_up_ms, now_ms)

@@ -1,4 +1,4 @@
-"""How many bytes a second replication may take: the throttles of reassignments (KIP-73) and of moves between log dirs.
+"""Bounds of replication in bytes a second: the throttles of reassignments (KIP-73) and of moves between log dirs.
 
 Pure: the time is an argument. Rules: Kafka's ``ReplicationQuotaManager``, whose rate is a ``SimpleRate`` over samples.
 """
@@ -12,7 +12,7 @@ UNLIMITED = 2**63 - 1
 
 
 class _Sample:
-    """What was counted in one window."""
+    """The units counted in one window of time."""
 
     __slots__ = ("last_event_ms", "start_ms", "value")
 
@@ -56,7 +56,7 @@ class SimpleRate:
         return self._samples[self._current]
 
     def measure(self, now_ms: int) -> tuple[int, int]:
-        """Units, and the milliseconds that they are spread over."""
+        """The units counted, and the milliseconds that they are spread over."""
         total, oldest_ms = 0, now_ms
         for sample in self._samples:
             if now_ms - sample.last_event_ms >= self._expire_ms:
@@ -69,8 +69,8 @@ class SimpleRate:
 class ReplicationQuota:
     """One kind of traffic of this broker: what it serves to followers, what it fetches, or what it moves.
 
-    All traffic of throttled partitions counts, also that of replicas in sync, which is never held back: who holds
-    back asks :meth:`is_throttled` and :meth:`is_exceeded` for replicas that are not in sync.
+    All traffic of throttled partitions counts. Replicas in sync are never held back: callers check
+    :meth:`is_throttled` and :meth:`is_exceeded` for replicas that are not in sync only.
     """
 
     def __init__(self, samples: int, window_seconds: int) -> None:
@@ -85,33 +85,33 @@ class ReplicationQuota:
         return bool(self._throttled)
 
     def throttle(self, topic: str, partitions: Iterable[int] | None) -> None:
-        """These partitions of a topic are throttled from now on and no others of it; None: all."""
+        """Throttle these partitions of a topic, and no others of it; None: all."""
         self._throttled[topic] = None if partitions is None else frozenset(partitions)
 
     def unthrottle(self, topic: str) -> None:
-        """No partition of the topic is throttled any more."""
+        """Throttle no partition of the topic any more."""
         self._throttled.pop(topic, None)
 
     def is_throttled(self, topic: str, partition: int) -> bool:
-        """Whether the traffic of a partition counts."""
+        """Whether a partition is throttled: its traffic counts."""
         if topic not in self._throttled:
             return False
         partitions = self._throttled[topic]
         return partitions is None or partition in partitions
 
     def record(self, size: int, now_ms: int) -> None:
-        """``size`` bytes have gone by. They count also if that is too much."""
+        """Count ``size`` bytes of traffic, also beyond the bound."""
         self._rate.record(size, now_ms)
 
     def is_exceeded(self, now_ms: int) -> bool:
-        """Whether there was more than the bound allows."""
+        """Whether the rate is above the bound."""
         if self.bound == UNLIMITED:
             return False
         total, elapsed_ms = self._rate.measure(now_ms)
         return total * 1000 > self.bound * elapsed_ms
 
     def wait_ms(self, now_ms: int, at_most_ms: int) -> int:
-        """Milliseconds after which it is not exceeded any more if nothing is added, 0 if it is not."""
+        """Milliseconds until the rate is within its bound if nothing is added, at most ``at_most_ms``; 0 if it is."""
         if not self.is_exceeded(now_ms):
             return 0
         total, elapsed_ms = self._rate.measure(now_ms)
@@ -123,7 +123,7 @@ class ReplicationQuota:
 def parse_throttled_replicas(text: str, broker_id: int) -> frozenset[int] | None:
     """The partitions that ``leader.`` or ``follower.replication.throttled.replicas`` names for a broker; None: all.
 
-    Entries that are no ``partition:broker`` name nothing; they come from a release that judged less.
+    Entries that are no ``partition:broker`` are skipped: an earlier release accepted them.
     """
     if text.strip() == "*":
         return None

@@ -9,7 +9,8 @@ import traceback
 from typing import TextIO
 
 from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, run_cluster_scenario
-from kbroker.sim.scenarios import SCENARIOS, replay_line, run_scenario
+from kbroker.sim.quorum.scenarios import SCENARIOS, run_scenario
+from kbroker.sim.world import replay_line
 
 GROUPS = {"all": [*SCENARIOS, *CLUSTER_SCENARIOS], "quorum": [*SCENARIOS], "cluster": [*CLUSTER_SCENARIOS]}
 

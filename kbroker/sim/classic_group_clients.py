@@ -5,20 +5,21 @@ from __future__ import annotations
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.sim.clients import ClusterClient
-from kbroker.sim.group_clients import GroupHistory, GroupMember
-from kbroker.sim.history import Violation
-from kbroker.sim.transaction_clients import TRY_AGAIN
-from kbroker.wire.compiler import decode, encode
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kbroker.wire.records.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentTopicPartition,
-    ConsumerProtocolSubscription,
+from kbroker.sim.classic_member import (
+    ASSIGNOR,
+    assigned,
+    heartbeat_request,
+    join_request,
+    shares,
+    subscription,
+    sync_request,
 )
+from kbroker.sim.clients import ClusterClient
+from kbroker.sim.group_clients import GroupHistory, SimGroupMember
+from kbroker.sim.transaction_clients import TRY_AGAIN
+from kbroker.sim.world import Violation
+from kbroker.wire.messages.join_group import JoinGroupResponse
+from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 _SESSION_MS = 10_000
 _REBALANCE_MS = 8_000
@@ -26,7 +27,7 @@ _REBALANCE_MS = 8_000
 _REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
-class ClassicGroupMember(GroupMember):
+class ClassicGroupMember(SimGroupMember):
     """Eager, as range and round robin are: it gives up everything before it joins again. Static, if it has an
     ``instance_id``: then another may take its place under a new member id.
 
@@ -51,9 +52,7 @@ class ClassicGroupMember(GroupMember):
         if self._epoch <= 0:
             await self._join()
             return
-        request = HeartbeatRequest(
-            group_id=self._group, generation_id=self._epoch, member_id=self.id, group_instance_id=self.instance_id
-        )
+        request = heartbeat_request(self._group, self._epoch, self.id, self.instance_id)
         response, real = await self._ask(request)
         if response is not None and not self.gone:
             if await self._is_well(response.error_code, "Heartbeat", real):
@@ -83,15 +82,13 @@ class ClassicGroupMember(GroupMember):
         return False
 
     async def _join(self) -> None:
-        subscription = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[self._history.topic]), 0)
-        request = JoinGroupRequest(
-            group_id=self._group,
+        request = join_request(
+            self._group,
+            self.id,
+            [(ASSIGNOR, subscription(self._history.topic))],
+            instance_id=self.instance_id,
             session_timeout_ms=_SESSION_MS,
             rebalance_timeout_ms=_REBALANCE_MS,
-            member_id=self.id,
-            group_instance_id=self.instance_id,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
         )
         joining = not self.id
         joined, real = await self._ask(request, joining=joining)
@@ -104,28 +101,15 @@ class ClassicGroupMember(GroupMember):
             await self._sync(joined)
 
     async def _sync(self, joined: JoinGroupResponse) -> None:
-        shares: list[SyncGroupRequestAssignment] = []
-        if joined.leader == self.id:
-            ids = sorted(member.member_id for member in joined.members)
-            for place, member_id in enumerate(ids):
-                mine = list(range(place, self._history.partitions, len(ids)))
-                shares.append(SyncGroupRequestAssignment(member_id=member_id, assignment=self._encoded(mine)))
-        request = SyncGroupRequest(
-            group_id=self._group, generation_id=joined.generation_id, member_id=self.id, assignments=shares,
-            group_instance_id=self.instance_id, protocol_type="consumer", protocol_name="range",
-        )  # fmt: skip
+        given = shares(self._history.topic, self._history.partitions, joined)
+        request = sync_request(self._group, joined.generation_id, self.id, given, instance_id=self.instance_id)
         synced, real = await self._ask(request)
         if synced is None or self.gone or not await self._is_well(synced.error_code, "SyncGroup", real):
             return
         self._is_stored = True
         self._epoch = joined.generation_id
         self.heard_at = trio.current_time()
-        assignment, _ = decode(ConsumerProtocolAssignment, 0, bytes(synced.assignment), 2)
-        self._given([index for topic in assignment.assigned_partitions for index in topic.partitions])
-
-    def _encoded(self, mine: list[int]) -> bytes:
-        one = ConsumerProtocolAssignmentTopicPartition(topic=self._history.topic, partitions=mine)
-        return b"\0\0" + encode(ConsumerProtocolAssignment(assigned_partitions=[one]), 0)
+        self._given(assigned(synced.assignment))
 
     def _given(self, mine: list[int]) -> None:
         history = self._history

@@ -10,7 +10,8 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.node.peer import Peer, UnsupportedByPeer
-from kbroker.sim.history import History, Violation
+from kbroker.sim.history import History
+from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader, walk_headers
 from kbroker.wire.control_batch import parse_end_txn_marker
@@ -33,7 +34,7 @@ from kbroker.wire.record_batch import iter_records
 
 if TYPE_CHECKING:
     from kbroker.env import Stream
-    from kbroker.sim.streams import NodeNetwork
+    from kbroker.sim.tcp import NodeNetwork
 
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
@@ -51,7 +52,7 @@ BROKEN_SEQUENCE = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""What a producer that sends one batch at a time is never told, unless something acknowledged is gone."""
+"""Errors that a producer with one batch under way gets only if something acknowledged is gone."""
 
 RETRIABLE = frozenset(
     {
@@ -75,8 +76,8 @@ RETRIABLE = frozenset(
 
 
 Authority = Callable[[TopicPartition], tuple[int, int] | None]
-"""Who really leads a partition now, and knows it, and in which epoch: what no client can know. An answer of somebody
-else may be wrong, with Apache Kafka too: a leader that was paused or cut off does not know what it has missed."""
+"""The node that really leads a partition now and knows it, and its epoch; no client can know that. Another's answer may
+be wrong, with Apache Kafka too: a leader that was paused or cut off does not know what it has missed."""
 
 
 class ClusterClient:
@@ -206,7 +207,7 @@ class Consumer:
                 await self._ask_for_end()
 
     async def _ask_for_end(self) -> None:
-        """What ListOffsets tells does not go back either, whoever leads (KIP-207)."""
+        """Check that the end offset of ListOffsets does not go back, whoever leads (KIP-207)."""
         client, tp = self._client, self.tp
         found = await client.leader(tp)
         if found is None:

@@ -12,36 +12,34 @@ import heapq
 import random
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
-from hashlib import blake2b
 from math import inf
 from operator import attrgetter
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import trio
 from outcome import Error, Outcome, Value
 from trio._core import _run as trio_run
 from trio._core._traps import CancelShieldedCheckpoint, WaitTaskRescheduled
 
+from kbroker.sim.world import EventQueue
+
 T = TypeVar("T")
 
 current_node: ContextVar[int] = ContextVar("current_node", default=0)
-"""Whose task is running: a node's id, 0 for the simulation itself and its clients."""
+"""The node whose task is running, by its id; 0 for the simulation itself and its clients."""
 
 
-class SimClock(trio.abc.Clock):
-    """Time that passes only when every task waits; then straight to the next deadline or event."""
+class SimClock(EventQueue[float], trio.abc.Clock):
+    """Seconds that pass only when every task waits; then straight to the next deadline or event."""
 
     ASK_EVERY = 1000
     """After so many turns the operating system is asked, which has nothing to tell a simulation but Ctrl-C."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.time = 0.0
-        """Seconds since the simulation began."""
+        super().__init__(0.0)
         self.held: dict[int, list[Any]] = {}
         """Nodes that stand still, and which of their tasks could run."""
         self._rng = random.Random(seed)
-        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._made = 0
 
     def start_clock(self) -> None:
         pass
@@ -51,11 +49,6 @@ class SimClock(trio.abc.Clock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         return 0.0 if deadline <= self.time else inf
-
-    def call_at(self, when: float, event: Callable[..., None], *args: Any) -> None:
-        """Have ``event(*args)`` called at a time, in the order of times, then of calls to this. It must not wait."""
-        self._made += 1
-        heapq.heappush(self._events, (when, self._made, event, args))
 
     async def wait(self, seconds: float) -> None:
         """Sleep, and do not let it be cut short by a cancellation: as one waits for a thread."""
@@ -104,7 +97,7 @@ class SimClock(trio.abc.Clock):
     def run_tasks(
         self, runner: Any, main: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
     ) -> Generator[float, Any, None]:
-        """What ``trio.run`` does until the last task has ended, in place of Trio's ``unrolled_run``."""
+        """Run tasks until the last one has ended: the replacement of Trio's ``unrolled_run``."""
         context = trio_run.GLOBAL_RUN_CONTEXT
         runner.instruments = {}
         queue, deadlines = runner.runq, runner.deadlines
@@ -181,48 +174,6 @@ _clock: ContextVar[SimClock] = ContextVar("_clock")
 def sim_clock() -> SimClock:
     """That of the simulation which is running."""
     return _clock.get()
-
-
-class Trace:
-    """What happened, as a hash: two runs of a seed must agree in it. With ``out`` it is written down as well."""
-
-    AT_ONCE = 500
-    """Lines that are hashed together."""
-
-    def __init__(self, out: TextIO | None = None) -> None:
-        self._hash = blake2b(digest_size=16)
-        self._lines: list[str] = []
-        self._out = out
-        self._clock = sim_clock()
-
-    def note(self, text: str) -> None:
-        """Add a line, with the time."""
-        line = f"{self._clock.time:10.4f} {text}\n"
-        self._lines.append(line)
-        if len(self._lines) == self.AT_ONCE:
-            self._take_lines()
-        if self._out is not None:
-            self._out.write(line)
-
-    def _take_lines(self) -> None:
-        self._hash.update("".join(self._lines).encode())
-        self._lines.clear()
-
-    def show(self, text: str) -> None:
-        """Only write it down: it is not part of what must be the same."""
-        if self._out is not None:
-            self._out.write(f"{self._clock.time:10.4f} {text}\n")
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether somebody reads it."""
-        return self._out is not None
-
-    @property
-    def digest(self) -> str:
-        """The hash so far."""
-        self._take_lines()
-        return self._hash.hexdigest()
 
 
 class Pauser:

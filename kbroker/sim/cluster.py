@@ -16,24 +16,26 @@ from typing import Any
 import trio
 
 from kbroker.raft_metadata.image import PartitionImage
+from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.sim.classic_group_clients import ClassicGroupMember
 from kbroker.sim.clients import ClusterClient, Consumer
-from kbroker.sim.clock import Pauser, Trace, current_node, sim_clock
+from kbroker.sim.clock import Pauser, current_node, sim_clock
 from kbroker.sim.cluster_invariants import ClusterInvariants
 from kbroker.sim.copier import Copier
-from kbroker.sim.group_clients import GroupHistory, GroupMember
-from kbroker.sim.history import History, Violation
+from kbroker.sim.group_clients import GroupHistory, SimGroupMember
+from kbroker.sim.history import History
 from kbroker.sim.pipelined_producer import PipelinedProducer
-from kbroker.sim.producers import Producer
+from kbroker.sim.producers import SimProducer
 from kbroker.sim.sim_env import current_env
 from kbroker.sim.sim_node import OFFSETS_PARTITIONS, SimNode, describe_error
-from kbroker.sim.streams import LinkFaults, NodeNetwork, SimNet
+from kbroker.sim.tcp import LinkFaults, NodeNetwork, SimNet
 from kbroker.sim.transaction_clients import (
     LateRequests,
     OffsetCommitter,
     TransactionalClient,
-    TransactionalProducer,
 )
+from kbroker.sim.transactional_producer import TransactionalProducer
+from kbroker.sim.world import Trace, Violation
 from kbroker.types import TopicPartition
 
 
@@ -49,6 +51,7 @@ class SimCluster:
         count: int = 3,
         controllers: int = 0,
         properties: dict[str, str] | None = None,
+        metadata_version: int = LATEST_METADATA_VERSION,
         faults: LinkFaults | None = None,
     ) -> None:
         self.seed = seed
@@ -56,6 +59,8 @@ class SimCluster:
         self.nursery = nursery
         self.trace = trace
         self.properties = properties or {}
+        self.metadata_version = metadata_version
+        """The level that its nodes are formatted at, with the other features of such a fresh cluster."""
         self.ids = list(range(1, count + 1))
         """Of the brokers."""
         self.controller_ids = list(range(101, 101 + controllers)) or self.ids
@@ -65,7 +70,7 @@ class SimCluster:
         self.history = History()
         self.invariants = ClusterInvariants(self)
         self.nodes = {node_id: SimNode(self, node_id) for node_id in sorted({*self.controller_ids, *self.ids})}
-        self.producers: list[Producer | PipelinedProducer | TransactionalProducer | Copier] = []
+        self.producers: list[SimProducer | PipelinedProducer | TransactionalProducer | Copier] = []
         self.committers: list[OffsetCommitter] = []
         self.groups: dict[str, GroupHistory] = {}
         self.consumers: list[Consumer] = []
@@ -102,7 +107,7 @@ class SimCluster:
 
     def controller(self) -> SimNode | None:
         """The active controller, if there is one; with two that think so, that of the later epoch."""
-        found = [node for node in self.serving if node.broker is not None and node.broker.driver.is_leader]
+        found = [node for node in self.serving if node.broker is not None and node.broker.metadata.is_leader]
         return max(found, key=lambda node: self.raft_epoch(node), default=None)
 
     async def await_controller(self, within: float = 60.0) -> SimNode:
@@ -115,7 +120,7 @@ class SimCluster:
     def raft_epoch(self, node: SimNode) -> int:
         """The metadata quorum's epoch as the node knows it."""
         assert node.broker is not None
-        return node.broker.driver.describe_quorum().leader_epoch
+        return node.broker.metadata.describe_quorum().leader_epoch
 
     def image(self) -> Any:
         """The latest metadata that any node has published: who knew of it may be down by now."""
@@ -197,9 +202,9 @@ class SimCluster:
             if node.broker is None:
                 parts.append(f"{node.name} {'starting' if node.running else 'down'}")
             else:
-                image = node.broker.driver.image
+                image = node.broker.metadata.image
                 fenced = sorted(broker.id for broker in image.brokers.values() if broker.fenced)
-                role = "controller" if node.broker.driver.is_leader else "up"
+                role = "controller" if node.broker.metadata.is_leader else "up"
                 parts.append(f"{node.name} {role} metadata {image.offset} fenced {fenced}")
         image = self.image()
         if image is not None:
@@ -226,7 +231,7 @@ class SimCluster:
         """Have producers at work."""
         for _ in range(count):
             number = len(self.producers) + 1
-            producer = Producer(number, self.client(), self.history, list(partitions), interval, acks)
+            producer = SimProducer(number, self.client(), self.history, list(partitions), interval, acks)
             self.producers.append(producer)
             self.nursery.start_soon(self._guard, producer.run)
 
@@ -285,13 +290,13 @@ class SimCluster:
 
     def join_group(
         self, group: str, topic: str, partitions: int, *, classic: bool = False, instance_id: str | None = None
-    ) -> GroupMember:
+    ) -> SimGroupMember:
         """Have a member of a consumer or classic group at work, in a group that is made with its first.
 
         With an ``instance_id`` it is a static member.
         """
         history = self.groups.setdefault(group, GroupHistory(topic, partitions, OFFSETS_PARTITIONS))
-        kind = ClassicGroupMember if classic else GroupMember
+        kind = ClassicGroupMember if classic else SimGroupMember
         member = kind(self.client(), group, history, instance_id)
         self.nursery.start_soon(self._guard, member.run)
         return member
@@ -396,7 +401,7 @@ class SimCluster:
 
 
 class _NodeLog(logging.Handler):
-    """What nodes log: written into the trace, and an error of a node that lives ends the simulation."""
+    """Writes the nodes' log lines into the trace; an error of a node that lives ends the simulation."""
 
     def __init__(self, cluster: SimCluster) -> None:
         super().__init__()
@@ -422,6 +427,7 @@ async def simulated_cluster(
     count: int = 3,
     controllers: int = 0,
     properties: dict[str, str] | None = None,
+    metadata_version: int = LATEST_METADATA_VERSION,
     faults: LinkFaults | None = None,
 ) -> AsyncIterator[SimCluster]:
     """A cluster whose nodes are down; leaving ends them all. Raises the first :class:`Violation`."""
@@ -432,7 +438,14 @@ async def simulated_cluster(
     try:
         async with trio.open_nursery() as nursery:
             cluster = SimCluster(
-                seed, nursery, trace, count=count, controllers=controllers, properties=properties, faults=faults
+                seed,
+                nursery,
+                trace,
+                count=count,
+                controllers=controllers,
+                properties=properties,
+                metadata_version=metadata_version,
+                faults=faults,
             )
             handler = _NodeLog(cluster)
             logger.addHandler(handler)

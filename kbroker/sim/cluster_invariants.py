@@ -1,4 +1,4 @@
-"""What must hold inside of a simulated cluster at every moment, looked at from where no client can.
+"""The rules that the inside of a simulated cluster must keep at every moment, where no client can look.
 
 The rules for ISR and ELR are those of KIP-966; each is checked on every image that any node publishes, and what the
 nodes hold is compared with it several times a second.
@@ -6,38 +6,51 @@ nodes hold is compared with it several times a second.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from kbroker.raft_metadata.image import PartitionImage
+from kbroker.node.broker import Broker
+from kbroker.raft_metadata.image import NO_LEADER, PartitionImage
 from kbroker.sim.clock import sim_clock
-from kbroker.sim.history import Violation
+from kbroker.sim.sim_node import SimNode
+from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
-
-if TYPE_CHECKING:
-    from kbroker.node.broker import Broker
-    from kbroker.sim.cluster import SimCluster
-    from kbroker.sim.sim_node import SimNode
 
 SAMPLE_SECONDS = 0.25
 
 
 class _Marks(NamedTuple):
-    """What was seen of a partition on a node."""
+    """The epochs of a partition that a node has published last."""
 
     leader_epoch: int
     partition_epoch: int
 
 
+class ObservedCluster(Protocol):
+    """The cluster that invariants are about."""
+
+    @property
+    def nodes(self) -> Mapping[int, SimNode]: ...
+    @property
+    def serving(self) -> Sequence[SimNode]:
+        """Nodes that have come up."""
+        ...
+
+    def fail(self, failure: BaseException, cause: BaseException | None = None) -> None:
+        """End the scenario."""
+        ...
+
+
 class ClusterInvariants:
     """Watches all nodes of a cluster."""
 
-    def __init__(self, cluster: SimCluster) -> None:
+    def __init__(self, cluster: ObservedCluster) -> None:
         self._cluster = cluster
         self._seen: dict[int, dict[TopicPartition, _Marks]] = {}
         """By node, in its present life."""
         self._assigned: dict[tuple[bytes, int, int], tuple[Any, ...]] = {}
-        """What (topic id, partition, partition epoch) stands for: the same for everybody."""
+        """Leader, ISR and ELR by (topic id, partition, partition epoch): the same for every node."""
         self._led: dict[tuple[int, int, TopicPartition], int] = {}
         """High watermark of a leader by node, leader epoch and partition."""
         self.committed: dict[TopicPartition, int] = {}
@@ -59,7 +72,7 @@ class ClusterInvariants:
                 except Violation as violation:
                     self._cluster.fail(violation)
 
-        broker.driver.subscribe(on_image)
+        broker.metadata.subscribe(on_image)
 
     def forget(self, node: SimNode) -> None:
         """The node's life is over."""
@@ -77,7 +90,10 @@ class ClusterInvariants:
             for index, assigned in topic.partitions.items():
                 tp = TopicPartition(topic.name, index)
                 bad = fenced.intersection(assigned.isr)
-                if bad:
+                # Without eligible leader replicas the ISR keeps the last one, which nobody can lead then. A broker that
+                # has always been alone keeps what it had, whatever becomes of it.
+                last = not image.features.elr_enabled and len(assigned.isr) == 1 and assigned.leader == NO_LEADER
+                if bad and not last and len(image.brokers) > 1:
                     raise Violation(f"{tp}: fenced brokers {sorted(bad)} are in the ISR {assigned.isr}")
                 if changed:
                     self._check_assignment(node, seen, tp, topic.id, assigned, image)
@@ -127,7 +143,7 @@ class ClusterInvariants:
         """Look at what the nodes hold now."""
         self.samples += 1
         cluster = self._cluster
-        image = cluster.image()
+        image = self.latest_image
         if image is None:
             return
         for node in cluster.serving:
@@ -235,7 +251,7 @@ def batches(log: Any, begin: int, end: int) -> list[tuple[int, int, bytes]]:
 def describe_difference(
     one: str, expected: list[tuple[int, int, bytes]], other: str, found: list[tuple[int, int, bytes]]
 ) -> str:
-    """Where two logs part."""
+    """The place where two logs part, in a line."""
     for left, right in zip(expected, found, strict=False):
         if left != right:
             return (

@@ -8,8 +8,9 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import Consumer
-from kbroker.sim.history import History, Violation, make_value, parse_value
+from kbroker.sim.history import History, make_value, parse_value
 from kbroker.sim.transaction_clients import GROUP, TRY_AGAIN, Coordinated, Ending, TransactionalClient
+from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader
 from kbroker.wire.messages.offset_fetch import (
@@ -133,7 +134,7 @@ class Copier:
         return True
 
     def check(self) -> None:
-        """What is there is what was in the source; and all of it, as far as it was told that it is copied."""
+        """Compare the target with the source: nothing else is there, and all that was reported as copied."""
         there = {parse_value(value)[1] for value in self._history.of(self.target).offsets}
         read = set(self._history.of(self.source).values)
         if not there <= read:

@@ -11,8 +11,8 @@ import trio
 from kbroker.coordinator.partitioner import partition_for
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import ClusterClient
-from kbroker.sim.history import Violation
 from kbroker.sim.transaction_clients import GROUP, OFFSETS_TOPIC, TRY_AGAIN, Coordinated
+from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid, random_uuid, uuid_to_str
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kbroker.wire.messages.offset_commit import (
@@ -47,7 +47,7 @@ class Instance:
     """The joins of one ``group.instance.id``: each takes the place of who has it, who is then fenced (KIP-345)."""
 
     claims: set[str] = field(default_factory=set)
-    """Who asked for its place: member ids, and a number for each JoinGroup that asked for a member id, too."""
+    """Members that asked for this place: their ids, and a number for each JoinGroup that asked for a member id."""
     underway: int = 0
     """How many such requests were not answered: each may still arrive, however late, and take the place."""
 
@@ -67,12 +67,12 @@ class Instance:
 
 @dataclass(slots=True)
 class GroupHistory:
-    """What all members of one group know together."""
+    """The common knowledge of all members of one group."""
 
     topic: str
     partitions: int
     offsets_partitions: int
-    members: list[GroupMember] = field(default_factory=list)
+    members: list[SimGroupMember] = field(default_factory=list)
     acknowledged: dict[int, int] = field(default_factory=dict)
     """The highest offset whose commit was acknowledged, by partition."""
     tried: dict[int, int] = field(default_factory=dict)
@@ -90,8 +90,8 @@ class GroupHistory:
         return owned == list(range(self.partitions))
 
 
-class GroupMember:
-    """Joins, owns what it is assigned, commits ever higher offsets, gives up what it is to give up at once."""
+class SimGroupMember:
+    """A simulated member: owns its assigned partitions, commits growing offsets, gives up revoked ones at once."""
 
     session_seconds = SESSION_SECONDS
 
@@ -230,7 +230,7 @@ class GroupMember:
             del self.owned[index]
 
     def _check_known(self, code: ErrorCode, message: str) -> None:
-        """What this member was told was committed, so the next coordinator knows of it too."""
+        """Check that the coordinator knows this member's epoch, which was committed before the member had it."""
         alive = trio.current_time() - self.heard_at < SESSION_SECONDS - 5
         if "greater" in message or (code == ErrorCode.UNKNOWN_MEMBER_ID and alive):
             raise Violation(f"{self._group}: {self.id} was told of epoch {self._epoch}, now {code.name}: {message}")

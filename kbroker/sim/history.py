@@ -1,6 +1,6 @@
-"""What clients of a simulated cluster were told, and what must hold of it, checked as they are told.
+"""The answers to clients of a simulated cluster, checked against each other as they arrive.
 
-Every value that is produced is another one, so a value that is read tells which append it came from.
+Every produced value is unique, so a value that is read identifies its append.
 """
 
 from __future__ import annotations
@@ -9,67 +9,64 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 
 
-class Violation(AssertionError):
-    """The cluster broke a promise."""
-
-
-class TransactionState(Enum):
-    """What a transactional producer knows of a transaction of its own."""
+class SimTransactionState(Enum):
+    """A transaction's state, as far as its producer knows."""
 
     OPEN = 1
-    """Nothing was decided: nobody may see it."""
+    """Undecided: nobody may see its values."""
     COMMITTING = 2
-    """It asked for the commit and does not know the outcome: all may be seen, or nothing."""
+    """The commit's outcome is unknown: all of its values may be seen, or none."""
     COMMITTED = 3
-    """All must be seen."""
+    """All of its values must be seen."""
     ABORTED = 4
-    """Nothing may be seen."""
+    """None of its values may be seen."""
 
 
 @dataclass(slots=True)
-class Transaction:
-    """One transaction, and what was written in it."""
+class SimTransaction:
+    """One transaction, and the values written in it."""
 
     name: str
-    state: TransactionState = TransactionState.OPEN
+    state: SimTransactionState = SimTransactionState.OPEN
     values: list[tuple[TopicPartition, bytes]] = field(default_factory=list)
 
-    def end(self, state: TransactionState) -> None:
-        """The producer has decided, or learnt the outcome."""
+    def end(self, state: SimTransactionState) -> None:
+        """Note the producer's decision, or the outcome that it has learnt."""
         self.state = state
 
 
 @dataclass(slots=True)
 class PartitionHistory:
-    """What is known of one partition."""
+    """The history of one partition."""
 
     values: dict[int, bytes] = field(default_factory=dict)
-    """By offset, as read by whoever read it first."""
+    """The value at each offset, as first read."""
     epochs: dict[int, int] = field(default_factory=dict)
     """Leader epoch by offset."""
     offsets: dict[bytes, int] = field(default_factory=dict)
-    """Where a value was read."""
+    """The offset at which each value was read."""
     acknowledged: dict[bytes, int] = field(default_factory=dict)
-    """Values that producers were told are stored; where, or -1 if they were only told that it was there before."""
+    """Acknowledged values, and their offsets; -1 if the producer does not know the offset."""
     acknowledged_by: dict[int, int] = field(default_factory=dict)
-    """Node that said so when it was asked the first time, by offset. (Who is asked again may answer for another.)"""
+    """By offset, the node that acknowledged a first attempt. (A retry may be acknowledged by another node.)"""
     leaders: dict[int, int] = field(default_factory=dict)
     """Node that acknowledged in a leader epoch."""
     producer_epochs: dict[int, int] = field(default_factory=dict)
-    """Of the producer that wrote what is at an offset."""
+    """By offset, the epoch of the producer that wrote there."""
     sent_again: dict[bytes, set[int]] = field(default_factory=dict)
-    """Under which later epochs a producer has sent a value again, as if it had not been sent before."""
+    """The later producer epochs under which a value was sent again, as if for the first time."""
     order: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The producer epoch and number of each producer that was read last, to see that its order is kept."""
+    """Of each producer, the epoch and number that were read last, to check that its order is kept."""
     read_to: int = 0
-    """All below was read."""
+    """All offsets below this one were read."""
 
 
 class History:
-    """What producers and consumers saw of all partitions."""
+    """The history of all partitions: the answers that producers and consumers got."""
 
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, PartitionHistory] = {}
@@ -78,10 +75,10 @@ class History:
         self.twice = 0
         """How many values were stored twice, which their producers brought about (`sent_again`)."""
         self.refusals: dict[str, int] = {}
-        """How often producers were told of an error, by its name."""
-        self.transactions: list[Transaction] = []
+        """The number of errors in answers to producers, by name."""
+        self.transactions: list[SimTransaction] = []
         """Those of transactional producers. Whoever reads beside them reads committed records only."""
-        self._transaction_of: dict[bytes, Transaction] = {}
+        self._transaction_of: dict[bytes, SimTransaction] = {}
 
     def of(self, tp: TopicPartition) -> PartitionHistory:
         """The history of a partition."""
@@ -93,7 +90,7 @@ class History:
     def acknowledged(
         self, tp: TopicPartition, values: list[bytes], base_offset: int, node: int, *, retried: bool
     ) -> None:
-        """A producer was told that its values are stored, the first at ``base_offset`` (-1: it does not know)."""
+        """Note that values of a producer were acknowledged, the first at ``base_offset`` (-1: it does not know)."""
         known = self.of(tp)
         self.acknowledgements += len(values)
         for delta, value in enumerate(values):
@@ -113,9 +110,9 @@ class History:
                     self._check_leader(tp, known, offset)
 
     def sent_again(self, tp: TopicPartition, values: list[bytes], producer_epoch: int) -> None:
-        """A producer has given itself an epoch, and sends again under it what was not acknowledged before.
+        """Note that a producer sends unacknowledged values again, under an epoch that it has raised by itself.
 
-        Nobody can know it again. What is stored already may be stored once more, and not more than that.
+        No broker can recognise them as duplicates: a stored value may be stored once more, and not oftener.
         """
         known = self.of(tp)
         for value in values:
@@ -123,32 +120,32 @@ class History:
                 raise Violation(f"{tp}: {value!r} was acknowledged, and is sent again")
             known.sent_again.setdefault(value, set()).add(producer_epoch)
 
-    def begin(self, name: str) -> Transaction:
-        """A transactional producer begins a transaction."""
-        transaction = Transaction(name)
+    def begin(self, name: str) -> SimTransaction:
+        """Note the begin of a transaction."""
+        transaction = SimTransaction(name)
         self.transactions.append(transaction)
         return transaction
 
-    def add(self, transaction: Transaction, tp: TopicPartition, value: bytes) -> None:
-        """It writes a value in it."""
+    def add(self, transaction: SimTransaction, tp: TopicPartition, value: bytes) -> None:
+        """Note a value that is written in the transaction."""
         transaction.values.append((tp, value))
         self._transaction_of[value] = transaction
 
-    def committed(self, transaction: Transaction) -> None:
-        """It was told that the transaction is committed: all of it is acknowledged now."""
-        transaction.end(TransactionState.COMMITTED)
+    def committed(self, transaction: SimTransaction) -> None:
+        """Note that the commit was acknowledged, and with it all values of the transaction."""
+        transaction.end(SimTransactionState.COMMITTED)
         for tp, value in transaction.values:
             self.acknowledged(tp, [value], -1, -1, retried=True)
 
     def check_transactions(self) -> None:
-        """Once nothing is on its way: of a transaction that nobody knows the outcome of, all was seen or nothing."""
+        """Check at the end of a run that of each transaction all values were read, or none."""
         for transaction in self.transactions:
             seen = [value in self.of(tp).offsets for tp, value in transaction.values]
             if any(seen) and not all(seen):
                 raise Violation(f"{transaction.name}: {sum(seen)} of {len(seen)} values of {transaction} were seen")
 
     def read(self, tp: TopicPartition, offset: int, value: bytes, leader_epoch: int, producer_epoch: int = -1) -> None:
-        """A consumer was given a record."""
+        """Note a record that a consumer has read, and check it against all earlier answers."""
         known = self.of(tp)
         self.reads += 1
         there = known.values.get(offset)
@@ -180,7 +177,7 @@ class History:
         if offset - 1 in known.epochs and known.epochs[offset - 1] > leader_epoch:
             raise Violation(f"{tp}: leader epochs go back at {offset}: {known.epochs[offset - 1]}, {leader_epoch}")
         transaction = self._transaction_of.get(value)
-        if transaction is not None and transaction.state in (TransactionState.OPEN, TransactionState.ABORTED):
+        if transaction is not None and transaction.state in (SimTransactionState.OPEN, SimTransactionState.ABORTED):
             raise Violation(f"{tp}: {value!r} at {offset} was shown, of a transaction that is {transaction.state.name}")
         last_epoch, last = known.order.get(producer, (-1, -1))
         begins_again = before is not None and producer_epoch > last_epoch
@@ -195,7 +192,7 @@ class History:
             raise Violation(f"{tp}: nodes {other} and {node} both acknowledge in epoch {epoch}")
 
     def refused(self, name: str) -> None:
-        """A producer was told of an error."""
+        """Count an error in an answer to a producer."""
         self.refusals[name] = self.refusals.get(name, 0) + 1
 
     def describe(self) -> str:
@@ -208,7 +205,7 @@ class History:
         )
 
     def unseen(self) -> list[tuple[TopicPartition, bytes, int]]:
-        """What was acknowledged and has not been read: partition, value, offset."""
+        """Acknowledged values that have not been read: partition, value, offset."""
         return [
             (tp, value, offset)
             for tp, known in self.partitions.items()

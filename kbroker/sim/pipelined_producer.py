@@ -13,25 +13,16 @@ from dataclasses import dataclass
 
 import trio
 
-from kbroker.env import Stream
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import BROKER_PORT, ClusterClient
-from kbroker.sim.history import History, Violation, make_value
-from kbroker.sim.producers import PRODUCE_VERSION, is_stored, make_batch, new_producer_id, produce_request
-from kbroker.types import FileRegion, TopicPartition
-from kbroker.wire.compiler import decode
+from kbroker.sim.history import History, make_value
+from kbroker.sim.produce_stream import IN_FLIGHT, PRODUCE_VERSION, ProduceStream, make_batch, produce_request
+from kbroker.sim.producers import is_stored, new_producer_id
+from kbroker.sim.world import Violation
+from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
-from kbroker.wire.framing import FrameReader, request_parts
-from kbroker.wire.headers import decode_response_header
-from kbroker.wire.messages.produce import (
-    PartitionProduceResponse,
-    ProduceResponse,
-)
+from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceResponse
 
-IN_FLIGHT = 5
-"""``max.in.flight.requests.per.connection`` of an idempotent producer: as many batches as a broker remembers."""
-_KEY = 0
-_PATIENCE_SECONDS = 6.0
 _OVERTAKES = 0.3
 _GAP_ELSEWHERE = 0.05
 """How often, of the times at which it has to begin with what was sent before."""
@@ -39,7 +30,7 @@ _GAP_ELSEWHERE = 0.05
 
 @dataclass(slots=True)
 class _Batch:
-    """What is sent until it is acknowledged, byte for byte."""
+    """A batch that is sent until it is acknowledged, byte for byte."""
 
     values: list[bytes]
     data: bytes
@@ -78,7 +69,6 @@ class PipelinedProducer:
         self._producer_epoch = -1
         self._sequence = 0
         self._count = 0
-        self._correlation_id = 0
 
     async def run(self) -> None:
         """Until ``stopped`` and all is acknowledged."""
@@ -89,7 +79,8 @@ class PipelinedProducer:
             if found is not None:
                 authority = self._client.authority(self._tp)
                 try:
-                    stream = await self._client.connect(found[0], BROKER_PORT)
+                    connection = await self._client.connect(found[0], BROKER_PORT)
+                    stream = ProduceStream(connection, self._client.name, PRODUCE_VERSION)
                     try:
                         await self._talk(stream, found[0], authority)
                     finally:
@@ -104,10 +95,9 @@ class PipelinedProducer:
         if found is not None:
             self._producer_id, self._producer_epoch = found
 
-    async def _talk(self, stream: Stream, node_id: int, authority: tuple[int, int] | None) -> None:
+    async def _talk(self, stream: ProduceStream, node_id: int, authority: tuple[int, int] | None) -> None:
         """Send what is not acknowledged, in order, and then more; returns when that cannot go on like this."""
         rng = self._client.rng
-        reader = FrameReader(api_keys=None)
         if self._overtakes and self._unacknowledged and rng.random() < _GAP_ELSEWHERE:
             self._begin_epoch()
         to_send = deque(self._unacknowledged)
@@ -120,26 +110,26 @@ class PipelinedProducer:
                 to_send.append(self._make())
             while to_send and len(under_way) < IN_FLIGHT:
                 under_way.append(to_send.popleft())
-                await self._send(stream, under_way[-1])
+                under_way[-1].sent += 1
+                await stream.send(produce_request({self._tp: under_way[-1].data}))
             if not under_way:
                 return
             if len(under_way) < IN_FLIGHT and not self.stopped and rng.random() < 0.8:
                 await trio.sleep(rng.expovariate(1 / self._interval))
                 continue
-            answer = await self._receive(stream, reader)
+            answer = _answer(await stream.receive())
             batch = under_way.popleft()
             if answer is None or (not batch.answer_lost and rng.random() < self._lost):
                 batch.answer_lost = True
                 return
             if not self._take(batch, answer, node_id, authority):
                 if self._overtakes and self._is_known:
-                    await self._drain(stream, reader, batch, answer, under_way, node_id, authority)
+                    await self._drain(stream, batch, answer, under_way, node_id, authority)
                 return
 
     async def _drain(
         self,
-        stream: Stream,
-        reader: FrameReader,
+        stream: ProduceStream,
         batch: _Batch,
         answer: PartitionProduceResponse,
         under_way: deque[_Batch],
@@ -154,7 +144,7 @@ class PipelinedProducer:
             if not under_way:
                 break
             batch = under_way.popleft()
-            received = await self._receive(stream, reader)
+            received = _answer(await stream.receive())
             if received is None:
                 break
             answer = received
@@ -185,34 +175,6 @@ class PipelinedProducer:
         self._unacknowledged.append(batch)
         return batch
 
-    async def _send(self, stream: Stream, batch: _Batch) -> None:
-        self._correlation_id += 1
-        request = produce_request(self._tp, batch.data)
-        parts = request_parts(_KEY, PRODUCE_VERSION, self._correlation_id, self._client.name, request)
-        rest = memoryview(b"".join(part for part in parts if not isinstance(part, FileRegion)))
-        batch.sent += 1
-        while rest:
-            try:
-                rest = rest[stream.send(rest) :]
-            except BlockingIOError:
-                await stream.wait_writable()
-
-    async def _receive(self, stream: Stream, reader: FrameReader) -> PartitionProduceResponse | None:
-        with trio.move_on_after(_PATIENCE_SECONDS):
-            while (frame := reader.next_frame()) is None:
-                try:
-                    received = stream.recv_into(reader.get_buffer())
-                except BlockingIOError:
-                    await stream.wait_readable()
-                    continue
-                if received == 0:
-                    return None
-                reader.buffer_updated(received)
-            _, offset = decode_response_header(_KEY, PRODUCE_VERSION, frame)
-            response: ProduceResponse = decode(ProduceResponse, PRODUCE_VERSION, frame, offset)[0]
-            return response.responses[0].partition_responses[0]
-        return None
-
     def _take(
         self, batch: _Batch, answer: PartitionProduceResponse, node_id: int, authority: tuple[int, int] | None
     ) -> bool:
@@ -240,3 +202,8 @@ class PipelinedProducer:
                 raise Violation(f"{self._tp}: {batch.values} are acknowledged, and {first.values} before are not")
             self._unacknowledged.popleft()
         return stored
+
+
+def _answer(response: ProduceResponse | None) -> PartitionProduceResponse | None:
+    """The answer about the only batch of a request."""
+    return None if response is None else response.responses[0].partition_responses[0]

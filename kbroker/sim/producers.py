@@ -1,27 +1,19 @@
-"""What producers of a simulated cluster have in common, and the one that sends batch after batch."""
+"""The common part of a simulated cluster's producers, and the producer that sends batch after batch."""
 
 from __future__ import annotations
-
-from typing import Final
 
 import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import BROKEN_SEQUENCE, RETRIABLE, ClusterClient
 from kbroker.sim.clock import sim_clock
-from kbroker.sim.history import History, Violation, make_value
-from kbroker.sim.sim_env import EPOCH_MS
+from kbroker.sim.history import History, make_value
+from kbroker.sim.produce_stream import PRODUCE_VERSION, make_batch, produce_request
+from kbroker.sim.sender import Sender
+from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from kbroker.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
-from kbroker.wire.record_batch import Record, build_batch
-
-PRODUCE_VERSION: Final = 12
+from kbroker.wire.messages.produce import PartitionProduceResponse
 
 
 async def new_producer_id(client: ClusterClient) -> tuple[int, int] | None:
@@ -32,33 +24,6 @@ async def new_producer_id(client: ClusterClient) -> tuple[int, int] | None:
         await trio.sleep(0.2)
         return None
     return response.producer_id, response.producer_epoch
-
-
-def make_batch(
-    values: list[bytes], producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
-) -> bytes:
-    """Values as a batch of this moment."""
-    now_ms = EPOCH_MS + int(trio.current_time() * 1000)
-    return build_batch(
-        [Record(0, now_ms, None, value) for value in values],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        is_transactional=is_transactional,
-    )
-
-
-def produce_request(
-    tp: TopicPartition, batch: bytes, *, acks: int = -1, transactional_id: str | None = None
-) -> ProduceRequest:
-    """The request for a batch; it may be sent again and again."""
-    data = PartitionProduceData(index=tp.partition, records=memoryview(bytearray(batch)))
-    return ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=3000,
-        topic_data=[TopicProduceData(name=tp.topic, partition_data=[data])],
-    )
 
 
 def is_stored(
@@ -93,8 +58,12 @@ def is_stored(
     return False
 
 
-class Producer:
-    """Produces values one batch at a time, and each until it is acknowledged (acks=all, idempotent)."""
+class SimProducer:
+    """A simulated client that produces to some of its partitions at a time.
+
+    With acks=all it does as stock clients do (idempotent, in order). With acks=1 it sends batch by batch; the history
+    does not record the acknowledgements, which promise nothing.
+    """
 
     def __init__(
         self,
@@ -107,9 +76,8 @@ class Producer:
     ) -> None:
         self.number = number
         self.acks = acks
-        """-1: all. With 1 the leader's word counts for nothing: the history is not told, and nothing is idempotent."""
         self.interval = interval
-        """Seconds between two batches, on average."""
+        """Seconds between two times, on average."""
         self.stopped = False
         self._client = client
         self._history = history
@@ -117,19 +85,20 @@ class Producer:
         self._producer_id = -1
         self._producer_epoch = -1
         self._sequences: dict[TopicPartition, int] = {}
+        self._known: set[TopicPartition] = set()
         self._count = 0
 
     async def run(self) -> None:
         """Produce until ``stopped``; what is not acknowledged then is left open."""
         rng = self._client.rng
         while not self.stopped:
-            if self._producer_id < 0 and self.acks == -1:
+            if self.acks != -1:
+                await self._produce_unsafely(rng.choice(self._partitions), self._make_values())
+            elif self._producer_id < 0:
                 await self._begin()
                 continue
-            tp = rng.choice(self._partitions)
-            values = [make_value(self.number, self._count + n) for n in range(rng.choice((1, 1, 1, 3, 10)))]
-            self._count += len(values)
-            await self._produce(tp, values)
+            else:
+                await self._produce_some()
             await sim_clock().sleep(rng.expovariate(1 / self.interval))
 
     async def _begin(self) -> None:
@@ -139,35 +108,29 @@ class Producer:
         self._producer_id, self._producer_epoch = found
         self._sequences.clear()
 
-    async def _produce(self, tp: TopicPartition, values: list[bytes]) -> None:
-        client, history = self._client, self._history
-        sequence = self._sequences.get(tp, 0)
-        batch = make_batch(values, self._producer_id, self._producer_epoch, sequence if self._producer_id >= 0 else -1)
-        retried = False
-        while not self.stopped:
-            found = await client.leader(tp)
-            if found is None:
-                await trio.sleep(0.1)
-                continue
-            node_id = found[0]
-            request = produce_request(tp, batch, acks=self.acks)
-            authority = client.authority(tp)
-            response = await client.ask(node_id, request, version=PRODUCE_VERSION, timeout=6.0)
-            if response is None:
-                retried = True
-                client.forget(tp)
-                await trio.sleep(0.05)
-                if self.acks != -1:
-                    return
-                continue
-            answer = response.responses[0].partition_responses[0]
-            if self.acks != -1 and not answer.error_code:
-                return
-            if is_stored(client, history, tp, answer, values, node_id, authority, retried=retried):
-                self._sequences[tp] = sequence + len(values)
-                return
-            retried = True
-            client.forget(tp)
+    def _make_values(self) -> list[bytes]:
+        count = self._client.rng.choice((1, 1, 1, 3, 10))
+        values = [make_value(self.number, self._count + n) for n in range(count)]
+        self._count += count
+        return values
+
+    async def _produce_some(self) -> None:
+        sender = Sender(self._client, self._history, PRODUCE_VERSION, known=self._known)
+        for _ in range(self._client.rng.choice((1, 1, 2, 3 * len(self._partitions)))):
+            tp = self._client.rng.choice(self._partitions)
+            values = self._make_values()
+            sequence = self._sequences.get(tp, 0)
+            self._sequences[tp] = sequence + len(values)
+            sender.append(tp, make_batch(values, self._producer_id, self._producer_epoch, sequence), values)
+        await sender.flush()
+
+    async def _produce_unsafely(self, tp: TopicPartition, values: list[bytes]) -> None:
+        found = await self._client.leader(tp)
+        if found is None:
             await trio.sleep(0.1)
-            if self.acks != -1:
-                return
+            return
+        request = produce_request({tp: make_batch(values, -1, -1, -1)}, acks=self.acks)
+        response = await self._client.ask(found[0], request, version=PRODUCE_VERSION, timeout=6.0)
+        if response is None or response.responses[0].partition_responses[0].error_code:
+            self._client.forget(tp)
+            await trio.sleep(0.05)

@@ -19,7 +19,7 @@ from kbroker.env import Network
 from kbroker.log.disk import Disk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.sim.clock import sim_clock
-from kbroker.sim.streams import Host, NodeNetwork, SimNet
+from kbroker.sim.tcp import NodeNetwork, SimHost, SimNet
 
 T = TypeVar("T")
 
@@ -30,17 +30,17 @@ DATA_DIR, SECOND_DIR = "/data", "/more"
 """Where a node's files are on its machine; the directories are made with the machine. The second is seldom used."""
 
 EPOCH_MS = 1_700_000_000_000
-"""What the wall clock shows when a simulation begins."""
+"""The wall clock when a simulation begins."""
 
 
 class Machine:
-    """What outlives the node's process: disk, clock, address, and how good they are."""
+    """A node's machine, which outlives its process: disk, clock and address, and how good they are."""
 
     def __init__(self, node_id: int, net: SimNet, rng: random.Random) -> None:
         self.node_id = node_id
         self.net = net
         self.rng = rng
-        self.host: Host = net.host(f"node{node_id}")
+        self.host: SimHost = net.host(f"node{node_id}")
         self.disk = FakeDisk(seed=rng.getrandbits(32))
         for directory in (DATA_DIR, SECOND_DIR):
             self.disk.make_dirs(directory)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.node.broker import Broker
+from kbroker.raft_metadata.features import METADATA_VERSION
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.sim.clients import BROKER_PORT, CONTROLLER_PORT
-from kbroker.sim.clock import current_node
-from kbroker.sim.history import Violation
+from kbroker.sim.clock import Pauser, current_node
 from kbroker.sim.sim_env import DATA_DIR, EPOCH_MS, Machine, SimEnv, current_env
-
-if TYPE_CHECKING:
-    from kbroker.sim.cluster import SimCluster
+from kbroker.sim.tcp import SimNet
+from kbroker.sim.world import Trace, Violation
 
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 LISTENER = "CONTROLLER"
@@ -32,10 +32,62 @@ PROPERTIES = {
 }
 
 
+class NodeObserver(Protocol):
+    """The checks that a node is subject to while it serves."""
+
+    def watch(self, node: SimNode, broker: Broker) -> None:
+        """The node serves."""
+        ...
+
+    def forget(self, node: SimNode) -> None:
+        """The node's life is over."""
+        ...
+
+
+class NodeWorld(Protocol):
+    """The surroundings of a node: the cluster that it belongs to, and the network and the trace of the simulation."""
+
+    @property
+    def rng(self) -> random.Random: ...
+    @property
+    def net(self) -> SimNet: ...
+    @property
+    def trace(self) -> Trace: ...
+    @property
+    def nursery(self) -> trio.Nursery: ...
+    @property
+    def pauser(self) -> Pauser: ...
+    @property
+    def invariants(self) -> NodeObserver: ...
+    @property
+    def ids(self) -> Sequence[int]:
+        """The brokers."""
+        ...
+
+    @property
+    def controller_ids(self) -> Sequence[int]:
+        """The voters."""
+        ...
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Properties of every node."""
+        ...
+
+    @property
+    def metadata_version(self) -> int:
+        """The level that nodes are formatted at."""
+        ...
+
+    def fail(self, failure: BaseException, cause: BaseException | None = None) -> None:
+        """End the scenario."""
+        ...
+
+
 class SimNode:
     """One node of the cluster, which may be running or not."""
 
-    def __init__(self, cluster: SimCluster, node_id: int) -> None:
+    def __init__(self, cluster: NodeWorld, node_id: int) -> None:
         self.id = node_id
         self.cluster = cluster
         self.machine = Machine(node_id, cluster.net, random.Random(cluster.rng.getrandbits(64)))
@@ -104,6 +156,7 @@ class SimNode:
                             cluster_id=CLUSTER_ID,
                             rng=env.rng,
                             now_ms=EPOCH_MS,
+                            feature_levels={METADATA_VERSION: self.cluster.metadata_version},
                         )
                     broker = Broker(config, env)
                     await nursery.start(broker.run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
@@ -11,11 +11,18 @@ import trio
 from kbroker.coordinator.partitioner import partition_for
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import ClusterClient
-from kbroker.sim.history import History, Transaction, TransactionState, Violation, make_value
-from kbroker.sim.producers import PRODUCE_VERSION, make_batch, produce_request
+from kbroker.sim.history import History
+from kbroker.sim.produce_stream import PRODUCE_VERSION, make_batch
+from kbroker.sim.sender import GIVE_UP, Sender
+from kbroker.sim.world import Violation
+from kbroker.transactions.records import partitions_by_topic
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kbroker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -57,17 +64,6 @@ TRY_AGAIN = frozenset(
     }
 )
 """The coordinator is another, or not ready, or cannot store anything now."""
-
-_GIVE_UP = frozenset(
-    {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.TRANSACTION_ABORTABLE,
-    }
-)
-"""The coordinator has ended the transaction for being too long, or is about to."""
 
 
 class Coordinated:
@@ -131,7 +127,7 @@ class LateRequests:
 
 
 class Ending(Enum):
-    """What a client knows of the end of a transaction."""
+    """The end of a transaction, as far as its client knows."""
 
     DONE = 1
     UNKNOWN = 2
@@ -191,52 +187,45 @@ class TransactionalClient:
         self._added.clear()
         return True
 
+    async def add(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Before partitions are written to: add them to the transaction, where its version asks for that. False if the
+        client is to begin anew."""
+        new = [tp for tp in partitions if tp not in self._added]
+        if self.version >= 2 or not new:
+            return True
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                for name, indexes in partitions_by_topic(new).items()
+            ],
+        )
+        if not await self._until_stored(self._coordinator, request, 3, _first_error):
+            return False
+        self._added.update(new)
+        return True
+
+    def batch(self, tp: TopicPartition, values: list[bytes]) -> bytes:
+        """The next batch of the transaction for a partition."""
+        sequence = self._sequences.get(tp, 0)
+        self._sequences[tp] = sequence + len(values)
+        return make_batch(values, self.producer_id, self.producer_epoch, sequence, is_transactional=True)
+
+    def sender(self) -> Sender:
+        """For the batches of the transaction."""
+        version = PRODUCE_VERSION if self.version >= 2 else 11
+        note = None if self._late is None else self._late.note
+        return Sender(self.client, self.history, version, transactional_id=self.name, note=note)
+
     async def produce(self, tp: TopicPartition, values: list[bytes]) -> bool:
         """Write values in the transaction; whether they are stored. If not, the client is to begin anew."""
-        if self.version < 2 and tp not in self._added:
-            topics = [AddPartitionsToTxnTopic(name=tp.topic, partitions=[tp.partition])]
-            request = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.name,
-                v3_and_below_producer_id=self.producer_id,
-                v3_and_below_producer_epoch=self.producer_epoch,
-                v3_and_below_topics=topics,
-            )
-            if not await self._until_stored(
-                self._coordinator,
-                request,
-                3,
-                lambda found: found.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
-            ):
-                return False
-            self._added.add(tp)
-        return await self._send(tp, values)
-
-    async def _send(self, tp: TopicPartition, values: list[bytes]) -> bool:
-        client = self.client
-        sequence = self._sequences.get(tp, 0)
-        batch = make_batch(values, self.producer_id, self.producer_epoch, sequence, is_transactional=True)
-        while True:
-            found = await client.leader(tp)
-            if found is None:
-                await trio.sleep(0.1)
-                continue
-            request = produce_request(tp, batch, transactional_id=self.name)
-            version = PRODUCE_VERSION if self.version >= 2 else 11
-            if self._late is not None:
-                self._late.note(found[0], request, version)
-            response = await client.ask(found[0], request, version=version, timeout=6.0)
-            if response is not None:
-                code = ErrorCode(response.responses[0].partition_responses[0].error_code)
-                if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    self._sequences[tp] = sequence + len(values)
-                    return True
-                self.history.refused(code.name)
-                if code in _GIVE_UP:
-                    return False
-                if code not in TRY_AGAIN:
-                    raise Violation(f"{tp}: a transactional producer was told {code.name}")
-            client.forget(tp)
-            await trio.sleep(0.1)
+        if not await self.add([tp]):
+            return False
+        sender = self.sender()
+        sender.append(tp, self.batch(tp, values), values)
+        return await sender.flush()
 
     async def commit_offsets(self, group: Coordinated, offsets: dict[TopicPartition, int]) -> bool:
         """Commit offsets of a group in the transaction; whether they are stored."""
@@ -278,7 +267,7 @@ class TransactionalClient:
             if code == ErrorCode.NONE:
                 return True
             self.history.refused(code.name)
-            if code in _GIVE_UP:
+            if code in GIVE_UP:
                 return False
             if code not in TRY_AGAIN:
                 raise Violation(f"{self.name}: {type(request).__name__} is answered {code.name}")
@@ -308,7 +297,7 @@ class TransactionalClient:
                     self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
                     self._sequences.clear()
                 return Ending.DONE
-            if code in _GIVE_UP:
+            if code in GIVE_UP:
                 self.producer_id = -1
                 return Ending.UNKNOWN if unanswered else Ending.REFUSED
             if code not in TRY_AGAIN:
@@ -319,59 +308,6 @@ class TransactionalClient:
                 await self._coordinator.lost()
             else:
                 await trio.sleep(0.05)
-
-
-class TransactionalProducer:
-    """Writes transactions to some partitions, and commits or aborts them."""
-
-    def __init__(
-        self, number: int, requests: TransactionalClient, partitions: list[TopicPartition], interval: float
-    ) -> None:
-        self.number = number
-        self.interval = interval
-        self.stopped = False
-        self._requests = requests
-        self._partitions = partitions
-        self._count = 0
-
-    async def run(self) -> None:
-        """One transaction after the other until ``stopped``."""
-        requests = self._requests
-        rng, history = requests.client.rng, requests.history
-        while not self.stopped:
-            if not requests.is_ready and not await requests.initialize():
-                continue
-            transaction = history.begin(requests.name)
-            stored = True
-            for _ in range(rng.choice((1, 2, 3))):
-                stored = await self._produce(transaction)
-                if not stored:
-                    break
-                await trio.sleep(rng.expovariate(4 / self.interval))
-            if not stored:
-                transaction.end(TransactionState.ABORTED)
-                requests.drop()
-            else:
-                await self._end(transaction, commit=rng.random() < 0.7)
-            await trio.sleep(rng.expovariate(1 / self.interval))
-
-    async def _produce(self, transaction: Transaction) -> bool:
-        requests = self._requests
-        rng = requests.client.rng
-        tp = rng.choice(self._partitions)
-        values = [make_value(self.number, self._count + n) for n in range(rng.choice((1, 1, 4)))]
-        self._count += len(values)
-        for value in values:
-            requests.history.add(transaction, tp, value)
-        return await requests.produce(tp, values)
-
-    async def _end(self, transaction: Transaction, *, commit: bool) -> None:
-        transaction.end(TransactionState.COMMITTING if commit else TransactionState.ABORTED)
-        ending = await self._requests.end(commit=commit)
-        if commit and ending is Ending.DONE:
-            self._requests.history.committed(transaction)
-        elif commit and ending is Ending.REFUSED:
-            transaction.end(TransactionState.ABORTED)
 
 
 class OffsetCommitter:
@@ -444,3 +380,13 @@ class OffsetCommitter:
                 f" and {self._tried} tried"
             )
         return True
+
+
+def _first_error(response: AddPartitionsToTxnResponse) -> int:
+    """The error of an answer of version 3; none is added if one cannot be."""
+    codes = [
+        partition.partition_error_code
+        for topic in response.results_by_topic_v3_and_below
+        for partition in topic.results_by_partition
+    ]
+    return next((code for code in codes if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)), 0)

@@ -50,9 +50,9 @@ class RunningBroker:
         self.data_dir = Path(data_dir if data_dir is not None else str(self._temporary))
         """Where the broker's files are."""
         self.logs: list[logging.LogRecord] = []
-        """What the broker logged, oldest first; with several brokers in a process, each one's own."""
+        """The broker's log, oldest line first; each broker of a process has its own."""
         self.config = _config(properties or {}, self.data_dir, port)
-        """What the broker was started with."""
+        """The configuration that the broker was started with."""
         self._ports: dict[str, tuple[str, int]] = {}
         self._faults: Faults | None = None
         self._fault_host: LocalHost | None = None
@@ -131,7 +131,7 @@ class RunningBroker:
 
     @property
     def faults(self) -> Faults:
-        """What can be made to go wrong; see :class:`kbroker.testing.faults.Faults`."""
+        """The faults of this broker; see :class:`kbroker.testing.faults.Faults`."""
         if self._faults is None:
             from kbroker.testing.faults import Faults
             from kbroker.testing.local_faults import LocalHost

@@ -1,7 +1,7 @@
-"""What :class:`~kbroker.testing.faults.Faults` does to records and topics, in the broker's own thread.
+"""Actions of :class:`~kbroker.testing.faults.Faults` on records and topics, in the broker's own thread.
 
-Each takes the partitions that are meant, None for all of the topic's: those that this node leads, to compact also those
-that it follows. Topics are deleted and made at the active controller.
+Each takes partitions, or None for all of the topic's. It acts on those that this node leads; compaction also acts on
+those that it follows. Topics are deleted and made at the active controller.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller.topics import create_topics, delete_topics
 from kbroker.types import uuid_to_str
 from kbroker.wire.control_batch import build_end_txn_marker
 
@@ -27,7 +28,7 @@ _MAP_BYTES = 64 << 20
 
 async def _partitions(node: Broker, topic: str, partitions: Partitions, *, leading: bool = True) -> dict[int, Any]:
     """The partitions that are meant, when nobody else works on their segments. ApiError for one that is not there."""
-    image = node.driver.image.topics.by_name.get(topic)
+    image = node.metadata.image.topics.by_name.get(topic)
     if image is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
     manager = node.replica_manager
@@ -46,7 +47,7 @@ async def delete_records(node: Broker, topic: str, partitions: Partitions, befor
         if before is not None and not 0 <= before <= end:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{one.topic_partition} ends at {end}")
         one.log.maybe_increment_log_start_offset(end if before is None else before)
-    node.replica_manager.mark_dirty()
+    node.replica_manager.checkpoints.request()
     return {index: one.log.log_start_offset for index, one in found.items()}
 
 
@@ -65,7 +66,7 @@ async def expire(node: Broker, topic: str, partitions: Partitions) -> dict[int, 
             log.delete_old_segments(now_ms + 1, high_watermark=one.high_watermark)
         finally:
             log.update_config(config)
-    node.replica_manager.mark_dirty()
+    node.replica_manager.checkpoints.request()
     return {index: one.log.log_start_offset for index, one in found.items()}
 
 
@@ -74,7 +75,7 @@ async def apply_retention(node: Broker, topic: str, partitions: Partitions) -> d
     found = await _partitions(node, topic, partitions)
     for one in found.values():
         one.log.delete_old_segments(node.env.wall_clock_ms(), high_watermark=one.high_watermark)
-    node.replica_manager.mark_dirty()
+    node.replica_manager.checkpoints.request()
     return {index: one.log.log_start_offset for index, one in found.items()}
 
 
@@ -112,7 +113,7 @@ async def offset_gap(
 
 async def compact(node: Broker, topic: str, partitions: Partitions) -> dict[int, int]:
     """A round of the cleaner over all that is there; the sizes in bytes, after."""
-    from kbroker.log.cleanable import log_to_clean
+    from kbroker.log.compaction.cleanable import log_to_clean
     from kbroker.node.log_cleaner import CleanerSettings, InlineCompactor, LogCleaner
 
     found = await _partitions(node, topic, partitions, leading=False)
@@ -128,9 +129,9 @@ async def compact(node: Broker, topic: str, partitions: Partitions) -> dict[int,
         while one.high_watermark < log.log_end_offset:  # of which a follower hears a little later
             await trio.sleep(0.01)
         log.roll(node.env.wall_clock_ms())
-        await manager.flush(one)
+        await one.flush()
         # Only what a restart would not look at again may be compacted.
-        await manager.checkpoint()
+        await manager.log_dirs.checkpoint()
         log.update_config(replace(log.config, min_compaction_lag_ms=0))
         try:
             dirty = log_to_clean(
@@ -150,18 +151,18 @@ async def compact(node: Broker, topic: str, partitions: Partitions) -> dict[int,
 
 async def delete_topic(node: Broker, topic: str, partitions: Partitions) -> dict[int, int]:
     """Nothing is left to tell of."""
-    image = node.driver.image.topics.by_name.get(topic)
+    image = node.metadata.image.topics.by_name.get(topic)
     if image is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
-    await node.driver.submit(lambda controller, now_ms: controller.topics.delete_topics([image.id]))
+    await node.metadata.submit(lambda view: delete_topics(view, [image.id]))
     return {}
 
 
 async def recreate_topic(node: Broker, topic: str, partitions: Partitions, count: int | None) -> dict[int, int]:
     """Nothing is left to tell of."""
-    from kbroker.raft_metadata.controller.topics import NewTopic
+    from kbroker.raft_metadata.topics import NewTopic
 
-    image = node.driver.image
+    image = node.metadata.image
     before = image.topics.by_name.get(topic)
     if before is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
@@ -172,9 +173,7 @@ async def recreate_topic(node: Broker, topic: str, partitions: Partitions, count
     )
     while True:
         await delete_topic(node, topic, None)
-        results: dict[str, Any] = await node.driver.submit(
-            lambda controller, now_ms: controller.topics.create_topics([wanted])
-        )
+        results: dict[str, Any] = await node.metadata.submit(lambda view: create_topics(view, [wanted]))
         result = results[topic]
         if not isinstance(result, ApiError):
             return {}
@@ -185,7 +184,7 @@ async def recreate_topic(node: Broker, topic: str, partitions: Partitions, count
 async def await_topic(node: Broker, topic: str, partitions: Partitions, topic_id: str | None) -> dict[int, int]:
     """Return once the node knows the topic by this id, or (None) knows no such topic."""
     while True:
-        image = node.driver.image.topics.by_name.get(topic)
+        image = node.metadata.image.topics.by_name.get(topic)
         if (None if image is None else uuid_to_str(image.id)) == topic_id:
             return {}
         await trio.sleep(0.01)

@@ -79,7 +79,7 @@ class ClusterNode:
 
     @property
     def log(self) -> str:
-        """What the node told so far, in all its lives."""
+        """The node's log so far, over all its restarts."""
         with contextlib.suppress(FileNotFoundError):
             return self._plan.log_file.read_text("utf-8", "replace")
         return ""
@@ -187,7 +187,7 @@ class ClusterNode:
 
     @property
     def faults(self) -> Faults:
-        """What can be made to go wrong at this node alone; :attr:`RunningCluster.faults` is for all."""
+        """The faults of this node alone; :attr:`RunningCluster.faults` are those of all."""
         if self._faults is None:
             from kbroker.testing.cluster_faults import ClusterHost
             from kbroker.testing.faults import Faults
@@ -201,14 +201,14 @@ class ClusterNode:
 
     def _add_fault(self, fault: Fault) -> None:
         self._faults_here[fault.number] = fault
-        self._tell("add", **_as_arguments(fault))
+        self._command_fault("add", **_as_arguments(fault))
 
     def _remove_fault(self, fault: Fault) -> None:
         if self._faults_here.pop(fault.number, None) is not None:
-            self._tell("remove", number=fault.number)
+            self._command_fault("remove", number=fault.number)
 
-    def _tell(self, what: str, **arguments: Any) -> None:
-        """A node that does not run is told when it starts; a paused one hears of it when it goes on."""
+    def _command_fault(self, what: str, **arguments: Any) -> None:
+        """Send a command about a fault to the node. A node that is down gets it at its start, a paused one later."""
         if self._link is None:
             return
         with contextlib.suppress(LinkClosed):
@@ -218,7 +218,7 @@ class ClusterNode:
                 self._link.call(what, **arguments)
 
     def _answer(self, what: str, arguments: Mapping[str, Any]) -> Any:
-        """What the node asks about a request; on the link's thread."""
+        """Answer the node's question about a request; on the link's thread."""
         arguments = dict(arguments)
         fault = self._faults_here.get(arguments.pop("number"))
         if what == "fires":
@@ -280,7 +280,7 @@ class RunningCluster:
 
     @property
     def faults(self) -> Faults:
-        """What can be made to go wrong, at every node; see :class:`kbroker.testing.faults.Faults`."""
+        """The faults of every node; see :class:`kbroker.testing.faults.Faults`."""
         if self._faults is None:
             from kbroker.testing.cluster_faults import ClusterHost
             from kbroker.testing.faults import Faults

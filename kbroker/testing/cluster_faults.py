@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
-from kbroker.client import ClientError
+from kbroker.client import Client, ClientError
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing.faults import Fault
-from kbroker.testing.link import CALL_SECONDS, LinkClosed
-
-if TYPE_CHECKING:
-    from kbroker.testing.cluster import ClusterNode, RunningCluster
+from kbroker.testing.link import CALL_SECONDS, Link, LinkClosed
 
 _AGAIN_SECONDS = 0.05
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
+
+
+class FaultyNode(Protocol):
+    """A :class:`~kbroker.testing.cluster.ClusterNode`, as far as faults reach it."""
+
+    @property
+    def _link(self) -> Link | None: ...
+    @property
+    def _link_is_up(self) -> bool: ...
+    def _add_fault(self, fault: Fault) -> None: ...
+    def _remove_fault(self, fault: Fault) -> None: ...
+
+
+class FaultyCluster(Protocol):
+    """A :class:`~kbroker.testing.cluster.RunningCluster`, as far as faults need it."""
+
+    @property
+    def nodes(self) -> Sequence[FaultyNode]: ...
+    @property
+    def controller(self) -> FaultyNode:
+        """The active controller, waited for while there is none."""
+        ...
+
+    def node(self, node_id: int) -> FaultyNode:
+        """The node with this id; ``KeyError`` if there is none."""
+        ...
+
+    def client(self) -> AbstractContextManager[Client]:
+        """A client of the nodes that run."""
+        ...
 
 
 class ClusterHost:
@@ -25,7 +53,7 @@ class ClusterHost:
     done to records and topics is done at the leaders, of whichever node the faults are.
     """
 
-    def __init__(self, cluster: RunningCluster, nodes: Sequence[ClusterNode]) -> None:
+    def __init__(self, cluster: FaultyCluster, nodes: Sequence[FaultyNode]) -> None:
         self._cluster = cluster
         self._nodes = nodes
 
@@ -121,7 +149,7 @@ class ClusterHost:
 
 
 def _act(
-    node: ClusterNode,
+    node: FaultyNode,
     name: str,
     topic: str,
     partitions: Sequence[int] | None,

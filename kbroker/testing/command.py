@@ -98,7 +98,7 @@ def _told_to_stop() -> Iterator[None]:
 
 
 def _lines(target: RunningBroker | RunningCluster) -> Iterator[str]:
-    """What is told, for as long as the broker runs: also when nothing more is to come."""
+    """Yield the lines of standard input; after its end, wait for as long as the broker runs."""
     buffer, inputs = b"", [0]
     while not isinstance(target, RunningBroker) or target.is_running:
         if not select.select(inputs, [], [], _POLL_SECONDS)[0]:

@@ -39,7 +39,7 @@ LATEST = -1
 """As the timestamp of a ListOffsets."""
 
 FOLLOWERS_APIS = ("Fetch", "ListOffsets", "OffsetForLeaderEpoch")
-"""What followers send to leaders, as consumers do too."""
+"""The APIs that followers send to leaders; consumers send them, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Injection:
     client_id: str | None
     correlation_id: int
     partitions: tuple[tuple[str, int | None], ...]
-    """What the request named of what was meant: topics with their partitions, or None where it named none."""
+    """The topics and partitions of the fault that the request named; the partition is None where it named none."""
     detail: str
     node: int | None = None
-    """Whose request it was, in a cluster."""
+    """The node that received the request, in a cluster."""
 
     def __str__(self) -> str:
         where = ", ".join(topic if index is None else f"{topic}-{index}" for topic, index in self.partitions)
@@ -132,7 +132,7 @@ class Fault:
 
     @property
     def injections(self) -> list[Injection]:
-        """What this one did, so far."""
+        """The injections of this fault, so far."""
         return list(self._injections)
 
     @property

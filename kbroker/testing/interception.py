@@ -15,9 +15,8 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers import load_handlers
-from kbroker.handlers.context import CloseConnection, DelayedResponse, RequestContext
-from kbroker.handlers.registration import BROKER, Registration, registrations
-from kbroker.testing.error_answers import (
+from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.error_answers import (
     SESSION_ERRORS,
     fail_all,
     fails_where_served,
@@ -25,6 +24,8 @@ from kbroker.testing.error_answers import (
     named_partitions,
     split,
 )
+from kbroker.handlers.registration import BROKER, Registration, registrations
+from kbroker.later import Later
 from kbroker.testing.faults import Match
 from kbroker.testing.link import OWN_CLIENT_ID
 from kbroker.types import ZERO_UUID, Uuid
@@ -63,7 +64,7 @@ class Call:
     request: Any
     ctx: RequestContext
     partitions: Named
-    """What it names of what is meant."""
+    """The topics and partitions of the fault that the request names."""
     proceed: Proceed
     undone: trio.Event
     """Set when the fault is undone."""
@@ -74,12 +75,12 @@ class Call:
         await self.rule.note(header.api_version, header.client_id, header.correlation_id, self.partitions, detail)
 
     def close(self, why: str = "") -> CloseConnection:
-        """What is raised to close the connection."""
+        """The value that a fault returns to close the connection."""
         return CloseConnection(f"a test's fault: {self.rule.action} {self.rule.match.api.name}{why}")
 
 
 Action = Callable[[Call], Awaitable[Any]]
-"""What a fault does; the response, or CloseConnection."""
+"""The action of a fault: it returns the response, or CloseConnection."""
 
 
 class Interceptor:
@@ -145,20 +146,13 @@ class Interceptor:
             response = original.handle(request, ctx)
             if original.is_async:
                 response = await response
-            return await _completed(response) if type(response) is DelayedResponse else response
+            return await response if isinstance(response, Later) else response
 
         return await proceed(0, request)
 
 
-async def _completed(delayed: DelayedResponse) -> Any:
-    event = trio.Event()
-    delayed.on_complete(event.set)
-    await event.wait()
-    return delayed.response
-
-
 def _meant(match: Match, request: Any, ctx: RequestContext) -> Named | None:
-    """What the request names of what the fault is for; None if the fault is not for it."""
+    """The topics and partitions of the fault that the request names; None if the fault is not for this request."""
     if ctx.header.client_id == OWN_CLIENT_ID or match.followers != _is_of_follower(request):
         return None
     if match.client_id is not None and not match.client_id.search(ctx.header.client_id or ""):
@@ -192,13 +186,14 @@ def _named(api: ApiDescription, request: Any, ctx: RequestContext) -> list[tuple
     if api.name == "Fetch":
         known = dict.fromkeys(named)
         for key in ctx.services.fetch_sessions.partitions_of(request.session_id, request.session_epoch):
-            name = manager.topic_name(key.topic_id) if key.topic_id != ZERO_UUID else key.topic
+            name = manager.topic_name(Uuid(key.topic_id)) if key.topic_id != ZERO_UUID else key.topic
             if name is not None:
                 known[name, key.partition] = None
         for topic in request.forgotten_topics_data:
             name = topic.topic or manager.topic_name(Uuid(topic.topic_id))
             for index in topic.partitions:
-                known.pop((name, index), None)
+                if name is not None:
+                    known.pop((name, index), None)
         return list(known)
     return named
 
@@ -213,7 +208,7 @@ def _is_about_all_topics(api: ApiDescription, request: Any, version: int) -> boo
 
 
 def _action_of(rule: Rule) -> Action:
-    """What a fault of :class:`~kbroker.testing.faults.Faults` does."""
+    """The action of a rule of :class:`~kbroker.testing.faults.Faults`."""
     parameters = rule.parameters
     match rule.action:
         case "delay":
@@ -321,7 +316,7 @@ async def _stale_latest(behind: int, call: Call) -> Any:
         for answer in topic.partitions:
             key = (topic.name, answer.partition_index)
             if key in call.partitions and not answer.error_code:
-                start = manager.get_partition(*key).log.log_start_offset
+                start = manager.get_partition(topic.name, answer.partition_index).log.log_start_offset
                 older = max(start, answer.offset - behind)
                 changes.append(f"{topic.name}-{answer.partition_index}: {older} instead of {answer.offset}")
                 answer.offset = older

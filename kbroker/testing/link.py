@@ -1,4 +1,4 @@
-"""What a test's process and the nodes of its cluster say to each other about faults: calls and replies, both ways.
+"""Calls and replies about faults between a test's process and the nodes of its cluster, both ways.
 
 One socket for each life of a node, one JSON object a line: ``{"call": 3, "what": "add", "with": {...}}``, then
 ``{"reply": 3, "value": ...}`` or ``{"reply": 3, "error": [kind, code, message]}``. ``{"what": "begin"}`` has no reply.
@@ -41,7 +41,7 @@ class Link:
         self._reader: threading.Thread | None = None
 
     def call(self, what: str, /, timeout: float = CALL_SECONDS, **arguments: Any) -> Any:
-        """What the node answers, or raises. LinkClosed when it is gone, TimeoutError when it says nothing."""
+        """The node's answer, or the error that it raises. LinkClosed when it is gone, TimeoutError without one."""
         number = self.post(what, **arguments)
         with self._changed:
             if not self._changed.wait_for(lambda: number in self._replies or self._closed, timeout):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.testing import broker_actions
 from kbroker.testing.faults import Fault
@@ -11,13 +11,31 @@ from kbroker.testing.interception import Interceptor, Named, Rule
 
 if TYPE_CHECKING:
     from kbroker.node.broker import Broker
-    from kbroker.testing.broker import RunningBroker
+
+T = TypeVar("T")
+
+
+class BrokerInThread(Protocol):
+    """A :class:`~kbroker.testing.broker.RunningBroker`, as far as faults reach into it."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        ...
+
+    def in_broker(self, function: Callable[[Broker], T]) -> T:
+        """Run ``function(node)`` in the broker's thread."""
+        ...
+
+    def in_broker_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
+        """Run a coroutine function in the broker's thread."""
+        ...
 
 
 class LocalHost:
-    """Where the faults of a :class:`~kbroker.testing.broker.RunningBroker` act; a ``faults.Host``."""
+    """The ``faults.Host`` of a :class:`~kbroker.testing.broker.RunningBroker`: faults act in its thread."""
 
-    def __init__(self, broker: RunningBroker) -> None:
+    def __init__(self, broker: BrokerInThread) -> None:
         self._broker = broker
         self._interceptor: Interceptor | None = None
         self._faults: dict[int, Fault] = {}

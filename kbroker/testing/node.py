@@ -78,7 +78,7 @@ class Remote:
             self._interception().remove(arguments["number"])
             return None
         if what == "topic_id":
-            topic = self._node.driver.image.topics.by_name.get(arguments["topic"])
+            topic = self._node.metadata.image.topics.by_name.get(arguments["topic"])
             return None if topic is None else uuid_to_str(topic.id)
         from kbroker.testing import broker_actions
 

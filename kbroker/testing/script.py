@@ -40,7 +40,7 @@ _MATCH: Mapping[str, Parse] = {
 @dataclass(frozen=True, slots=True)
 class _Word:
     subject: str
-    """What follows it: "API", "TOPIC", "NODE", "NUMBER" or nothing."""
+    """The argument of the command: "API", "TOPIC", "NODE", "NUMBER" or nothing."""
     needs: Mapping[str, Parse] = field(default_factory=dict)
     takes: Mapping[str, Parse] = field(default_factory=dict)
 

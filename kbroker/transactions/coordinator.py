@@ -1,11 +1,11 @@
 """The transaction coordinator's shard: the transactional ids of one partition of ``__transaction_state``.
 
-Pure: every method takes the time and returns a `CoordinatorResult`, or raises `ApiError` with what the client is
-told. The driver in ``kbroker.node`` appends the records, replays them *once they are committed*, writes the markers
+Pure: every method takes the time and returns a `CoordinatorResult`, or raises `ApiError` with the client's
+error. The driver in ``kbroker.node`` appends the records, replays them *once they are committed*, writes the markers
 that `take_markers` hands out and reports them to `on_markers_written`.
 
 While a change of an id awaits its record, every other change of it is refused with CONCURRENT_TRANSACTIONS, and
-what is read is the state before: a partition must not be taken for added while that could still be lost.
+readers see the state before: a partition must not be taken for added while that could still be lost.
 
 The rules are those of Kafka 4.3's ``TransactionCoordinator`` and ``TransactionStateManager``.
 """
@@ -38,7 +38,7 @@ _PREPARED = (_S.PREPARE_COMMIT, _S.PREPARE_ABORT)
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is."""
+    """The identity of a producer."""
 
     producer_id: int
     producer_epoch: int
@@ -61,7 +61,7 @@ class MarkersToWrite:
 
 
 class TransactionCoordinator:
-    """One shard. ``settings`` and ``transaction_version`` (what the cluster has finalized) are asked at each use.
+    """One shard. ``settings`` and ``transaction_version`` (finalized by the cluster) are asked at each use.
 
     ``take_producer_id`` gives a new producer id; it may raise `ApiError` when there is none at hand.
     """
@@ -77,7 +77,7 @@ class TransactionCoordinator:
         self._take_producer_id = take_producer_id
         self._transactions: dict[str, Transaction] = {}
         self._pending: dict[str, Transaction | None] = {}
-        """What an id becomes when its record is committed (None: it is forgotten). No other change until then."""
+        """By id: its next value when the record is committed (None: it is forgotten). No other change until then."""
         self._unwritten: dict[str, set[TopicPartition]] = {}
         """By id in PREPARE_*: the partitions that await their marker."""
         self._markers: list[MarkersToWrite] = []
@@ -99,13 +99,20 @@ class TransactionCoordinator:
     # -- producers -----------------------------------------------------------------------------
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        now_ms: int,
+        *,
+        two_phase: bool = False,
     ) -> CoordinatorResult[ProducerIdAndEpoch]:
-        """InitProducerId with a transactional id: fence the producer before, end what it left open.
+        """InitProducerId with a transactional id: fence the producer before, abort its open transaction.
 
-        ``expected`` is what a producer in recovery says it is (KIP-360).
+        ``expected`` is the identity that a producer in recovery claims (KIP-360). A producer in ``two_phase`` commit
+        (KIP-939) has no limit of time.
         """
-        if not 0 < timeout_ms <= self._settings().transaction_max_timeout_ms:
+        if not two_phase and not 0 < timeout_ms <= self._settings().transaction_max_timeout_ms:
             raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         self._refuse_pending(transactional_id)
         transaction = self._transactions.get(transactional_id)
@@ -138,7 +145,7 @@ class TransactionCoordinator:
         client_version: int,
         now_ms: int,
     ) -> CoordinatorResult[None]:
-        """AddPartitionsToTxn, AddOffsetsToTxn, and what Produce and TxnOffsetCommit of version 2 imply."""
+        """AddPartitionsToTxn and AddOffsetsToTxn, which Produce and TxnOffsetCommit of version 2 imply."""
         transaction = self._find(transactional_id)
         self._refuse_pending(transactional_id)
         _check_producer(transaction, producer)
@@ -171,7 +178,7 @@ class TransactionCoordinator:
         client_version: int,
         now_ms: int,
     ) -> CoordinatorResult[ProducerIdAndEpoch]:
-        """EndTxn. The response is who the producer is from now on; of meaning from version 2 on."""
+        """EndTxn. The response is the producer's id and epoch from now on; they change from version 2 on."""
         transaction = self._find(transactional_id)
         if client_version < TV_2:
             _check_producer(transaction, producer)
@@ -232,7 +239,7 @@ class TransactionCoordinator:
         )
 
     def take_markers(self) -> list[MarkersToWrite]:
-        """What is to be written now; each is reported to `on_markers_written`."""
+        """Hand out the markers to write now; each is reported to `on_markers_written`."""
         markers, self._markers = self._markers, []
         return markers
 
@@ -285,7 +292,7 @@ class TransactionCoordinator:
         error: ApiError | None = None,
         failed: Callable[[int], None] | None = None,
     ) -> CoordinatorResult[R]:
-        """Have the record of a change stored. ``error`` is what the client is told even then."""
+        """Have the record of a change stored. The client gets ``error``, if given, also when it is stored."""
         transactional_id = changed.transactional_id
         self._pending[transactional_id] = changed
 
@@ -385,7 +392,7 @@ class TransactionCoordinator:
             self._transactions.pop(transactional_id, None)
             self._ongoing.pop(transactional_id, None)
             return
-        # The value that was meant has what a record does not hold, and need not be decoded.
+        # The pending value has fields that a record does not hold, and need not be decoded.
         transaction = self._pending.get(transactional_id) or read_value(transactional_id, record.value)
         if transaction is None:
             return
@@ -399,7 +406,7 @@ class TransactionCoordinator:
         """Nothing in this topic is written in a transaction."""
 
     def on_loaded(self, now_ms: int) -> None:
-        """All records are replayed: what was decided is carried out, and from now on time counts."""
+        """Begin to count time, and carry out the decisions: all records are replayed."""
         settings = self._settings()
         self._next_timeout_check_ms = now_ms + settings.abort_timed_out_interval_ms
         self._next_expiry_check_ms = now_ms + settings.remove_expired_interval_ms
@@ -409,7 +416,7 @@ class TransactionCoordinator:
                 self._retries.schedule(transactional_id, now_ms)
 
     def on_unloaded(self) -> list[tuple[Token, object]]:
-        """This node stops being the coordinator; nobody waits here for a later step."""
+        """Stop being the coordinator; no request waits here for a later step."""
         return []
 
 
@@ -425,7 +432,7 @@ def _check_producer(transaction: Transaction, producer: ProducerIdAndEpoch) -> N
 
 
 def _may_recover(transaction: Transaction, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer that says who it is may be given a new epoch; whether that is so is looked at next.
+    """Whether a producer that claims an identity may get a new epoch; the claim itself is checked later.
 
     One with the previous producer id may have missed the answer that gave it the next.
     """

@@ -1,4 +1,4 @@
-"""What an EndTxn request may do, by the state of its transaction; and what may become of a marker.
+"""The decision on an EndTxn request by the state of its transaction, and the final answers to a marker.
 
 Kafka 4.3's ``TransactionCoordinator.endTransaction`` and ``TransactionMarkerRequestCompletionHandler``.
 """
@@ -21,7 +21,7 @@ partition that answers anything else is asked again, or its transaction would ha
 
 
 class Decision(Enum):
-    """What EndTxn does."""
+    """The decision on an EndTxn."""
 
     END = auto()
     DONE = auto()

@@ -1,4 +1,4 @@
-"""The end of a transaction, as a partition is told of it."""
+"""The marker that ends a transaction in a partition."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class TransactionMarker:
     coordinator_epoch: int
     """A marker of an older coordinator is refused."""
     transaction_version: int
-    """By which its epoch is judged: from 2 on each transaction has one of its own."""
+    """The rule for judging the epoch: from 2 on each transaction has an epoch of its own."""

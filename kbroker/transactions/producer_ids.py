@@ -1,4 +1,4 @@
-"""Producer ids at hand: what is left of the blocks that the controller has granted this broker."""
+"""Producer ids at hand, from the blocks that the controller has granted this broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kbroker.errors import ApiError, ErrorCode
 
 
 class ProducerIdPool:
-    """Hands out ids, each once in the life of the cluster; what is left of a block at a stop is never used."""
+    """Hands out ids, each once in the life of the cluster; the rest of a block at a stop is never used."""
 
     def __init__(self) -> None:
         self._blocks: deque[tuple[int, int]] = deque()

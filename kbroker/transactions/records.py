@@ -26,7 +26,7 @@ _S = TransactionState
 
 
 def transaction_record(transaction: Transaction, transaction_version: int) -> CoordinatorRecord:
-    """The record of a transactional id; ``transaction_version`` is what the cluster has finalized."""
+    """The record of a transactional id; ``transaction_version`` is the level that the cluster has finalized."""
     partitions = None
     if transaction.state is not _S.EMPTY:
         partitions = [
@@ -71,7 +71,7 @@ def read_key(key: bytes) -> str | None:
 
 
 def read_value(transactional_id: str, encoded: bytes) -> Transaction | None:
-    """What a record says of an id; None for a version that kbroker does not know, `WireError` for a broken one."""
+    """The state of an id by its record; None for a version that kbroker does not know. `WireError`: broken."""
     if read_version(encoded) not in (0, 1):
         return None
     value, _ = decode_versioned(TransactionLogValue, encoded)

@@ -24,7 +24,16 @@ class TransactionSettings:
     """How long Produce waits at most for the producer's last transaction to be complete."""
 
     marker_retry_backoff_ms: int = 100
-    """How long after a partition could not take its marker it is asked again (fixed)."""
+    """The time after which a partition that could not take its marker is asked again (fixed)."""
+
+    @property
+    def client_patience_ms(self) -> int:
+        """The time that a client's request to add partitions waits for the end of its last transaction.
+
+        It may wait longer than Produce, whose connection has other requests behind it. After CONCURRENT_TRANSACTIONS a
+        client tries again only after ``retry.backoff.ms``, a tenth of a second by default.
+        """
+        return 10 * self.add_partitions_retry_backoff_max_ms
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> TransactionSettings:

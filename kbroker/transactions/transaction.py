@@ -1,7 +1,7 @@
 """One transactional id's state, and every change that it can go through.
 
-A `Transaction` is a value. Its methods give the value that comes next, or raise; which of them a request asks for is
-decided in ``coordinator.py``. The rules are those of Kafka 4.3's ``TransactionMetadata`` and ``TransactionState``.
+A `Transaction` is a value. Its methods give the next value, or raise; ``coordinator.py`` decides which of them a
+request asks for. The rules are those of Kafka 4.3's ``TransactionMetadata`` and ``TransactionState``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TV_2 = 2
 
 
 class TransactionState(IntEnum):
-    """The number is what a record holds."""
+    """The states, with the numbers that records hold."""
 
     EMPTY = 0
     """No transaction yet. AddPartitionsToTxn, AddOffsetsToTxn => ONGOING; abort by EndTxn v5 => PREPARE_ABORT."""
@@ -40,7 +40,7 @@ class TransactionState(IntEnum):
     PREPARE_ABORT = 3
     """Decided. All markers written => COMPLETE_ABORT."""
     COMPLETE_COMMIT = 4
-    """Over. What leaves EMPTY leaves this as well; InitProducerId => EMPTY."""
+    """Over. The transitions from EMPTY lead from this as well; InitProducerId => EMPTY."""
     COMPLETE_ABORT = 5
     """Over, as COMPLETE_COMMIT."""
     DEAD = 6
@@ -86,15 +86,15 @@ def is_epoch_exhausted(epoch: int) -> bool:
 
 
 class Transaction(NamedTuple):
-    """What is known of a transactional id. Times are ms since the epoch.
+    """The state of a transactional id. Times are ms since the epoch.
 
-    A tuple, as each of the three changes of every transaction makes a new one, and that is quicker than anything else.
+    It is a tuple: each of the three changes of every transaction makes a new one, and tuples are made fastest.
     """
 
     transactional_id: str
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the last change: how a retry is told after the epochs of an id were used up."""
+    """The producer id before the last change. It shows a retry after the epochs of an id were used up."""
     next_producer_id: int = NO_PRODUCER_ID
     """Only in PREPARE_*: the id that the producer goes on with, as the epochs of this one are used up."""
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -204,7 +204,7 @@ class Transaction(NamedTuple):
             producer_epoch=epoch,
             last_producer_epoch=last_epoch,
             next_producer_id=next_producer_id,
-            # A client of version 2 that does not know whether its transaction has begun may abort what has not.
+            # A client of version 2 that does not know whether its transaction has begun may abort it anyway.
             start_ms=self.start_ms if self.state is _S.ONGOING else now_ms,
             last_update_ms=now_ms,
             client_version=client_version,

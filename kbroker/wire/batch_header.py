@@ -132,7 +132,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who set the timestamps: the producer, or the broker on append."""
+        """The origin of the timestamps: the producer, or the broker on append."""
         return TimestampType(self.attributes >> 3 & 1)
 
     @property

@@ -1,4 +1,4 @@
-"""What the generators of decoders and encoders share: lines of code, fresh names, the namespace it runs in."""
+"""The common part of the generators of decoders and encoders: lines of code, fresh names, their namespace."""
 
 from __future__ import annotations
 

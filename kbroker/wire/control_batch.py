@@ -15,7 +15,7 @@ _INT16_INT32 = struct.Struct(">hi")
 
 
 class ControlRecordType(IntEnum):
-    """What a control record says; int16 in its key, after the key's version."""
+    """The type of a control record: int16 in its key, after the key's version."""
 
     ABORT = 0
     COMMIT = 1

@@ -1,4 +1,4 @@
-"""What can be wrong with bytes: theirs (``WireError``) and ours (``EncodeError``)."""
+"""Errors in bytes: the peer's (``WireError``) and ours (``EncodeError``)."""
 
 from __future__ import annotations
 

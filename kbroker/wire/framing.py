@@ -1,4 +1,4 @@
-"""From received bytes to frames, and from messages to bytes to send. Sans-IO: the socket is someone else's.
+"""From received bytes to frames, and from messages to bytes to send. Sans-IO: sockets are the caller's.
 
 A connection reads like this::
 
@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kbroker.types import Part
 from kbroker.wire.buffer_pool import LEAST, BufferPool
 from kbroker.wire.compiler import encode_parts
 from kbroker.wire.errors import FrameTooLarge, NotKafka, UnknownApi, WireError
 from kbroker.wire.headers import encode_request_header, encode_response_header
+from kbroker.wire.primitives import Buffer
 from kbroker.wire.registry import API_KEYS
 
 DEFAULT_LIMIT: Final = 100 << 20
@@ -309,10 +310,15 @@ def response_parts(api_key: int, api_version: int, correlation_id: int, response
 
 def request_parts(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None, request: Any
-) -> list[Part]:
-    """A whole request for the socket: size, header and body."""
+) -> list[Buffer]:
+    """A whole request for the socket: size, header and body; records are parts of their own, not copied."""
     header = encode_request_header(api_key, api_version, correlation_id, client_id)
-    return _framed(header, encode_parts(request, api_version))
+    return cast("list[Buffer]", _framed(header, encode_parts(request, api_version)))
+
+
+def request_bytes(api_version: int, correlation_id: int, client_id: str | None, request: Any) -> bytes:
+    """A whole request in one piece, its size first."""
+    return b"".join(request_parts(request.api_key, api_version, correlation_id, client_id, request))
 
 
 def _framed(header: bytes, parts: list[Part]) -> list[Part]:

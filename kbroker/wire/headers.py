@@ -14,7 +14,7 @@ _CORRELATION_ID: Final = struct.Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """What precedes every request."""
+    """The header of a request."""
 
     api_key: int
     api_version: int

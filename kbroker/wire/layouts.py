@@ -277,7 +277,7 @@ def parse(
 def decode_by_layout(
     cls: type[M], version: int, data: bytes | bytearray | memoryview, offset: int = 0
 ) -> tuple[M, int]:
-    """What ``compiler.decode`` returns, found the other way. Records are ``bytes``."""
+    """The message that ``compiler.decode`` returns, found the other way. Records are ``bytes``."""
     nodes, offset = parse(cls, version, data, offset)
     message: M = _message(cls, nodes)
     return message, offset

@@ -47,8 +47,8 @@ class ApiDescription:
         self.key = key
         self.name = name
         self.module = module
-        """Name of the module in ``kbroker.wire.messages``, and of the handler's."""
-        self.valid_versions = VersionRange((lowest, highest))
+        """Name of the module in ``kbroker.wire.messages``; mostly the handler's has the same."""
+        self.valid_versions = VersionRange(lowest, highest)
         """Versions that the declarations cover, an unstable last one included."""
         self.flexible_from = flexible_from
         self.listeners = _LISTENERS[listeners]
@@ -59,7 +59,7 @@ class ApiDescription:
     def stable_versions(self) -> VersionRange:
         """``valid_versions`` without an unstable last one: what Kafka 4.3.1 advertises."""
         lowest, highest = self.valid_versions
-        return VersionRange((lowest, highest - self.unstable_last))
+        return VersionRange(lowest, highest - self.unstable_last)
 
     def is_flexible(self, version: int) -> bool:
         return self.flexible_from is not None and version >= self.flexible_from

@@ -48,21 +48,14 @@ T = TypeVar("T")
 MAX_VERSION: Final = 0x7FFF
 
 
-class VersionRange(tuple[int, int]):
+class VersionRange(NamedTuple):
     """Versions ``lowest`` to ``highest``, both included; empty if ``lowest > highest``."""
 
-    __slots__ = ()
-
-    @property
-    def lowest(self) -> int:
-        return self[0]
-
-    @property
-    def highest(self) -> int:
-        return self[1]
+    lowest: int
+    highest: int
 
     def __contains__(self, version: object) -> bool:
-        return isinstance(version, int) and self[0] <= version <= self[1]
+        return isinstance(version, int) and self.lowest <= version <= self.highest
 
     def __str__(self) -> str:
         if self[0] > self[1]:
@@ -72,7 +65,7 @@ class VersionRange(tuple[int, int]):
         return str(self[0]) if self[0] == self[1] else f"{self[0]}-{self[1]}"
 
 
-NO_VERSIONS: Final = VersionRange((0, -1))
+NO_VERSIONS: Final = VersionRange(0, -1)
 
 
 @functools.cache
@@ -81,9 +74,9 @@ def parse_versions(text: str) -> VersionRange:
     if text == "none":
         return NO_VERSIONS
     if text.endswith("+"):
-        return VersionRange((int(text[:-1]), MAX_VERSION))
+        return VersionRange(int(text[:-1]), MAX_VERSION)
     low, dash, high = text.partition("-")
-    return VersionRange((int(low), int(high if dash else low)))
+    return VersionRange(int(low), int(high if dash else low))
 
 
 class _Missing:
@@ -96,7 +89,7 @@ MISSING: Final = _Missing()
 
 
 class _Options:
-    """What ``field()`` was told, until the class is looked at."""
+    """The arguments of ``field()``, until the class is looked at."""
 
     __slots__ = ("default", "ignorable", "nullable", "tag", "tagged", "versions")
 
@@ -222,7 +215,7 @@ class Message:
 
 
 class _Declaration:
-    """What the decorators keep on a class until its spec is asked for."""
+    """The decorator's findings about a class, until its spec is asked for."""
 
     __slots__ = (
         "annotations",

@@ -23,6 +23,13 @@ RESULTS = {
 }
 
 
+def test_a_run_with_an_earlier_checkout_is_compared_with_that() -> None:
+    results = {PRODUCE: {"kbroker": RESULTS[PRODUCE]["kbroker"], "before": [{"MB_per_s": 280.0}, {"MB_per_s": 160.0}]}}
+    assert report.reference(RESULTS) == "apache"
+    assert report.reference(results) == "before"
+    assert report.ratios(results, PRODUCE, "MB_per_s") == [1.0, 2.0]
+
+
 def test_every_target_names_a_workload_a_quick_run_or_a_full_run_has() -> None:
     assert {target.workload for target in report.TARGETS} <= set(TITLES)
     assert {target.figure for target in report.TARGETS} <= set(report.UNITS)

@@ -15,7 +15,7 @@ from kbroker.testing import RunningBroker, running_broker
 
 @dataclass
 class Result:
-    """What a command did."""
+    """The outcome of a command."""
 
     code: int
     out: str

@@ -10,7 +10,7 @@ import pytest
 from kbroker.cli.cluster_plan import free_ports, plan_cluster, prepare
 from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.errors import FatalError
-from kbroker.log.checkpoints import read_meta_properties
+from kbroker.log.checkpoint_files import read_meta_properties
 from kbroker.log.disk import OsDisk
 
 

@@ -110,3 +110,30 @@ def test_a_dry_run_sets_nothing(kb: Run) -> None:
     )
     assert kb("config", "set", "topic", "dry", "retention.ms=1", "--dry-run", "--json").json["altered"] is False
     assert kb("config", "describe", "topic", "dry", "--json").json == []
+
+
+def test_loggers(kb: Run) -> None:
+    shown = kb("config", "describe", "broker-logger", "1", "kbroker.node", "root")
+    assert shown.rows[1:] == [["kbroker.node", "WARN", "logger"], ["root", "WARN", "logger"]]
+    assert kb("config", "set", "broker-logger", "1", "kbroker.node=ERROR").out == (
+        "broker-logger 1: kbroker.node set to ERROR\n"
+    )
+    [entry] = kb("config", "describe", "broker-logger", "1", "kbroker.node.metadata_plane", "--json").json
+    assert (entry["value"], entry["source"]) == ("ERROR", "DYNAMIC_BROKER_LOGGER_CONFIG")
+    kb("config", "unset", "broker-logger", "1", "kbroker.node")
+    [entry] = kb("config", "describe", "broker-logger", "1", "kbroker.node.metadata_plane", "--json").json
+    assert entry["value"] == "WARN"
+    refused = kb("config", "set", "broker-logger", "1", "kbroker.node=LOUD", code=1)
+    assert "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN" in refused.err
+
+
+def test_subscriptions_to_clients_metrics(kb: Run) -> None:
+    assert kb("config", "set", "client-metrics", "m", "metrics=org.apache.", "interval.ms=1000").out.splitlines() == [
+        "client-metrics m: metrics set to org.apache.",
+        "client-metrics m: interval.ms set to 1000",
+    ]
+    assert kb("config", "describe", "client-metrics", "m", "interval.ms", "match").rows[1:] == [
+        ["interval.ms", "1000", "client", "metrics"],
+        ["match", "default"],
+    ]
+    assert "interval must be between 100 and" in kb("config", "set", "client-metrics", "m", "interval.ms=1", code=1).err

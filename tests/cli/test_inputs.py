@@ -1,4 +1,4 @@
-"""What kbroker produce reads, without a broker."""
+"""The input formats of kbroker produce, without a broker."""
 
 from __future__ import annotations
 

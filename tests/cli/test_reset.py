@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kbroker.cli.reset import (
     CannotReset,
     NewOffset,
-    PartitionState,
+    PartitionOffsets,
     ShiftBy,
     Strategy,
     ToCurrent,
@@ -30,7 +30,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def one(strategy: Strategy, current: int | None = 50, at_time: int | None = None) -> NewOffset:
     """Of a partition with the offsets 10 to 99."""
-    [row] = plan(strategy, [PartitionState(T0, current, 10, 100, at_time)])
+    [row] = plan(strategy, [PartitionOffsets(T0, current, 10, 100, at_time)])
     return row
 
 
@@ -82,7 +82,7 @@ def test_shifting_from_nowhere() -> None:
 def test_the_new_offset_is_in_the_log(strategy: Strategy, start: int, length: int, current: int) -> None:
     end = start + length
     within = min(max(current, start), end)
-    [row] = plan(strategy, [PartitionState(T0, within, start, end, None)])
+    [row] = plan(strategy, [PartitionOffsets(T0, within, start, end, None)])
     assert start <= row.new <= end
     assert row.change == row.new - within
 

@@ -23,6 +23,7 @@ import trio.testing
 from kbroker.cli import main, start
 from kbroker.cli.parser import UsageError
 from kbroker.cli.start import find_fatal, parse_overrides, with_controller_listener
+from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
 from kbroker.handlers.registration import Registration
 
@@ -253,14 +254,29 @@ def test_what_nobody_asked_for_is_imported_later() -> None:
         "import sys, trio, trio.testing\n"
         "from kbroker.cli import start\n"
         "import kbroker.node.broker\n"
-        "names = ('handlers.fetch', 'handlers.vote', 'groups.group_coordinator')\n"
+        "names = ('handlers.fetch', 'handlers.quorum', 'groups.group_coordinator')\n"
         "def loaded(): return [name for name in names if f'kbroker.{name}' in sys.modules]\n"
         "before = loaded()\n"
         "trio.run(start._import_the_rest, clock=trio.testing.MockClock(autojump_threshold=0))\n"
         "print(before, loaded())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.stdout == "[] ['handlers.fetch', 'handlers.vote', 'groups.group_coordinator']\n", done.stderr
+    assert done.stdout == "[] ['handlers.fetch', 'handlers.quorum', 'groups.group_coordinator']\n", done.stderr
+
+
+def test_a_node_never_imports_construct() -> None:
+    """Layouts are for people who look at bytes, and for tests (docs/decisions/0005-a-second-decoder.md)."""
+    program = (
+        "import sys, trio, trio.testing\n"
+        "from kbroker.cli import start\n"
+        "from kbroker.testing import running_broker\n"
+        "with running_broker() as broker: pass\n"
+        "trio.run(start._import_the_rest, clock=trio.testing.MockClock(autojump_threshold=0))\n"
+        "print('kbroker.handlers.fetch' in sys.modules)\n"
+        "print([name for name in ('construct', 'kbroker.wire.layouts') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.stdout == "True\n[]\n", done.stderr
 
 
 def test_a_module_that_is_gone_does_not_end_the_node(
@@ -272,3 +288,23 @@ def test_a_module_that_is_gone_does_not_end_the_node(
     monkeypatch.setattr(Registration, "load", load)
     trio.run(start._import_the_rest, clock=trio.testing.MockClock(autojump_threshold=0))
     assert "not everything could be imported" in caplog.text
+
+
+def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    properties = with_controller_listener(start.development_properties())
+    given = {
+        "ssl.keystore.location": "/tmp/keys",
+        "ssl.client.auth": "required",
+        "listener.name.plaintext.sasl.enabled.mechanisms": "PLAIN",
+        "telemetry.max.bytes": "1048576",
+        "unstable.feature.versions.enable": "true",
+        "my.own.setting": "x",
+    }
+    with caplog.at_level(logging.WARNING, "kbroker"):
+        start.warn_about(BrokerConfig.from_properties(properties | given))
+    assert [record.getMessage() for record in caplog.records] == [
+        "unknown properties, which have no effect: my.own.setting",
+        "kbroker has no SASL: properties without effect: listener.name.plaintext.sasl.enabled.mechanisms",
+        "kbroker has no TLS: properties without effect: ssl.client.auth, ssl.keystore.location",
+        "no level of a feature is unstable in kbroker: properties without effect: unstable.feature.versions.enable",
+    ]

@@ -7,7 +7,7 @@ import pytest
 from kbroker.cli import main
 from kbroker.cli.storage import parse_initial_controllers
 from kbroker.errors import FatalError
-from kbroker.log.checkpoints import read_meta_properties
+from kbroker.log.checkpoint_files import read_meta_properties
 from kbroker.log.disk import OsDisk
 from kbroker.types import uuid_from_str, uuid_to_str
 

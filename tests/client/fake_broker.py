@@ -108,7 +108,7 @@ class FakeBroker:
         return True
 
     def metadata(self, request: Any, version: int) -> MetadataResponse:
-        """What it says of itself."""
+        """The broker's own metadata."""
         names = ["t"] if request.topics is None else [topic.name for topic in request.topics]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)],

@@ -9,6 +9,7 @@ import org.apache.kafka.server.config.AbstractKafkaConfig;
 import org.apache.kafka.server.config.ConfigSynonym;
 import org.apache.kafka.server.config.DynamicBrokerConfig;
 import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
+import org.apache.kafka.server.metrics.ClientMetricsConfigs;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
 public class ConfigFacts {
@@ -34,6 +35,7 @@ public class ConfigFacts {
         add("broker", AbstractKafkaConfig.CONFIG_DEF, DynamicBrokerConfig.dynamicConfigUpdateModes());
         add("topic", LogConfig.configDefCopy(), null);
         add("group", GroupConfig.CONFIG_DEF, null);
+        add("client metrics", ClientMetricsConfigs.configDef(), null);
         List<String> synonyms = new ArrayList<>();
         for (var entry : new TreeMap<>(ServerTopicConfigSynonyms.ALL_TOPIC_CONFIG_SYNONYMS).entrySet()) {
             StringJoiner pairs = new StringJoiner(", ", "[", "]");

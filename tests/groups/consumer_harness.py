@@ -177,7 +177,7 @@ class Consumer:
 
     @property
     def partitions(self) -> set[tuple[str, int]]:
-        """What the client reads."""
+        """The partitions that the client reads, by topic name."""
         found = set()
         for owned_id, partitions in self.owned.items():
             topic = self.shard.topics.by_id(owned_id)

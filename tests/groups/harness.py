@@ -11,23 +11,12 @@ from kbroker.errors import ErrorCode
 from kbroker.groups.client import ClientContext
 from kbroker.groups.group_coordinator import GroupCoordinator
 from kbroker.groups.settings import GroupSettings
-from kbroker.wire.compiler import encode
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kbroker.sim.classic_member import heartbeat_request, join_request, subscription, sync_request
+from kbroker.wire.messages.join_group import JoinGroupResponse
 from kbroker.wire.messages.leave_group import MemberIdentity
-from kbroker.wire.messages.sync_group import (
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
-from kbroker.wire.records.consumer_protocol import ConsumerProtocolSubscription
+from kbroker.wire.messages.sync_group import SyncGroupResponse
 
 GROUP = "g"
-
-
-def subscription(*topics: str) -> bytes:
-    """Member metadata of the consumer protocol, version 0."""
-    return b"\0\0" + encode(ConsumerProtocolSubscription(topics=list(topics)), 0)
 
 
 class Shard:
@@ -66,7 +55,7 @@ class Shard:
         return result.response
 
     def let_appends(self, error: ErrorCode | None) -> None:
-        """What is held is committed, or with an error not known to be."""
+        """Complete the held appends: they are committed, or with an error perhaps not."""
         self.hold_appends = False
         held, self._held = self._held, []
         for result in held:
@@ -135,14 +124,14 @@ class Member:
             self._send_join()
 
     def _send_join(self) -> None:
-        request = JoinGroupRequest(
-            group_id=GROUP,
+        request = join_request(
+            GROUP,
+            self.member_id,
+            self.protocols,
+            instance_id=self.instance_id,
             session_timeout_ms=self.session_timeout_ms,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
             protocol_type=self.protocol_type,
-            protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in self.protocols],
         )
         client = ClientContext("client", "/127.0.0.1", self.api_version)
         self._join = self.shard.run(self.shard.core.join_group(request, client, self.shard.now_ms))
@@ -166,17 +155,13 @@ class Member:
     def sync(self, assignment: dict[str, bytes] | None = None) -> None:
         """Send SyncGroup; the leader gives the assignment."""
         assert self.joined is not None
-        request = SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=self.generation_id,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type="consumer",
+        request = sync_request(
+            GROUP,
+            self.generation_id,
+            self.member_id,
+            assignment or {},
+            instance_id=self.instance_id,
             protocol_name=self.protocols[0][0],
-            assignments=[
-                SyncGroupRequestAssignment(member_id=member_id, assignment=data)
-                for member_id, data in (assignment or {}).items()
-            ],
         )
         self._sync = self.shard.run(self.shard.core.sync_group(request, self.shard.now_ms))
 
@@ -187,12 +172,7 @@ class Member:
 
     def heartbeat(self) -> ErrorCode:
         """Send Heartbeat."""
-        request = HeartbeatRequest(
-            group_id=GROUP,
-            generation_id=self.generation_id,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-        )
+        request = heartbeat_request(GROUP, self.generation_id, self.member_id, self.instance_id)
         return ErrorCode(self.shard.core.heartbeat(request, self.shard.now_ms))
 
     def leave(self) -> int:

@@ -37,7 +37,7 @@ FIRST, SECOND = 10, 11
 
 
 class Shard(ConsumerShard):
-    """Whose log also has the producer of each record, and markers."""
+    """A shard whose log also holds the producer of each record, and markers."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

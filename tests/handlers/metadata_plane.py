@@ -1,4 +1,4 @@
-"""A node's metadata plane without sockets: the real handlers on the real driver, its log in memory.
+"""A node's metadata plane without sockets: the real handlers on the real parts, the log in memory.
 
 ``ask`` sends a request through the wire format of a version, both ways, so a test sees what a client would.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +19,12 @@ from kbroker.env import RealEnv
 from kbroker.handlers import load_handlers
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.node.raft_driver import RaftDriver
-from kbroker.raft_metadata.image import Endpoint
-from kbroker.raft_metadata.replicated_log import MemoryStore
+from kbroker.node.metadata_plane import MetadataPlane
+from kbroker.raft_metadata.controller import brokers
+from kbroker.raft_metadata.controller.brokers import BrokerRegistration
+from kbroker.raft_metadata.image import ControllerImage, Endpoint
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.sim.quorum.memory_store import MemoryStore
 from kbroker.types import Uuid, uuid_from_str
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.registry import API_KEYS
@@ -43,10 +45,10 @@ class InlineEnv(RealEnv):
 
 
 class Plane:
-    """What a test talks to."""
+    """The metadata plane under test: :meth:`ask` sends it a request."""
 
-    def __init__(self, driver: RaftDriver, services: Any) -> None:
-        self.driver = driver
+    def __init__(self, metadata: MetadataPlane, services: Any) -> None:
+        self.metadata = metadata
         self.services = services
 
     async def ask(
@@ -54,7 +56,7 @@ class Plane:
     ) -> Any:
         """The decoded response to ``request`` in ``version`` (the newest served)."""
         entry = registrations(BOTH)[type(request).api_key]
-        version = entry.versions.max if version is None else version
+        version = entry.versions.highest if version is None else version
         assert version in entry.versions
         sent, _ = decode(type(request), version, encode(request, version))
         ctx = RequestContext(
@@ -80,6 +82,30 @@ def properties(path: Path, **more: str) -> dict[str, str]:
     }
 
 
+async def register_controller(metadata: MetadataPlane, endpoints: Sequence[Endpoint]) -> None:
+    """Register the node as a controller with itself."""
+    registration = ControllerImage(
+        id=metadata.node_id,
+        incarnation_id=metadata.incarnation_id,
+        endpoints={endpoint.name: endpoint for endpoint in endpoints},
+        features=metadata.features(),
+    )
+    await metadata.submit(lambda view: brokers.register_controller(view, registration))
+
+
+async def register_broker(metadata: MetadataPlane, endpoints: Sequence[Endpoint], log_dirs: Sequence[Uuid]) -> None:
+    """Register the node as a broker with itself, and unfence it."""
+    registration = BrokerRegistration(
+        broker_id=metadata.node_id,
+        incarnation_id=metadata.incarnation_id,
+        endpoints=endpoints,
+        features=metadata.features(),
+        log_dirs=log_dirs,
+    )
+    epoch = await metadata.submit(lambda view: brokers.register_broker(view, registration))
+    await metadata.submit(lambda view: brokers.unfence_broker(view, metadata.node_id, epoch))
+
+
 @asynccontextmanager
 async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
     """A running plane whose one broker is registered and unfenced."""
@@ -98,19 +124,26 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
     lines = (path / "meta.properties").read_text().splitlines()
     directory_id: Uuid = uuid_from_str(dict(line.split("=", 1) for line in lines if "=" in line)["directory.id"])
     config = BrokerConfig.from_properties(properties(path, **more))
-    driver = RaftDriver(config, env, cluster_id=CLUSTER_ID, directory_id=directory_id, store=MemoryStore())
-    services = SimpleNamespace(
+    metadata = MetadataPlane(
+        config,
+        env,
+        cluster_id=CLUSTER_ID,
+        directory_id=directory_id,
+        services=lambda: services,
+        store=MemoryStore(),
+    )
+    services: Any = SimpleNamespace(
         env=env,
         config=config,
         node_id=1,
         cluster_id=CLUSTER_ID,
-        metadata=driver,
+        metadata=metadata,
         replica_manager=SimpleNamespace(fetchers=None),
-        extra={},
+        refusals={},
     )
     async with trio.open_nursery() as nursery:
-        await nursery.start(driver.run)
-        await driver.register_controller([Endpoint("CONTROLLER", "127.0.0.1", 9093)])
-        await driver.register_broker([Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [directory_id])
-        yield Plane(driver, services)
+        await nursery.start(metadata.run)
+        await register_controller(metadata, [Endpoint("CONTROLLER", "127.0.0.1", 9093)])
+        await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [directory_id])
+        yield Plane(metadata, services)
         nursery.cancel_scope.cancel()

@@ -19,7 +19,7 @@ def test_each_partition_gets_its_own_answer(tmp_path: Path, version: int) -> Non
         async with metadata_plane(tmp_path) as plane:
             topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
             created = await plane.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000))
-            epoch = plane.driver.image.brokers[1].epoch
+            epoch = plane.metadata.image.brokers[1].epoch
 
             def request(broker_epoch: int, topic_id: bytes, isr: list[int]) -> AlterPartitionRequest:
                 wish = PartitionData(partition_index=1)

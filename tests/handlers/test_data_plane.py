@@ -359,6 +359,29 @@ def test_a_fetch_waits_for_enough_bytes_and_no_longer_than_told(tmp_path: Path) 
     run(test)
 
 
+@pytest.mark.parametrize("records", [5, 200])
+def test_a_fetch_that_its_limit_ends_is_not_kept_waiting_for_the_rest_of_a_batch(tmp_path: Path, records: int) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            for _ in range(records):
+                await client.ask(produce_request("t", batch(b"v" * 1_000)), 9)
+            # Less than is there, and no number of whole batches.
+            limit = 3_500
+            asked = fetch_request("t", [(0, 0)], max_wait_ms=600_000, min_bytes=limit, partition_max_bytes=limit)
+            with trio.fail_after(60):
+                answer = fetched(await client.ask(asked, 12))
+            assert len(values(answer.records)) == 3
+            # So it is with the limit of the whole request.
+            asked = fetch_request("t", [(0, 0)], max_wait_ms=600_000, min_bytes=limit, max_bytes=limit)
+            with trio.fail_after(60):
+                answer = fetched(await client.ask(asked, 12))
+            assert len(values(answer.records)) == 3
+
+    run(test)
+
+
 def test_requests_behind_a_waiting_fetch_are_served_after_it(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:

@@ -11,7 +11,7 @@ from node_harness import batch, produce_request, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
-from kbroker.node.replica_manager import ReplicaManager
+from kbroker.node.progress import Progress
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -24,10 +24,10 @@ def followers(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How far the followers of a topic are, by its name: from the beginning, nowhere."""
     low_watermarks: dict[str, int] = {}
 
-    def low_watermark(self: ReplicaManager, partition: Partition) -> int:
+    def low_watermark(self: Progress, partition: Partition) -> int:
         return low_watermarks.get(partition.topic_partition.topic, 0)
 
-    monkeypatch.setattr(ReplicaManager, "low_watermark", low_watermark)
+    monkeypatch.setattr(Progress, "low_watermark", low_watermark)
     return low_watermarks
 
 
@@ -88,7 +88,7 @@ def test_other_partitions_are_waited_for_all_the_same(tmp_path: Path, followers:
 
             def follow(name: str) -> None:
                 followers[name] = END
-                manager._low_watermark_moved(manager.partitions[name, 0])
+                manager.progress.low_watermark_moved(manager.partitions[name, 0])
 
             follow("followed")
             await delete_topic(node, "waiting")
@@ -114,16 +114,16 @@ def test_a_log_dir_that_fails_while_others_are_waited_for_is_told(
             await filled(node, "failed", "kept")
             client = await delete_all_and_wait(node, "failed", "kept")
             manager = node.broker.replica_manager
-            low_watermark = ReplicaManager.low_watermark
+            low_watermark = Progress.low_watermark
 
-            def of_its_log(self: ReplicaManager, partition: Partition) -> int:
+            def of_its_log(self: Progress, partition: Partition) -> int:
                 assert partition.log is not None  # raises where the dir has failed
                 return low_watermark(self, partition)
 
-            monkeypatch.setattr(ReplicaManager, "low_watermark", of_its_log)
+            monkeypatch.setattr(Progress, "low_watermark", of_its_log)
             for name in ("failed", "kept"):
                 followers[name] = END
-                manager._low_watermark_moved(manager.partitions[name, 0])
+                manager.progress.low_watermark_moved(manager.partitions[name, 0])
                 manager.partitions["failed", 0].offline = True
             assert await told(client) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (0, END)]
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode as E
-from kbroker.raft_metadata.controller.configs import SET, ConfigChange
+from kbroker.raft_metadata.controller.configs import SET, ConfigChange, incremental_alter_configs
+from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.image import ConfigResource
 from kbroker.wire.messages import api_versions as av
 from kbroker.wire.messages import update_features as uf
-from kbroker.wire.records.metadata import ClearElrRecord
+from kbroker.wire.records.metadata import ClearElrRecord, FeatureLevelRecord
 from tests.handlers.metadata_plane import Plane
 from tests.handlers.test_group_configs import change, converse, describe
 
@@ -35,7 +36,7 @@ async def update(
 
 
 def levels(plane: Plane) -> dict[str, int]:
-    return dict(plane.driver.image.features.levels)
+    return dict(plane.metadata.image.features.levels)
 
 
 FRESH = {"metadata.version": 30, ELR: 1, "group.version": 1, "transaction.version": 2}
@@ -44,7 +45,7 @@ FRESH = {"metadata.version": 30, ELR: 1, "group.version": 1, "transaction.versio
 def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         assert levels(plane) == FRESH
-        assert plane.driver.image.configs.for_broker(None) == {MIN_ISR: "1"}
+        assert plane.metadata.image.configs.for_broker(None) == {MIN_ISR: "1"}
         answer = await plane.ask(av.ApiVersionsRequest(client_software_name="t", client_software_version="1"))
         assert {f.name: (f.min_version, f.max_version) for f in answer.supported_features} == {
             ELR: (0, 1),
@@ -121,6 +122,32 @@ def test_all_or_none_and_the_later_of_two(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
+def test_a_feature_that_is_known_of_may_be_asked_to_be_off(tmp_path: Path) -> None:
+    """``kafka-features downgrade --release-version`` names every feature of Apache Kafka, at its level of that
+    release."""
+
+    async def talk(plane: Plane) -> None:
+        off = [("share.version", 0, SAFE), ("streams.version", 0, SAFE)]
+        for version in (1, 2):
+            answer = await update(plane, *off, ("group.version", 1, SAFE), version=version)
+            assert (answer.error_code, levels(plane)) == (0, FRESH)
+        assert (await update(plane, ("share.version", 1, SAFE))).error_code == E.INVALID_UPDATE_VERSION
+        assert (await update(plane, ("foo.version", 0, SAFE))).error_code == E.INVALID_UPDATE_VERSION
+        # As in a directory that was Apache Kafka's.
+        await plane.metadata.submit(
+            lambda view: ControllerResult(None, [FeatureLevelRecord(name="share.version", feature_level=1)])
+        )
+        assert levels(plane) == {**FRESH, "share.version": 1}
+        for broker in plane.metadata.image.brokers.values():
+            assert "share.version" not in broker.features
+        refused = await update(plane, ("share.version", 1, SAFE))
+        assert refused.error_message.endswith("Broker 1 does not support this feature.")
+        assert (await update(plane, *off)).error_code == 0
+        assert levels(plane) == FRESH
+
+    converse(tmp_path, talk)
+
+
 def test_a_feature_needs_the_metadata_version_that_is_wished_for_with_it(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         answer = await update(plane, ("group.version", 1, UPGRADE), ("metadata.version", 6, UPGRADE))
@@ -155,22 +182,22 @@ def test_eligible_leader_replicas_need_one_min_isr_for_all_brokers(tmp_path: Pat
             response = (await plane.ask(request)).responses[0]
             assert (response.error_code, response.error_message) == (E.INVALID_CONFIG, reason)
         assert (await plane.ask(change("", (MIN_ISR, "2"), kind=4))).responses[0].error_code == 0
-        assert plane.driver.image.configs.for_broker(None) == {MIN_ISR: "2"}
+        assert plane.metadata.image.configs.for_broker(None) == {MIN_ISR: "2"}
 
         # Without the feature each broker may have its own; with it again, those go and the default comes back.
         assert (await update(plane, (ELR, 0, SAFE))).error_code == 0
         assert (await plane.ask(change("1", (MIN_ISR, "1"), kind=4))).responses[0].error_code == 0
         assert (await plane.ask(change("", (MIN_ISR, None), kind=4))).responses[0].error_code == 0
         assert (await update(plane, (ELR, 1, UPGRADE))).error_code == 0
-        assert dict(plane.driver.image.configs.by_resource) == {(4, ""): {MIN_ISR: "3"}}
+        assert dict(plane.metadata.image.configs.by_resource) == {(4, ""): {MIN_ISR: "3"}}
 
     converse(tmp_path, talk, min_insync_replicas="3")
 
 
 def test_another_min_isr_clears_the_eligible_leaders(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
-        control = plane.driver.controller.configs
-        result = control.incremental_alter({ConfigResource(4, ""): [ConfigChange(MIN_ISR, SET, "2")]})
+        changes = {ConfigResource(4, ""): [ConfigChange(MIN_ISR, SET, "2")]}
+        result = incremental_alter_configs(plane.metadata.controller.view(), changes)
         assert result.records[1:] == [ClearElrRecord(topic_name="")]
 
     converse(tmp_path, talk)

@@ -9,8 +9,9 @@ import pytest
 import trio
 
 from kbroker.config import BROKER_CONFIGS, GROUP_CONFIG_SYNONYMS, GroupConfig
+from kbroker.config.absent.groups import ALL_GROUP_CONFIGS
 from kbroker.errors import ErrorCode as E
-from kbroker.raft_metadata.controller.schema import group_config
+from kbroker.raft_metadata.config_schema import group_config
 from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.messages import alter_configs as alter
@@ -53,7 +54,7 @@ def describe(name: str) -> dc.DescribeConfigsRequest:
 
 
 def in_force(plane: Plane, group_id: str) -> GroupConfig:
-    return group_config(plane.driver.image, plane.services.config, group_id)
+    return group_config(plane.metadata.image, plane.services.config, group_id)
 
 
 def test_every_group_property_has_a_broker_property() -> None:
@@ -70,7 +71,16 @@ def test_a_groups_configs_are_set_described_listed_and_removed(tmp_path: Path) -
 
         result = (await plane.ask(describe("g"))).results[0]
         described = {config.name: config for config in result.configs}
-        assert set(described) == set(GROUP_CONFIG_SYNONYMS)
+        assert set(described) == set(ALL_GROUP_CONFIGS)
+        lock = described["share.record.lock.duration.ms"]
+        assert (lock.value, lock.config_source) == ("30000", 5)
+        assert [(s.name, s.value, s.source) for s in lock.synonyms] == [
+            ("group.share.record.lock.duration.ms", "30000", 5)
+        ]
+        isolation = described["share.isolation.level"]
+        assert [(s.name, s.value, s.source) for s in isolation.synonyms] == [
+            ("share.isolation.level", "read_uncommitted", 5)
+        ]
         session = described["consumer.session.timeout.ms"]
         assert (session.value, session.config_source, session.read_only, session.config_type) == ("50000", 8, False, 3)
         assert [(s.name, s.value, s.source) for s in session.synonyms] == [
@@ -132,7 +142,7 @@ def test_bad_group_configs(tmp_path: Path, name: str, value: str, code: E, text:
     async def talk(plane: Plane) -> None:
         response = (await plane.ask(change("g", (name, value)))).responses[0]
         assert response.error_code == code and text in response.error_message
-        assert (GROUP, "g") not in plane.driver.image.configs.by_resource
+        assert (GROUP, "g") not in plane.metadata.image.configs.by_resource
 
     converse(tmp_path, talk)
 
@@ -165,7 +175,7 @@ def test_what_was_set_is_in_the_snapshot_and_moved_within_todays_bounds(tmp_path
     async def talk(plane: Plane) -> None:
         await plane.ask(change("g", ("consumer.session.timeout.ms", "60000")))
         delta = MetadataDelta(EMPTY_IMAGE)
-        for record in plane.driver.image.records():
+        for record in plane.metadata.image.records():
             delta.replay(record)
         image = delta.apply(OffsetAndEpoch(9, 1))
         assert image.configs.get(ConfigResource(GROUP, "g")) == {"consumer.session.timeout.ms": "60000"}

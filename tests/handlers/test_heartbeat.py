@@ -8,12 +8,12 @@ import pytest
 from node_harness import run, running_node
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.heartbeat import RepeatedHeartbeat
+from kbroker.shortcuts.heartbeat import HeartbeatShortcut
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.handlers import short_way
+from tests.shortcuts import short_way
 
 
 def _join(member_id: str = "") -> JoinGroupRequest:
@@ -31,7 +31,7 @@ def _join(member_id: str = "") -> JoinGroupRequest:
 def test_repeated_heartbeats_are_judged_each_time(
     tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = short_way.watch(monkeypatch, RepeatedHeartbeat)
+    taken = short_way.watch(monkeypatch, HeartbeatShortcut)
 
     async def test() -> None:
         async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:

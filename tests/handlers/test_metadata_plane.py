@@ -113,7 +113,7 @@ def test_bad_topics_get_kafkas_error_and_the_others_are_created(tmp_path: Path) 
                 assert by_name[bad.name].error_message == text
         assert by_name["good"].error_code == 0
         assert (by_name["d"].error_code, by_name["d"].error_message) == (E.INVALID_REQUEST, "Duplicate topic name.")
-        assert set(plane.driver.image.topics.by_name) == {"x.y", "good"}
+        assert set(plane.metadata.image.topics.by_name) == {"x.y", "good"}
 
     converse(tmp_path, talk)
 
@@ -141,10 +141,10 @@ def test_created_topic_is_described(tmp_path: Path) -> None:
 
 def test_validate_only_changes_nothing(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
-        before = plane.driver.image
+        before = plane.metadata.image
         answer = await plane.ask(create(topic("a", 2), validate_only=True))
         assert answer.topics[0].error_code == 0 and answer.topics[0].num_partitions == 2
-        assert plane.driver.image is before
+        assert plane.metadata.image is before
 
     converse(tmp_path, talk)
 
@@ -153,7 +153,7 @@ def test_too_many_partitions_in_one_request(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         answer = await plane.ask(create(topic("a", 9_999), topic("b", 2)))
         assert {entry.error_code for entry in answer.topics} == {E.POLICY_VIOLATION}
-        assert not plane.driver.image.topics.by_name
+        assert not plane.metadata.image.topics.by_name
 
     converse(tmp_path, talk)
 
@@ -162,7 +162,7 @@ def test_metadata_of_missing_topics_and_auto_creation(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         answer = await plane.ask(metadata("new", "b d"), 9)
         assert [t.error_code for t in answer.topics] == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_TOPIC_EXCEPTION]
-        assert not plane.driver.image.topics.by_name
+        assert not plane.metadata.image.topics.by_name
         answer = await plane.ask(metadata("new", "b d", auto=True), 9)
         assert [t.error_code for t in answer.topics] == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_TOPIC_EXCEPTION]
         answer = await plane.ask(metadata("new", auto=True), 9)
@@ -174,7 +174,7 @@ def test_metadata_of_missing_topics_and_auto_creation(tmp_path: Path) -> None:
 def test_auto_creation_can_be_off(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         await plane.ask(metadata("new", auto=True))
-        assert not plane.driver.image.topics.by_name
+        assert not plane.metadata.image.topics.by_name
 
     converse(tmp_path, talk, auto_create_topics_enable="false")
 
@@ -276,11 +276,11 @@ def test_delete_topics_by_name_and_id(tmp_path: Path) -> None:
             (None, ZERO_UUID): E.INVALID_REQUEST,
             ("c", ids["c"]): E.INVALID_REQUEST,
         }
-        assert set(plane.driver.image.topics.by_name) == {"c"}
-        assert set(plane.driver.image.configs.by_resource) == {(4, "")}
+        assert set(plane.metadata.image.topics.by_name) == {"c"}
+        assert set(plane.metadata.image.configs.by_resource) == {(4, "")}
         again = dt.DeleteTopicsRequest(topics=[state(name="c"), state(name=None, topic_id=ids["c"])])
         assert [entry.error_code for entry in (await plane.ask(again)).responses] == [E.INVALID_REQUEST]
-        assert set(plane.driver.image.topics.by_name) == {"c"}
+        assert set(plane.metadata.image.topics.by_name) == {"c"}
         twice = dt.DeleteTopicsRequest(topic_names=["c", "c"])
         assert [entry.error_code for entry in (await plane.ask(twice, 3)).responses] == [E.INVALID_REQUEST]
         assert [e.error_code for e in (await plane.ask(dt.DeleteTopicsRequest(topic_names=["c"]), 1)).responses] == [0]
@@ -324,13 +324,13 @@ def test_create_partitions(tmp_path: Path) -> None:
             "zz": (E.UNKNOWN_TOPIC_OR_PARTITION, None),
             "d": (E.INVALID_REQUEST, "Duplicate topic name."),
         }
-        assert list(plane.driver.image.topics.by_name["a"].partitions) == [0, 1, 2, 3, 4]
+        assert list(plane.metadata.image.topics.by_name["a"].partitions) == [0, 1, 2, 3, 4]
         manual = cp.CreatePartitionsRequest(topics=[more("b", 3, [[1]]), more("c", 3, [[1]])])
         codes = [entry.error_code for entry in (await plane.ask(manual)).results]
         assert codes == [0, E.INVALID_REPLICA_ASSIGNMENT]
         checked = cp.CreatePartitionsRequest(topics=[more("c", 9)], validate_only=True)
         assert (await plane.ask(checked)).results[0].error_code == 0
-        assert len(plane.driver.image.topics.by_name["c"].partitions) == 1
+        assert len(plane.metadata.image.topics.by_name["c"].partitions) == 1
 
     converse(tmp_path, talk)
 
@@ -383,8 +383,8 @@ def test_configs_are_changed_and_described_with_their_sources(tmp_path: Path) ->
             resources=[change(2, "a", ("retention.ms", 1, None)), change(2, "b", ("cleanup.policy", 3, "compact"))]
         )
         await plane.ask(undo)
-        assert dict(plane.driver.image.configs.for_topic("a")) == {}
-        assert dict(plane.driver.image.configs.for_topic("b")) == {"cleanup.policy": "delete"}
+        assert dict(plane.metadata.image.configs.for_topic("a")) == {}
+        assert dict(plane.metadata.image.configs.for_topic("b")) == {"cleanup.policy": "delete"}
 
     converse(tmp_path, talk)
 
@@ -415,7 +415,7 @@ def test_bad_config_changes(tmp_path: Path, resource: inc.AlterConfigsResource, 
         good = change(2, "b", ("retention.ms", 0, "5"))
         answer = await plane.ask(inc.IncrementalAlterConfigsRequest(resources=[resource, good]))
         assert [entry.error_code for entry in answer.responses] == [code, 0]
-        assert set(plane.driver.image.configs.by_resource) == {(2, "b"), (4, "")}
+        assert set(plane.metadata.image.configs.by_resource) == {(2, "b"), (4, "")}
 
     converse(tmp_path, talk)
 
@@ -427,9 +427,9 @@ def test_legacy_alter_configs_replaces_everything(tmp_path: Path) -> None:
             resource_type=2, resource_name="a", configs=[alter.AlterableConfig(name="segment.ms", value="55555")]
         )
         answer = await plane.ask(alter.AlterConfigsRequest(resources=[resource], validate_only=True))
-        assert answer.responses[0].error_code == 0 and len(plane.driver.image.configs.for_topic("a")) == 2
+        assert answer.responses[0].error_code == 0 and len(plane.metadata.image.configs.for_topic("a")) == 2
         await plane.ask(alter.AlterConfigsRequest(resources=[resource]))
-        assert dict(plane.driver.image.configs.for_topic("a")) == {"segment.ms": "55555"}
+        assert dict(plane.metadata.image.configs.for_topic("a")) == {"segment.ms": "55555"}
 
     converse(tmp_path, talk)
 

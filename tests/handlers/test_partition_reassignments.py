@@ -12,9 +12,10 @@ import pytest
 from kbroker.errors import ApiError
 from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.controller import ControllerResult
-from kbroker.raft_metadata.controller.reassignments import Reassignment
-from kbroker.raft_metadata.controller.topics import NewTopic
+from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
+from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import PartitionImage
+from kbroker.raft_metadata.topics import NewTopic
 from kbroker.types import Uuid
 from kbroker.wire.messages import alter_partition_reassignments as apr
 from kbroker.wire.messages import create_topics as ct
@@ -65,10 +66,10 @@ def test_one_node_has_nowhere_to_move_to(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         topic = ct.CreatableTopic(name="a", num_partitions=1, replication_factor=1)
         await plane.ask(ct.CreateTopicsRequest(topics=[topic]))
-        before = plane.driver.image.topics
+        before = plane.metadata.image.topics
         for version in (0, 1):
             assert await ask(plane, *(wanted for wanted, _ in cases), version=version) == [said for _, said in cases]
-        assert plane.driver.image.topics == before
+        assert plane.metadata.image.topics == before
         listed = await plane.ask(lpr.ListPartitionReassignmentsRequest(topics=None))
         assert (listed.error_code, listed.topics) == (0, [])
 
@@ -89,7 +90,7 @@ def cluster(replicas: Sequence[int], *, brokers: int = 5) -> Harness:
     h = Harness()
     for broker_id in range(1, brokers + 1):
         h.broker(broker_id)
-    h.apply(h.controller.topics.create_topics([NewTopic("t", assignments=[(0, replicas)])]))
+    h.apply(create_topics(h.view, [NewTopic("t", assignments=[(0, replicas)])]))
     return h
 
 
@@ -100,8 +101,8 @@ def partition(h: Harness) -> PartitionImage:
 
 
 def reassign(h: Harness, replicas: Sequence[int] | None, *, allow_factor_change: bool = True) -> ApiError | None:
-    result = h.controller.reassignments.alter(
-        [Reassignment("t", 0, replicas)], allow_replication_factor_change=allow_factor_change
+    result = alter_partition_reassignments(
+        h.view, [Reassignment("t", 0, replicas)], allow_replication_factor_change=allow_factor_change
     )
     (error,) = h.apply(result)
     return error

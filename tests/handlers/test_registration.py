@@ -32,9 +32,12 @@ def test_every_handler_has_its_row_and_serves_what_its_docstring_says() -> None:
     rows = registrations(BOTH).values()
     assert {entry.handle.__module__ for entry in rows} == handler_modules()
     for entry in rows:
-        said = re.search(r"Served: (\d+)(?:[^.;]*? (?:to|and) (\d+))?", _text(entry.handle))
-        assert said is not None, entry.handle.__module__
-        assert (int(said[1]), int(said[2] or said[1])) == entry.versions, entry.handle.__module__
+        text = _text(entry.handle)
+        # A module that serves several APIs has a line for each.
+        text = text.partition(f"(key {entry.api_key})")[2] or text
+        said = re.search(r"Served: (\d+)(?:[^.;]*? (?:to|and) (\d+))?", text)
+        assert said is not None, entry
+        assert (int(said[1]), int(said[2] or said[1])) == entry.versions, entry
     assert {key for kind in (BROKER, CONTROLLER) for key in registrations(kind)} == set(registrations(BOTH))
 
 
@@ -53,11 +56,11 @@ def test_a_handler_is_imported_when_it_is_first_needed() -> None:
 import sys
 from kbroker.handlers.registration import BROKER, registrations
 entry = registrations(BROKER)[12]
-assert entry.versions.max == 4 and not entry.is_async
+assert entry.versions.highest == 4 and not entry.is_async
 assert "kbroker.handlers.heartbeat" not in sys.modules
 handle = entry.handle
 from kbroker.handlers import heartbeat
-assert handle is heartbeat.handle and entry.learn is heartbeat.learn
+assert handle is heartbeat.handle
 assert entry.request_class is heartbeat.HeartbeatRequest
 assert "kbroker.handlers.join_group" not in sys.modules
 """

@@ -1,4 +1,4 @@
-"""A consumer's fetch session of many partitions: only those are looked at that something has happened to."""
+"""A consumer's fetch session of many partitions: the broker looks only at partitions that have changed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import trio
 from node_harness import Client, Node, batch, produce_request, run, running_node, values
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers import fetch
+from kbroker.handlers.fetch import READ_COMMITTED
 from kbroker.log.partition_log import PartitionLog
+from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -61,7 +62,7 @@ class Session:
         return request
 
     def take(self, response: Any) -> dict[int, int]:
-        """What was told, by partition: the error code."""
+        """Note a response's records; the error codes by partition."""
         assert response.error_code == 0
         self.session_id = response.session_id
         self.epoch += 1
@@ -155,7 +156,7 @@ def test_what_happens_besides_is_told(tmp_path: Path) -> None:
 
 def test_another_isolation_level_looks_at_all_of_it_again(tmp_path: Path) -> None:
     async def test(node: Node, session: Session, other: Client) -> None:
-        session.isolation = fetch.READ_COMMITTED
+        session.isolation = READ_COMMITTED
         for _ in range(3):
             await session.poll()
         partition = node.broker.replica_manager.partitions["t", 2]
@@ -174,17 +175,41 @@ def test_another_isolation_level_looks_at_all_of_it_again(tmp_path: Path) -> Non
     scenario(tmp_path, test)
 
 
+def test_the_end_of_a_transaction_that_began_between_two_requests_wakes_the_second(tmp_path: Path) -> None:
+    async def test(node: Node, session: Session, other: Client) -> None:
+        session.isolation = READ_COMMITTED
+        for _ in range(3):
+            await session.poll()
+        partition = node.broker.replica_manager.partitions["t", 2]
+        partition.log.producers.transaction_verification = False
+        producer = {"producer_id": 7, "producer_epoch": 0}
+        records = batch(b"late", base_sequence=0, is_transactional=True, **producer)
+        partition.append_as_coordinator(bytearray(records), 1000)
+        session.max_wait_ms = 3_600_000
+        await session.client.send(session.request())
+        await session.client.stream.wait_send_all_might_not_block()
+        while len(node.broker.replica_manager.purgatory.views) < MANY:
+            await trio.lowlevel.checkpoint()
+        marker = build_end_txn_marker(commit=True, coordinator_epoch=0, timestamp_ms=1000, **producer)
+        partition.append_as_coordinator(bytearray(marker), 1000, transaction_version=1)
+        with trio.fail_after(10):
+            session.take((await session.client.receive())[1])
+        assert session.read[2][0] == b"late"  # the marker comes after it
+
+    scenario(tmp_path, test)
+
+
 def test_nothing_is_left_of_a_session_that_is_over(tmp_path: Path) -> None:
     async def test(node: Node, session: Session, other: Client) -> None:
         for _ in range(3):
             await session.poll()
         purgatory = node.broker.replica_manager.purgatory
-        assert len(purgatory.readers) == MANY
+        assert len(purgatory.views) == MANY
         session.epoch = -1
         session.changed = set()
         response = await session.client.ask(session.request())
         assert response.error_code == 0
-        assert not purgatory.readers and not purgatory.sessions
+        assert not purgatory.views
 
     scenario(tmp_path, test)
 
@@ -196,7 +221,7 @@ def test_a_consumer_that_is_gone_costs_nothing(tmp_path: Path) -> None:
         purgatory = node.broker.replica_manager.purgatory
         await session.client.stream.aclose()
         await write(producer, 3, b"a")
-        assert len(purgatory.readers) == MANY - 1, "it is told once, and not with every record"
+        assert len(purgatory.views) == MANY - 1, "it is told once, and not with every record"
         # It was only slow: it goes on where it was.
         session.client = await node.connect()
         await write(producer, 3, b"b")
@@ -204,7 +229,7 @@ def test_a_consumer_that_is_gone_costs_nothing(tmp_path: Path) -> None:
             await session.poll()
         for _ in range(2):
             assert await session.poll() == {}
-        assert len(purgatory.readers) == MANY
+        assert len(purgatory.views) == MANY
 
     scenario(tmp_path, test)
 

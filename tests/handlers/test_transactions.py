@@ -313,7 +313,7 @@ def test_the_end_waits_for_a_coordinator_that_loads(tmp_path: Path) -> None:
             producer = await open_producer(node, 1)
             await producer.add()
             assert await producer.send(b"a") == 0
-            shard = node.broker.services.transactions.shard_now(ID)
+            shard = node.broker.services.transactions._loaded_shard(ID)
             shard.loaded = trio.Event()
 
             async def load() -> None:

@@ -1,4 +1,4 @@
-"""What the tests of the log share: batches, a log on a fake disk, and reading all of it."""
+"""Helpers for tests of the log: batches, a log on a fake disk, and reading all of it."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20, start: int | None =
 
 
 def remove_expired(log: PartitionLog, now_ms: int) -> None:
-    """What becomes of one log's files once they are due."""
+    """Remove the files of one log that are due."""
     for path in log.take_expired_files(now_ms)[0]:
         log.disk.remove(path)
 
 
 def delete_expired(manager: LogManager, now_ms: int) -> None:
-    """What the manager's owner does from time to time, for all of its logs."""
+    """Apply retention to all logs, as the manager's owner does from time to time."""
     task = manager.removal_task(now_ms)
     if task is not None:
         while task.step():

@@ -12,8 +12,8 @@ import random
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
-from kbroker.log.cleanable import log_to_clean, make_job
-from kbroker.log.compaction import compact
+from kbroker.log.compaction.cleanable import log_to_clean, make_job
+from kbroker.log.compaction.compactor import compact
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
@@ -45,7 +45,7 @@ def start(disk: FakeDisk) -> LogManager:
 
 
 def read(log: PartitionLog) -> tuple[Values, bool]:
-    """What a client that verifies checksums takes in, and whether it got to the end."""
+    """Read as a client that verifies checksums, and tell whether it reached the end."""
     found: Values = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from kbroker.log.cleanable import log_to_clean, make_job
-from kbroker.log.compaction import compact
+from kbroker.log.compaction.cleanable import log_to_clean, make_job
+from kbroker.log.compaction.compactor import compact
 from kbroker.log.fake_disk import FakeDisk, PowerCut
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
@@ -26,7 +26,7 @@ CONFIG = LogConfig(
     delete_retention_ms=5,
 )
 HIDDEN = LogConfig(segment_bytes=900, index_interval_bytes=150, file_delete_delay_ms=0)
-"""What the log manager knows of a topic before the metadata is read: nothing."""
+"""The config of a topic before the metadata is read: the manager knows nothing of it."""
 
 
 def start(disk: FakeDisk) -> LogManager:

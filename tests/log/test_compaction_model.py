@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kbroker.log.cleanable import log_to_clean, make_job
-from kbroker.log.compaction import compact
+from kbroker.log.compaction.cleanable import log_to_clean, make_job
+from kbroker.log.compaction.compactor import compact
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
@@ -54,7 +54,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.counter = 0
         self.history: list[Pair] = []
         self.others: list[list[Pair]] = []
-        """What it was before truncations that are not durable yet."""
+        """Earlier states, before truncations that are not durable yet."""
         self.log_start = 0
         self.durable = 0
         self.clean_end = 0

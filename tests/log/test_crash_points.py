@@ -85,6 +85,9 @@ def test_every_point(part: int) -> None:
             if log is None:
                 assert life.durable[tp] == 0 or (tp == OTHER and life.deleted), point
                 continue
+            names = disk.list_dir(log.directory)
+            for suffix in (".log", ".index", ".timeindex"):
+                assert f"{log.active_segment.base_offset:020}{suffix}" in names, point
             assert log.log_end_offset >= life.durable[tp] or (tp == OTHER and life.deleted), point
             for offset, value in read_all(log):
                 assert life.values[tp][offset] == value, point

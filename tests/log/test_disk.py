@@ -11,7 +11,7 @@ import pytest
 from kbroker.log import disk as disk_module
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit, write_atomically
 from kbroker.log.fake_disk import FakeDisk, PowerCut
-from kbroker.log.open_files import OpenFiles
+from kbroker.log.segments.open_files import OpenFiles
 
 
 @pytest.fixture(params=["os", "os without pwritev", "os without fdatasync", "fake"])

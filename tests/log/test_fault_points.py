@@ -12,13 +12,13 @@ import random
 import pytest
 
 from kbroker.errors import FatalError
-from kbroker.log.cleanable import log_to_clean, make_job
-from kbroker.log.compaction import compact
+from kbroker.log.compaction.cleanable import log_to_clean, make_job
+from kbroker.log.compaction.compactor import compact
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.segment import CorruptSegment
+from kbroker.log.segments.segment import CorruptSegment
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
 from tests.log.log_helpers import NOW, delete_expired, read_all

@@ -41,7 +41,7 @@ class LogMachine(RuleBasedStateMachine):
         self.history: History = []
         """Every record that the log should have, from offset 0 on, deleted ones too."""
         self.others: list[History] = []
-        """What it was before truncations that are not durable yet."""
+        """Earlier states, before truncations that are not durable yet."""
         self.durable = 0
         self.log_start = 0
         self.end = 0

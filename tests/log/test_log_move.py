@@ -7,11 +7,11 @@ import random
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log.cleanable import log_to_clean, make_job
-from kbroker.log.compaction import compact
+from kbroker.log.compaction.cleanable import log_to_clean, make_job
+from kbroker.log.compaction.compactor import compact
+from kbroker.log.dirs.log_move import LogMove, MoveInterrupted
 from kbroker.log.fake_disk import FakeDisk, PowerCut
 from kbroker.log.log_config import LogConfig
-from kbroker.log.log_move import LogMove, MoveInterrupted
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid

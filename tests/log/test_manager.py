@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
-from kbroker.log.checkpoints import MetaProperties, read_meta_properties, read_offsets, write_meta_properties
+from kbroker.log.checkpoint_files import MetaProperties, read_meta_properties, read_offsets, write_meta_properties
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig

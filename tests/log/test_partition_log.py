@@ -11,7 +11,7 @@ from kbroker.log import opening
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
-from kbroker.log.transaction_index import AbortedTxn
+from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import FileRegion, random_uuid
 from kbroker.wire.batch_header import BatchHeader, parse_header, walk_headers
@@ -64,6 +64,36 @@ def test_reads_end_at_a_batch_boundary_when_one_is_known() -> None:
         append(log, [b"%d" % index])
     size = len(batch([b"299"]))
     assert len(log.read(295, 3 * size + 5).records) == 3 * size
+
+
+def test_a_read_that_the_limit_ends_tells_that_there_was_enough_for_it() -> None:
+    log = open_log()
+    for index in range(300):
+        append(log, [b"%d" % index])
+    size = len(batch([b"299"]))
+    cut = log.read(295, 3 * size + 5)
+    assert (len(cut.records), cut.readable) == (3 * size, 3 * size + 5)
+    whole = log.read(295, 100 * size)
+    assert (len(whole.records), whole.readable) == (5 * size, 5 * size)
+    first = log.read(295, 5)
+    assert (len(first.records), first.readable) == (size, size)
+    later = log.read(295, 5, min_one_message=False)
+    assert (len(later.records), later.readable) == (0, 5)
+    assert log.read(300, 5).readable == 0
+
+
+@pytest.mark.parametrize("limit", [3_000, 5_000, 8_192, 9_000, 20_000, 70_000])
+def test_a_small_limit_is_not_left_half_empty(limit: int) -> None:
+    log = open_log()
+    for _ in range(2_000):
+        append(log, [b"x" * 30])
+    size = len(batch([b"x" * 30]))
+    offset = 0
+    while offset + limit // size < 2_000:
+        data = log.read_bytes(offset, limit)
+        whole = sum(1 for _ in walk_headers(data[: len(data) // size * size]))
+        assert whole >= limit // size * 15 // 16
+        offset += whole
 
 
 @pytest.mark.parametrize("bound", range(7))
@@ -213,7 +243,7 @@ def test_timestamps_of_a_batch_that_holds_garbage() -> None:
 
 def test_timestamps_that_headers_claim_and_no_record_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look-up would read all of them: it gives up after so many records."""
-    monkeypatch.setattr("kbroker.log.timestamp_lookup._MOST_LOOKED_AT_BEFORE", 6_000)
+    monkeypatch.setattr("kbroker.log.segments.timestamp_lookup._MOST_LOOKED_AT_BEFORE", 6_000)
     log = open_log()
     count = 4000
     header = parse_header(batch([b"x"]))._replace(
@@ -232,7 +262,7 @@ def test_timestamps_that_headers_claim_and_no_record_has(monkeypatch: pytest.Mon
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     log.maybe_increment_log_start_offset(2 * count + 2)  # within a batch: it need not have the record any more
     assert log.offset_for_timestamp(NOW) is None
-    monkeypatch.setattr("kbroker.log.timestamp_lookup._MOST_LOOKED_AT", count // 2)
+    monkeypatch.setattr("kbroker.log.segments.timestamp_lookup._MOST_LOOKED_AT", count // 2)
     with pytest.raises(ApiError, match="none of them") as caught:
         log.offset_for_timestamp(NOW)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -500,7 +530,7 @@ def test_flush_by_count_and_by_time() -> None:
 
 
 def test_many_open_logs_share_few_descriptors(tmp_path: object) -> None:
-    from kbroker.log.open_files import OpenFiles
+    from kbroker.log.segments.open_files import OpenFiles
 
     disk = OsDisk()
     files = OpenFiles(disk, 8)

@@ -25,7 +25,7 @@ from kbroker.log.producer_state import (
     decode_snapshot,
     encode_snapshot,
 )
-from kbroker.log.transaction_index import AbortedTxn, TransactionIndex
+from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import TopicPartition
 from kbroker.wire import batch_header, control_batch

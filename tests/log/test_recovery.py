@@ -1,4 +1,4 @@
-"""What is left of a log after torn writes, flipped bits, and the loss of everything but the log itself."""
+"""Recovery after torn writes, flipped bits, and the loss of everything but the log itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbroker.log import recovery
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.file_names import file_name
 from kbroker.log.log_config import LogConfig
-from kbroker.log.time_index import TimeIndex
+from kbroker.log.segments.time_index import TimeIndex
 from kbroker.wire.batch_header import walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, append, batch, open_log, read_all
 

@@ -137,7 +137,7 @@ def entries(log: PartitionLog) -> list[int]:
 
 @pytest.mark.parametrize("end", ["kill", "crash", "lose all"])
 def test_a_transaction_index_is_made_anew_whenever_it_is_interrupted(end: str) -> None:
-    """What is there of it must not be taken for whole, nor be lost once the log has been opened."""
+    """A partial index must not be taken for whole, nor be lost once the log has been opened."""
     disk = FakeDisk()
     expected = damaged(disk)
     assert len(expected) > 3 and all(expected)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.producer_state import CompletedTxn
-from kbroker.log.sparse_index import CorruptIndex
-from kbroker.log.transaction_index import AbortedTxn, TransactionIndex, collect_aborted_txns
+from kbroker.log.segments.sparse_index import CorruptIndex
+from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex, collect_aborted_txns
 
 PATH = "/data/00000000000000000100.txnindex"
 # Markers at 110, 113, 116 and 130; the last transaction was open during all the others.

@@ -58,7 +58,7 @@ def validate(
 
 
 def examined(records: Buffer, config: LogConfig) -> tuple[ExaminedRecords, int]:
-    """What others have to do between the steps, and how many steps there are."""
+    """Examine records in steps; return the result and the number of steps."""
     steps = examine(memoryview(records), NOW, config, TP)
     result, count = None, 0
     try:

@@ -1,10 +1,9 @@
-"""What the tests of coordinators on a node share: commits, and a node that takes them."""
+"""Shared by the tests of coordinators on a node: offset commits, and a node that accepts them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import trio
 import trio.testing
 
 from kbroker.errors import ApiError
@@ -38,13 +37,10 @@ def submit(groups: Any, request: OffsetCommitRequest, answers: list[Any], begun:
     async def run_it() -> None:
         if begun is not None:
             begun.append(request)
-        done = trio.Event()
-
-        def on_stored(answer: Any, error: ApiError | None) -> None:
-            answers.append(answer if error is None else error.code)
-            done.set()
-
-        groups.submit_gathered("g", lambda core, now_ms: core.commit_offsets(request, 9, now_ms), on_stored)
-        await done.wait()
+        stored = groups.run("g", lambda core, now_ms: core.commit_offsets(request, 9, now_ms), gather=True)
+        try:
+            answers.append(await stored)
+        except ApiError as error:
+            answers.append(error.code)
 
     return run_it

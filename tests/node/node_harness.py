@@ -16,14 +16,12 @@ from kbroker.handlers.registration import BOTH, registrations
 from kbroker.node.broker import Broker, run_broker
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.compiler import decode
-from kbroker.wire.framing import FrameReader, request_parts
-from kbroker.wire.headers import decode_response_header
+from kbroker.wire.conversation import Conversation
+from kbroker.wire.framing import FrameReader
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from kbroker.wire.registry import API_KEYS
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 ZERO = bytes(16)
@@ -34,28 +32,24 @@ class Client:
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
+        self._conversation = Conversation(None)
         self._reader = FrameReader(api_keys=None)
-        self._correlation_id = 0
-        self._asked: dict[int, tuple[int, int]] = {}
 
     async def send(self, request: Any, version: int | None = None, client_id: str = "test") -> int:
         """Send without waiting; the correlation id."""
-        key = type(request).api_key
+        talk = self._conversation
         if version is None:
-            version = registrations(BOTH)[key].versions.max
-        self._correlation_id += 1
-        self._asked[self._correlation_id] = (key, version)
-        parts = request_parts(key, version, self._correlation_id, client_id, request)
-        await self.stream.send_all(b"".join(bytes(part) for part in parts))  # type: ignore[arg-type]
-        return self._correlation_id
+            version = registrations(BOTH)[type(request).api_key].versions.highest
+        talk.client_id = client_id
+        is_answered = getattr(request, "acks", -1) != 0
+        data = b"".join(talk.send(request, version, expect_response=is_answered))
+        await self.stream.send_all(data)
+        return int.from_bytes(data[8:12], "big")
 
     async def receive(self) -> tuple[int, Any]:
         """The next response: correlation id and message. ``EOFError`` when the broker has closed."""
         frame = await self.frame()
-        (correlation_id,) = (int.from_bytes(frame[:4], "big"),)
-        key, version = self._asked.pop(correlation_id)
-        _, offset = decode_response_header(key, version, frame)
-        return correlation_id, decode(API_KEYS[key].response, version, frame, offset)[0]
+        return int.from_bytes(frame[:4], "big"), self._conversation.receive(frame)
 
     async def frame(self) -> bytes:
         """The next response's bytes."""
@@ -80,7 +74,7 @@ class Client:
 
 
 class Node:
-    """What a test talks to."""
+    """A running broker under test, and connections to it."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker

@@ -30,7 +30,7 @@ class CommandNode:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients find it, once it was started."""
+        """The address for clients, once it was started."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -40,7 +40,7 @@ class CommandNode:
 
     @property
     def log(self) -> str:
-        """What it has logged in all its lives."""
+        """The log of all its processes so far."""
         return (self.directory / "log").read_text()
 
     def start(self) -> float:

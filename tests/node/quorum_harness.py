@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,27 +11,18 @@ from typing import Any
 import trio
 from node_harness import CLUSTER_ID, Client, Node
 
+from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
 from kbroker.node.broker import Broker, run_broker
+from kbroker.raft_metadata.features import METADATA_VERSION
 from kbroker.raft_metadata.image import MetadataImage
+from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.raft_metadata.storage import format_log_dirs
-from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.types import random_uuid
 
 LISTENER = "CONTROLLER"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
 
 
 class Quorum:
@@ -50,6 +40,8 @@ class Quorum:
         roles_of: dict[int, str],
         properties: dict[str, str],
         racks: dict[int, str],
+        metadata_version: int,
+        properties_of: dict[int, dict[str, str]],
     ) -> None:
         self.path = path
         self.ports = free_ports(count)
@@ -64,6 +56,8 @@ class Quorum:
         """Node ids; a test may give one to two nodes."""
         self._properties = properties
         self._racks = racks
+        self._metadata_version = metadata_version
+        self._properties_of = properties_of
         self.voters = VoterSet.of(
             VoterNode(
                 ReplicaKey(node_id, random_uuid(random.Random(node_id))),
@@ -104,6 +98,7 @@ class Quorum:
                 **quorum,
                 **({"broker.rack": self._racks[node_id]} if node_id in self._racks else {}),
                 **self._properties,
+                **self._properties_of.get(node_id, {}),
             }
         )
 
@@ -130,6 +125,7 @@ class Quorum:
                     if self._dynamic and node_id in self.voters.voters and node_id not in self._joining
                     else None
                 ),
+                feature_levels={METADATA_VERSION: self._metadata_version},
             )
         self.nodes[node_id] = await self._nursery.start(self._run, node_id, config, env)
 
@@ -159,21 +155,18 @@ class Quorum:
     async def kill(self, node_id: int) -> None:
         """End a node without the chance to say anything: what it says from now on gets nowhere."""
         node = self.nodes[node_id]
-        runner = node.driver._runner
-        assert runner is not None
 
         async def silent(*_: Any) -> None:
             return None
 
-        runner.hand_over = silent  # type: ignore[method-assign,assignment]
-        if node.lifecycle is not None:
-            node.lifecycle.leave = silent  # type: ignore[method-assign]
+        node.metadata.quorum.runner.hand_over = silent  # type: ignore[method-assign,assignment]
+        node.lifecycle.leave = silent  # type: ignore[method-assign]
         await self.stop(node_id)
 
     def leader(self) -> int | None:
         """The active controller, if one of the nodes is."""
-        leaders = [node for node in self.nodes.values() if node.driver.is_leader]
-        best = max(leaders, key=lambda node: node.driver.describe_quorum().leader_epoch, default=None)
+        leaders = [node for node in self.nodes.values() if node.metadata.is_leader]
+        best = max(leaders, key=lambda node: node.metadata.describe_quorum().leader_epoch, default=None)
         return None if best is None else best.config.node_id
 
     async def until(self, condition: Callable[[], bool], within: float = 15) -> None:
@@ -188,7 +181,7 @@ class Quorum:
         def agreed() -> bool:
             leader = self.leader()
             return leader is not None and all(
-                node.driver.describe_quorum().leader_id == leader for node in self.nodes.values()
+                node.metadata.describe_quorum().leader_id == leader for node in self.nodes.values()
             )
 
         await self.until(agreed)
@@ -206,12 +199,12 @@ class Quorum:
 
     def newest_image(self) -> MetadataImage:
         """The metadata that the furthest of the nodes has."""
-        return max((node.driver.image for node in self.nodes.values()), key=lambda image: image.offset)
+        return max((node.metadata.image for node in self.nodes.values()), key=lambda image: image.offset)
 
     async def topics_everywhere(self, names: Sequence[str]) -> None:
         """Wait until every node's metadata has these topics."""
         await self.until(
-            lambda: all(set(names) <= set(node.driver.image.topics.by_name) for node in self.nodes.values())
+            lambda: all(set(names) <= set(node.metadata.image.topics.by_name) for node in self.nodes.values())
         )
 
 
@@ -225,6 +218,8 @@ async def quorum(
     roles: str = "broker,controller",
     roles_of: dict[int, str] | None = None,
     racks: dict[int, str] | None = None,
+    metadata_version: int = LATEST_METADATA_VERSION,
+    properties_of: dict[int, dict[str, str]] | None = None,
     **properties: str,
 ) -> AsyncIterator[Quorum]:
     """Nodes that are formatted on first start, ``initial`` of them voters; leaving stops them all."""
@@ -239,6 +234,8 @@ async def quorum(
             roles_of=roles_of or {},
             properties={name.replace("_", "."): value for name, value in properties.items()},
             racks=racks or {},
+            metadata_version=metadata_version,
+            properties_of=properties_of or {},
         )
         yield cluster
         nursery.cancel_scope.cancel()

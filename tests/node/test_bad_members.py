@@ -35,7 +35,7 @@ OTHER_CLUSTER = "BBBBBBBBBBBBBBBBBBBBBw"
 
 
 def lines(caplog: pytest.LogCaptureFixture, pattern: str) -> list[str]:
-    """What was logged that has ``pattern`` in it, warnings and worse."""
+    """The logged warnings and errors in which ``pattern`` is found."""
     messages = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     return [message for message in messages if re.search(pattern, message)]
 
@@ -73,7 +73,7 @@ def test_a_node_of_another_cluster_is_refused(tmp_path: Path, caplog: pytest.Log
             )
             with trio.move_on_after(1.5):
                 await cluster.start(4)
-            assert 4 not in cluster.nodes and 4 not in cluster.nodes[leader].driver.image.brokers
+            assert 4 not in cluster.nodes and 4 not in cluster.nodes[leader].metadata.image.brokers
             told = lines(caplog, "belongs to another cluster than this node")
             assert told and len(set(told)) == len(told), "once for each address"
             assert OTHER_CLUSTER in told[0]
@@ -132,7 +132,7 @@ def test_an_earlier_life_of_a_broker_is_refused(tmp_path: Path, caplog: pytest.L
             assert "1" in line
             assert len(lines(caplog, "broker 77 at .* is refused: BROKER_ID_NOT_REGISTERED")) == 1
             await acknowledged(cluster, topic_id)
-            assert not cluster.nodes[leader].driver.image.brokers[other].fenced
+            assert not cluster.nodes[leader].metadata.image.brokers[other].fenced
 
     run(main)
 
@@ -153,7 +153,7 @@ def test_who_may_not_vote_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFi
             await cluster.start(1, 2, 3)
             leader = await cluster.await_leader()
             topic_id = await create(cluster)
-            epoch = cluster.nodes[leader].driver.describe_quorum().leader_epoch
+            epoch = cluster.nodes[leader].metadata.describe_quorum().leader_epoch
             client = await cluster.controller_client(leader)
             for request in (vote(epoch + 5, 9, pre_vote=False), vote(epoch, 9), begin(epoch + 5, 9)):
                 answer = (await client.ask(request)).topics[0].partitions[0]
@@ -162,7 +162,7 @@ def test_who_may_not_vote_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFi
             assert re.fullmatch(r"node 9 at 127\.0\.0\.1:\d+ is refused: INCONSISTENT_VOTER_SET", line)
             await acknowledged(cluster, topic_id)
             assert cluster.leader() == leader
-            assert cluster.nodes[leader].driver.describe_quorum().leader_epoch == epoch
+            assert cluster.nodes[leader].metadata.describe_quorum().leader_epoch == epoch
 
     run(main)
 
@@ -175,7 +175,7 @@ def test_a_vote_that_is_asked_of_another_disk_is_refused(tmp_path: Path, caplog:
             await cluster.start(1, 2, 3)
             leader = await cluster.await_leader()
             topic_id = await create(cluster)
-            epoch = cluster.nodes[leader].driver.describe_quorum().leader_epoch
+            epoch = cluster.nodes[leader].metadata.describe_quorum().leader_epoch
             request = vote(epoch, leader % 3 + 1)
             request.voter_id = leader
             request.topics[0].partitions[0].voter_directory_id = random_uuid(random.Random(99))
@@ -246,7 +246,7 @@ def test_a_full_disk_on_one_node(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
             await acknowledged(cluster, first)
             await cluster.until(lambda: leader_of(cluster) != old)
-            image = cluster.nodes[leader_of(cluster)].driver.image
+            image = cluster.nodes[leader_of(cluster)].metadata.image
             await cluster.until(lambda: old not in replica(cluster, leader_of(cluster)).state.isr)
             assert not image.brokers[old].fenced, "it lives, and its other log dir does"
             [line] = lines(caplog, "is offline")
@@ -305,7 +305,7 @@ def test_a_clock_that_is_late(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
             await trio.sleep(0.5)
             for index in range(3):
                 assert replica(cluster, 1, TOPIC, index).state.isr == isr_before[index]
-            assert not any(broker.fenced for broker in cluster.nodes[1].driver.image.brokers.values())
+            assert not any(broker.fenced for broker in cluster.nodes[1].metadata.image.brokers.values())
             for node_id in cluster.nodes:
                 for index in range(3):
                     assert replica(cluster, node_id, TOPIC, index).log.log_start_offset == 0

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from node_harness import run
 from quorum_harness import quorum, three_nodes
 
 from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
-from kbroker.node.raft_driver import RaftDriver
+from kbroker.node.controller_channel import ControllerChannels
+from kbroker.raft_metadata.controller.brokers import unregister_broker
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -41,18 +43,18 @@ def test_a_controller_that_makes_a_mistake_ends_no_broker(tmp_path: Path, monkey
 
 def test_an_answer_that_is_of_a_later_release_ends_no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of each kind from the active controller has an error code that is unknown here."""
-    forward = RaftDriver.forward
+    ask = ControllerChannels.ask
     asked: set[tuple[int, type[Any]]] = set()
 
-    async def of_later_release(driver: RaftDriver, request: Any, version: int | None, **options: Any) -> Any:
-        response = await forward(driver, request, version, **options)
-        about = driver.node_id, type(request)
+    async def of_later_release(channels: ControllerChannels, request: Any, *options: Any) -> Any:
+        response = await ask(channels, request, *options)
+        about = channels._node_id, type(request)
         if response is None or about in asked or "error_code" not in type(response).__slots__:
             return response
         asked.add(about)
         return type(response)(error_code=9999)
 
-    monkeypatch.setattr(RaftDriver, "forward", of_later_release)
+    monkeypatch.setattr(ControllerChannels, "ask", of_later_release)
 
     async def test() -> None:
         async with quorum(tmp_path, initial=1, roles_of={1: "controller", 2: "broker", 3: "broker"}) as cluster:
@@ -86,10 +88,46 @@ def test_a_broker_that_fails_to_leave_stops_all_the_same(tmp_path: Path) -> None
     async def test() -> None:
         with pytest.raises(BaseExceptionGroup) as caught:
             async with three_nodes(tmp_path) as cluster:
-                lifecycle = cluster.nodes[3].lifecycle
-                assert lifecycle is not None
-                lifecycle.leave = mistaken  # type: ignore[method-assign]
+                cluster.nodes[3].lifecycle.leave = mistaken  # type: ignore[method-assign]
                 await cluster.stop(3)
         assert caught.group_contains(LookupError, match="a mistake")
+
+    run(test)
+
+
+def test_a_broker_that_is_alone_sends_heartbeats_only_when_it_has_something_to_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heartbeat = SessionKeeper.heartbeat
+    beats: list[int] = []
+
+    async def counted(keeper: SessionKeeper, beat: Heartbeat, connection: Any) -> HeartbeatState:
+        beats.append(beat.broker_id)
+        return await heartbeat(keeper, beat, connection)
+
+    monkeypatch.setattr(SessionKeeper, "heartbeat", counted)
+
+    async def test() -> None:
+        async with quorum(tmp_path, 2, initial=1, roles_of={2: "broker"}) as cluster:
+            await cluster.start(1)
+            first = list(beats)
+            await trio.sleep(1.3)  # more than a session of this cluster
+            assert beats == first and set(first) == {1}
+            assert not cluster.nodes[1].metadata.image.brokers[1].fenced
+            await cluster.start(2)
+            await cluster.until(lambda: beats.count(1) >= len(first) + 5 and beats.count(2) >= 5)
+
+    run(test)
+
+
+def test_a_broker_that_is_alone_and_unregistered_registers_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with quorum(tmp_path, 1) as cluster:
+            await cluster.start(1)
+            node = cluster.nodes[1]
+            before = node.broker_epoch
+            await node.metadata.submit(lambda view: unregister_broker(view, 1))
+            await cluster.until(lambda: node.broker_epoch > before)
+            await cluster.until(lambda: not node.metadata.image.brokers[1].fenced)
 
     run(test)

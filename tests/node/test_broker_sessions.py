@@ -1,4 +1,4 @@
-"""Who is silent for too long is fenced when its session is over, and heartbeats cost the controller no wake-ups."""
+"""A silent broker is fenced when its session is over, and heartbeats cost the controller no wake-ups."""
 
 from __future__ import annotations
 
@@ -14,44 +14,61 @@ from kbroker.env import RealNetwork
 from kbroker.node import broker_sessions
 from kbroker.node.broker_sessions import FORGIVEN_MS, SessionKeeper
 from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.types import Uuid
 
 SESSION = 9.0
 INTERVAL = 2.0
 
 
+class _Connection:
+    def __init__(self) -> None:
+        self.closed = False
+        self.when_closed: list[Callable[[], None]] = []
+
+
 class _World:
-    """A controller, node 1, and the brokers 2 and 3, whose addresses say nothing."""
+    """A controller, node 1, and the brokers 2 and 3, at whose addresses nobody answers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: trio.testing.MockClock) -> None:
         monkeypatch.setattr(broker_sessions, "directory_records", lambda *_: [])
+        monkeypatch.setattr(broker_sessions, "fence_broker", self._fence)
         self.clock = clock
         self.fenced: list[tuple[int, float]] = []
         self.brokers = {
             broker_id: SimpleNamespace(
-                id=broker_id, epoch=5, fenced=False, in_controlled_shutdown=False, active=True, endpoints={}
+                id=broker_id,
+                epoch=5,
+                incarnation_id=Uuid(bytes([broker_id] * 16)),
+                fenced=False,
+                in_controlled_shutdown=False,
+                active=True,
+                endpoints={},
             )
             for broker_id in (1, 2, 3)
         }
-        controller: Any = SimpleNamespace(
-            image=SimpleNamespace(brokers=self.brokers),
-            brokers=SimpleNamespace(check_epoch=lambda broker_id, _: self.brokers[broker_id], fence=self._fence),
-            next_offset=0,
+        image = SimpleNamespace(brokers=self.brokers)
+        view = SimpleNamespace(image=image, next_offset=0)
+        controller: Any = SimpleNamespace(node_id=1, image=image, view=lambda: view)
+
+        async def submit(operation: Callable[[Any], Any]) -> Any:
+            return operation(view)
+
+        log: Any = SimpleNamespace(
+            controller=controller,
+            is_active=True,
+            check_active=lambda: None,
+            on_active=lambda callback: None,
+            submit=submit,
         )
+        env: Any = SimpleNamespace(now=trio.current_time)
+        self.keeper = SessionKeeper(log, env, 9000, self.brokers[1].incarnation_id)
 
-        async def submit(operation: Callable[[Any, int], Any]) -> Any:
-            return operation(controller, 0)
-
-        driver: Any = SimpleNamespace(
-            controller=controller, node_id=1, is_leader=True, check_leading=lambda: None, submit=submit
-        )
-        self.keeper = SessionKeeper(driver, SimpleNamespace(now=trio.current_time), 9000)  # type: ignore[arg-type]
-
-    def _fence(self, broker_id: int, epoch: int) -> None:
+    def _fence(self, view: Any, broker_id: int, epoch: int) -> None:
         self.brokers[broker_id].fenced = True
         self.fenced.append((broker_id, trio.current_time()))
 
     async def beat(self, broker_id: int, count: int) -> None:
-        connection: Any = SimpleNamespace()
+        connection: Any = _Connection()
         for _ in range(count):
             await self.keeper.heartbeat(Heartbeat(broker_id, 5, 1), connection)
             await trio.sleep(INTERVAL)
@@ -65,7 +82,7 @@ def run(monkeypatch: pytest.MonkeyPatch, test: Callable[[_World, trio.Nursery], 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.keeper.run)
             await trio.testing.wait_all_tasks_blocked()
-            world.keeper.on_leading()
+            world.keeper.on_active()
             await test(world, nursery)
             nursery.cancel_scope.cancel()
 
@@ -134,13 +151,29 @@ def test_a_broker_whose_address_can_be_none_keeps_its_session_and_the_controller
         world.brokers[2].endpoints = {"PLAINTEXT": SimpleNamespace(host="broker..example", port=9092)}
         nursery.start_soon(world.beat, 3, 20)
         begun = trio.current_time()
+        connection: Any = _Connection()
+        await world.keeper.heartbeat(Heartbeat(2, 5, 1), connection)
         await trio.sleep(1)
-        world.keeper._on_connection_closed(2, 5)
+        [closed] = connection.when_closed
+        closed()
         await trio.sleep(SESSION - 2)
         assert not world.fenced
         await trio.sleep(5)
         (fenced,) = world.fenced
         assert fenced[0] == 2
         assert abs(fenced[1] - begun - SESSION) < 0.01
+
+    run(monkeypatch, test)
+
+
+def test_the_controllers_own_broker_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs for as long as the controller does, and sends no heartbeats while it is alone."""
+
+    async def test(world: _World, nursery: trio.Nursery) -> None:
+        world.keeper._sessions.end(2)
+        world.keeper._sessions.end(3)
+        await world.beat(1, 1)
+        await trio.sleep(10 * SESSION)
+        assert not world.fenced
 
     run(monkeypatch, test)

@@ -33,7 +33,7 @@ _TOPIC = 2
 
 def topic_everywhere(cluster: Quorum, name: str) -> list[Any]:
     """The topic in each node's metadata."""
-    return [node.driver.image.topics.by_name.get(name) for node in cluster.nodes.values()]
+    return [node.metadata.image.topics.by_name.get(name) for node in cluster.nodes.values()]
 
 
 @pytest.mark.parametrize("is_controller", [True, False])
@@ -64,7 +64,7 @@ def test_a_change_by_way_of_any_node(tmp_path: Path, is_controller: bool) -> Non
             assert altered.responses[0].error_code == 0
             await cluster.until(
                 lambda: all(
-                    node.driver.image.configs.for_topic("t").get("retention.ms") == "12345"
+                    node.metadata.image.configs.for_topic("t").get("retention.ms") == "12345"
                     for node in cluster.nodes.values()
                 )
             )
@@ -72,7 +72,9 @@ def test_a_change_by_way_of_any_node(tmp_path: Path, is_controller: bool) -> Non
             feature = FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
             assert (await client.ask(UpdateFeaturesRequest(feature_updates=[feature]))).error_code == 0
             await cluster.until(
-                lambda: all("group.version" not in node.driver.image.features.levels for node in cluster.nodes.values())
+                lambda: all(
+                    "group.version" not in node.metadata.image.features.levels for node in cluster.nodes.values()
+                )
             )
 
             replicas = topic_everywhere(cluster, "t")[0].partitions[0].replicas
@@ -154,7 +156,7 @@ def test_all_that_a_broker_follows_from_another_comes_by_one_connection(tmp_path
             led = {
                 node_id: sum(
                     partition.leader == node_id
-                    for partition in cluster.nodes[leader].driver.image.topics.by_id[topic_id].partitions.values()
+                    for partition in cluster.nodes[leader].metadata.image.topics.by_id[topic_id].partitions.values()
                 )
                 for node_id in cluster.nodes
             }

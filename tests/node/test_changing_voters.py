@@ -6,17 +6,19 @@ import shutil
 from pathlib import Path
 
 from node_harness import run
-from quorum_harness import LISTENER, Quorum, free_ports, quorum
+from quorum_harness import LISTENER, Quorum, quorum
+
+from kbroker.cli.cluster_plan import free_ports
 
 
 async def all_know(cluster: Quorum, voters: list[int]) -> None:
     """Every node's voter set is this."""
-    await cluster.until(lambda: all(node.driver.voters.ids == voters for node in cluster.nodes.values()))
+    await cluster.until(lambda: all(node.metadata.voters.ids == voters for node in cluster.nodes.values()))
 
 
 def ports_of(cluster: Quorum, voter: int) -> set[int]:
     """Where the nodes take a voter to be."""
-    return {node.driver.voters.voters[voter].endpoints[LISTENER].port for node in cluster.nodes.values()}
+    return {node.metadata.voters.voters[voter].endpoints[LISTENER].port for node in cluster.nodes.values()}
 
 
 def test_a_controller_joins_by_itself(tmp_path: Path) -> None:
@@ -41,7 +43,7 @@ def test_a_controller_that_may_not_join_only_looks_on(tmp_path: Path) -> None:
             await cluster.start(1, 2, 3)
             leader = await cluster.await_leader()
             await cluster.start(4)
-            driver = cluster.nodes[leader].driver
+            driver = cluster.nodes[leader].metadata
             await cluster.until(lambda: [seen.key.id for seen in driver.describe_quorum().observers] == [4])
             await cluster.node(4).create_topic("seen")
             await cluster.topics_everywhere(["seen"])
@@ -73,7 +75,7 @@ def test_a_voter_with_a_new_disk_takes_the_place_of_its_old_one(tmp_path: Path) 
             await cluster.start(1, 2, 3)
             leader = await cluster.await_leader()
             away = leader % 3 + 1
-            old = cluster.nodes[leader].driver.voters.voters[away].key
+            old = cluster.nodes[leader].metadata.voters.voters[away].key
             await cluster.stop(away)
             shutil.rmtree(tmp_path / f"node{away}")
             # Formatted as one that joins, not as one of the first voters, who would have that vote's directory.
@@ -81,7 +83,7 @@ def test_a_voter_with_a_new_disk_takes_the_place_of_its_old_one(tmp_path: Path) 
             await cluster.start(away)
 
             def replaced() -> bool:
-                sets = [node.driver.voters.voters for node in cluster.nodes.values()]
+                sets = [node.metadata.voters.voters for node in cluster.nodes.values()]
                 return all(away in voters and voters[away].key != old for voters in sets)
 
             await cluster.until(replaced)

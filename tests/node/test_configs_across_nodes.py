@@ -8,20 +8,18 @@ from node_harness import Client, run
 from quorum_harness import quorum
 
 from kbroker.errors import ErrorCode
-from kbroker.wire.compiler import decode
-from kbroker.wire.framing import request_parts
-from kbroker.wire.headers import decode_response_header
+from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
 )
+from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.messages.incremental_alter_configs import AlterableConfig as Change
 from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
 from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 
 RATE = "leader.replication.throttled.rate"
@@ -61,7 +59,7 @@ def test_every_broker_takes_its_own_properties_and_no_others(tmp_path: Path) -> 
             async def all_know(broker: str, rate: str) -> None:
                 def known() -> bool:
                     name = int(broker) if broker else None
-                    rates = {node.driver.image.configs.for_broker(name).get(RATE) for node in cluster.nodes.values()}
+                    rates = {node.metadata.image.configs.for_broker(name).get(RATE) for node in cluster.nodes.values()}
                     return rates == {rate}
 
                 await cluster.until(known)
@@ -110,18 +108,56 @@ def test_what_a_broker_of_apache_kafka_passes_on_is_taken(tmp_path: Path) -> Non
                 configs=[Change(name=RATE, config_operation=0, value="4711")],
             )
             inner = IncrementalAlterConfigsRequest(resources=[resource])
-            parts = request_parts(inner.api_key, 1, 9, "a client", inner)
+            inside = Conversation("a client")
             envelope = EnvelopeRequest(
-                request_data=b"".join(bytes(part) for part in parts)[4:],  # type: ignore[arg-type]
+                request_data=b"".join(inside.send(inner, 1))[4:],
                 request_principal=b"",
                 client_host_address=bytes(4),
             )
             client = await cluster.controller_client(controller)
             answer = await client.ask(envelope)
             assert answer.error_code == ErrorCode.NONE
-            _, offset = decode_response_header(inner.api_key, 1, answer.response_data)
-            response, _ = decode(IncrementalAlterConfigsResponse, 1, answer.response_data, offset)
+            response = inside.receive(answer.response_data)
             assert (response.responses[0].error_code, response.responses[0].resource_name) == (0, other)
             await cluster.until(lambda: cluster.nodes[int(other)].replica_manager.throttles.leader.bound == 4711)
+
+    run(main)
+
+
+def test_every_controller_tells_its_own_properties_on_its_own_listener(tmp_path: Path) -> None:
+    """``kafka-configs --bootstrap-controller``: a node that is a controller only has no other listener."""
+
+    async def main() -> None:
+        async with quorum(tmp_path, 4, initial=3, roles="controller", roles_of={4: "broker"}) as cluster:
+            await cluster.start(1, 2, 3, 4)
+            controller = await cluster.await_leader()
+
+            async def told(node_id: int, name: str) -> tuple[int, dict[str, str | None]]:
+                client = await cluster.controller_client(node_id)
+                resource = DescribeConfigsResource(
+                    resource_type=_BROKER, resource_name=name, configuration_keys=["node.id", "process.roles", RATE]
+                )
+                answer = (await client.ask(DescribeConfigsRequest(resources=[resource]), 4)).results[0]
+                return answer.error_code, {config.name: config.value for config in answer.configs}
+
+            for node_id in (1, 2, 3):
+                code, values = await told(node_id, str(node_id))
+                assert (code, values["node.id"], values["process.roles"]) == (0, str(node_id), "controller")
+                assert (await told(node_id, str(node_id % 3 + 1)))[0] == ErrorCode.INVALID_REQUEST
+                assert await change(await cluster.controller_client(controller), str(node_id)) == [(0, None)]
+                await cluster.until(
+                    lambda node_id=node_id: (  # type: ignore[misc]
+                        RATE in cluster.nodes[node_id].metadata.image.configs.for_broker(node_id)
+                    )
+                )
+                assert (await told(node_id, str(node_id)))[1][RATE] == "1000"
+                assert await told(node_id, "") == (0, {})
+            # One that is not active says so, and the client finds the one that is.
+            passive = controller % 3 + 1
+            refused = await change(await cluster.controller_client(passive), "4")
+            assert [code for code, _ in refused] == [ErrorCode.NOT_CONTROLLER]
+            assert await change(await cluster.controller_client(controller), "4", "3", value="7") == [(0, None)] * 2
+            unknown = await change(await cluster.controller_client(controller), "9")
+            assert unknown == [(ErrorCode.BROKER_ID_NOT_REGISTERED, "No node with id 9 found.")]
 
     run(main)

@@ -17,9 +17,10 @@ from node_harness import batch, fetch_request, produce_request, run, running_nod
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
 from kbroker.node.connection import Connection
+from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.reply_queue import ReplyQueue
 from kbroker.wire.compiler import decode
-from kbroker.wire.framing import request_parts
+from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.metadata import MetadataRequest
@@ -190,7 +191,7 @@ def test_a_client_that_leaves_takes_its_waiting_fetch_with_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize("linux", [True, False])
 def test_a_waiting_fetch_reads_no_more_than_it_may_and_ends_with_its_time(tmp_path: Path, linux: bool) -> None:
-    """What is behind it is served once it is answered, in order; so long as there is room its client is watched."""
+    """Requests behind it are served in order after it; while there is room its client is watched."""
 
     async def test() -> None:
         env = RealEnv(use_epoll=linux)
@@ -343,7 +344,7 @@ def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
 def test_what_a_closed_connection_has_received_does_not_stay_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it ended with has the connection in its frames, and is collected only when its turn comes."""
+    """The exception that ended it refers to the connection in its frames; only the collector frees both."""
     closed: list[Connection] = []
     close = Connection.close
 
@@ -436,13 +437,13 @@ def test_bytes_after_a_request_are_left_alone_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     counted: list[int] = []
-    count = Connection._count_surplus
+    count = Dispatcher._count_surplus
 
-    def counts(self: Connection, api_key: int, version: int, size: int) -> None:
+    def counts(self: Dispatcher, api_key: int, version: int, size: int) -> None:
         count(self, api_key, version, size)
         counted.append(self.surplus_bytes)
 
-    monkeypatch.setattr(Connection, "_count_surplus", counts)
+    monkeypatch.setattr(Dispatcher, "_count_surplus", counts)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -512,7 +513,7 @@ def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing_but_i
             gone.append(connection._replies)
             monkeypatch.setattr(ReplyQueue, "_write_now", reset)
             monkeypatch.setattr(Connection, "close", remember)
-            one = b"".join(bytes(part) for part in request_parts(26, 3, 1, "c", request))  # type: ignore[arg-type]
+            one = request_bytes(3, 1, "c", request)
             await client.stream.send_all(one * 200)
             await closed.wait()
             answer = await other.ask(ApiVersionsRequest(**SOFTWARE))
@@ -536,7 +537,7 @@ def test_what_was_done_before_the_end_of_a_connection_is_answered(
             request = produce_request("t", batch(b"x" * size))
             await client.ask(request, 9)
             await trio.testing.wait_all_tasks_blocked()
-            data = b"".join(bytes(part) for part in request_parts(0, 9, 5, "c", request))  # type: ignore[arg-type]
+            data = request_bytes(9, 5, "c", request)
             if end == "nonsense":
                 data += b"GET / HTTP/1.1"
             # Both are there when the node looks.

@@ -12,7 +12,7 @@ from node_harness import run, running_node
 from kbroker.env import RealEnv
 from kbroker.node.controller_channel import MAX_IDLE, ControllerChannel
 from kbroker.node.peer import Peer, PeerRefused
-from kbroker.raft_metadata.voters import VoterEndpoint
+from kbroker.raft_metadata.raft.voters import VoterEndpoint
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 
 

@@ -12,7 +12,7 @@ import trio.testing
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.raft_metadata.image import MetadataDelta
-from kbroker.raft_metadata.loader import ImageLoader
+from kbroker.raft_metadata.image.loader import ImageLoader
 from kbroker.replication.partition_state import ReplicaProgress
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.batch_header import walk_headers
@@ -23,6 +23,7 @@ from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, Crea
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -37,7 +38,7 @@ def test_commits_of_one_turn_share_a_batch(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
             log = shard.partition.log
             before = log.log_end_offset
             answers: list[Any] = []
@@ -63,7 +64,7 @@ def test_another_step_comes_after_what_is_gathered(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
             answers: list[Any] = []
             begun: list[Any] = []
             async with trio.open_nursery() as nursery:
@@ -71,7 +72,7 @@ def test_another_step_comes_after_what_is_gathered(tmp_path: Path) -> None:
                     nursery.start_soon(submit(groups, commit(partition), answers, begun))
                 while len(begun) < 4:  # Trio runs the tasks of a turn in any order
                     await trio.lowlevel.checkpoint()
-                await groups.submit("g", lambda core, now_ms: core.admin.delete_group("g"))
+                await groups.run("g", lambda core, now_ms: core.admin.delete_group("g"))
                 assert not shard.gathered
             assert len(answers) == 4
             asked = OffsetFetchRequestGroup(group_id="g", topics=None)
@@ -84,7 +85,7 @@ def test_who_asks_for_offsets_sees_what_is_gathered(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
             shard.gathers = True  # and nobody is to come for it
             committing, fetching = await node.connect(), await node.connect()
             answers: list[Any] = []
@@ -111,9 +112,9 @@ def test_what_cannot_be_stored_is_told_to_all(tmp_path: Path, unload: bool) -> N
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
             shard.gathers = True
-            groups._gathering.append(shard)
+            groups._steps._gathering.append(shard)
             answers: list[Any] = []
             async with trio.open_nursery() as nursery:
                 for partition in range(3):
@@ -124,11 +125,39 @@ def test_what_cannot_be_stored_is_told_to_all(tmp_path: Path, unload: bool) -> N
                     groups._unload(shard.index)
                 else:
                     shard.partition.state.leader = 99
-                    groups._wake_gatherer.set()
+                    groups._steps._wake_gatherer.set()
             assert answers == [ErrorCode.NOT_COORDINATOR] * 3
             asked = OffsetFetchRequestGroup(group_id="g", topics=None)
             offsets = [each.committed_offset for each in shard.core.fetch_offsets(asked, {}).topics[0].partitions]
             assert offsets == [7], "what was not stored has not been replayed"
+
+    run(test)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_reply_of_a_later_step_is_forgotten_with_the_request(tmp_path: Path, stays: bool) -> None:
+    """Or a coordinator would keep one for each client that has gone while it waited to join a group."""
+
+    async def test() -> None:
+        async with running_node(tmp_path, group_initial_rebalance_delay_ms="50" if stays else "60000") as node:
+            groups = await ready(node)
+            client = await node.connect()
+            request = JoinGroupRequest(
+                group_id="classic",
+                session_timeout_ms=30_000,
+                rebalance_timeout_ms=30_000,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            )
+            await client.send(request, 3)
+            while not groups._steps.replies:
+                await trio.lowlevel.checkpoint()
+            if stays:
+                assert (await client.receive())[1].error_code == ErrorCode.NONE
+            else:
+                await client.stream.aclose()
+            while groups._steps.replies:
+                await trio.lowlevel.checkpoint()
 
     run(test)
 
@@ -165,7 +194,7 @@ def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question: Any)
         async with running_node(tmp_path, **options) as node:
             groups = await ready(node)
             writer, asker = await node.connect(), await node.connect()
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
             await writer.ask(commit(1, 1, "classic"), 9)
             state = shard.partition.state
             state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
@@ -185,7 +214,7 @@ def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question: Any)
                 assert not told
                 state._counted = ()
                 log = shard.partition.log
-                groups._manager.advance_high_watermark(shard.partition, log)
+                groups._manager.progress.advance_high_watermark(shard.partition, log)
                 assert state.high_watermark == log.log_end_offset
             assert told == ["answer"]
             joined = (await writer.receive())[1]
@@ -198,7 +227,7 @@ def test_what_is_never_committed_is_never_told(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
             state = shard.partition.state
             state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
             shard.partition.append_as_coordinator(
@@ -245,7 +274,7 @@ def let_lag(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     lagging: list[int] = []
 
     async def fetch_if_not_lagging(fetcher: LeaderFetcher) -> None:
-        if fetcher._manager.node_id in lagging:
+        if fetcher._table.node_id in lagging:
             await trio.sleep(0.01)
         else:
             await fetch(fetcher)
@@ -273,13 +302,13 @@ def test_a_topic_that_is_created_again_before_this_node_hears_of_its_end_is_coor
             await cluster.topics_everywhere(["t", offsets])
             client = await cluster.node(behind).connect()
             await until_committed(client)
-            driver: Any = cluster.nodes[behind].driver
+            driver: Any = cluster.nodes[behind].metadata
             committed: list[int] = []
             driver.on_high_watermark = committed.append
             gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=offsets)], timeout_ms=5000)
             assert (await controller.ask(gone, 6)).responses[0].error_code == 0
             await create(controller, offsets, behind)
-            end = cluster.nodes[leader].driver.image.offset + 1
+            end = cluster.nodes[leader].metadata.image.offset + 1
             await cluster.until(lambda: bool(committed) and committed[-1] >= end)
             del driver.on_high_watermark
             driver.on_high_watermark(committed[-1])
@@ -295,7 +324,7 @@ def test_the_offsets_of_a_deleted_topic_go_however_the_metadata_tell_of_it(tmp_p
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
-            before = node.broker.driver.image
+            before = node.broker.metadata.image
             delta = MetadataDelta(before)
             delta.replay(RemoveTopicRecord(topic_id=before.topics.by_name["t"].id))
             image = delta.apply(OffsetAndEpoch(before.offset + 1, before.epoch))
@@ -353,7 +382,7 @@ def test_a_partition_that_goes_while_a_step_waits_for_its_followers_takes_nothin
 def test_what_waits_to_be_loaded_is_loaded_in_a_new_epoch_of_the_same_leader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its log ends with is not committed, for a follower lags; that one is replaced, which begins an epoch."""
+    """A follower lags, so the log's end is not committed; to replace the follower begins a new epoch."""
     name = "__consumer_offsets"
     lagging = let_lag(monkeypatch)
 
@@ -376,7 +405,7 @@ def test_what_waits_to_be_loaded_is_loaded_in_a_new_epoch_of_the_same_leader(
                 await client.send(commit(0), 9)
                 await trio.sleep(0.01)
             epoch = partition.state.leader_epoch
-            groups._reload(groups._shards[0])  # as where the leadership is won
+            groups.reload(groups._shards[0])  # as where the leadership is won
             await cluster.until(lambda: bool(node.replica_manager.purgatory.produces.get((name, 0))))
             await move(controller, name, first, third)
             await cluster.until(lambda: partition.state.leader_epoch > epoch)

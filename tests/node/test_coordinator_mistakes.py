@@ -1,4 +1,4 @@
-"""What goes wrong in a coordinator or its log ends the shard, which is loaded again, and not the node."""
+"""A failure in a coordinator or its log ends the shard, which is loaded again, and not the node."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
 
             if where == "on_deadline":
                 shard.core.on_deadline = wrong
                 groups._wake()
             elif where == "on_stored":
                 result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")], on_stored=wrong)
-                await groups.submit("g", lambda core, now_ms: result)
+                await groups.run("g", lambda core, now_ms: result)
             else:
                 shard.core.replay = wrong
                 answers: list[Any] = []
@@ -76,7 +76,7 @@ def test_a_transaction_that_the_core_cannot_take_when_it_is_committed_is_loaded_
             first = await client.ask(request, 4)
             assert first.error_code == ErrorCode.NONE
             transactions = node.broker.services.transactions
-            shard = transactions.shard_now("id")
+            shard = transactions._loaded_shard("id")
             shard.core.replay = wrong
             answer = await client.ask(request, 4)
             assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, first.producer_epoch + 1)
@@ -112,7 +112,7 @@ def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
             )
             assert not answer.topics[0].partitions[0].error_code
             driver = groups if where == "replay_end_transaction" else node.broker.services.transactions
-            shard = driver.shard_now("g" if driver is groups else "id")
+            shard = driver._loaded_shard("g" if driver is groups else "id")
             setattr(shard.core, where, wrong)
             ended = await client.ask(EndTxnRequest(transactional_id="id", committed=True, **of_id), 5)
             assert ended.error_code == ErrorCode.NONE
@@ -137,9 +137,9 @@ def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
             original, groups._new_core = groups._new_core, lambda: broken(original())
-            groups._reload(shard)
+            groups.reload(shard)
             client = await node.connect()
             group = OffsetFetchRequestGroup(group_id="g", topics=None)
             found = (await client.ask(OffsetFetchRequest(groups=[group]), 9)).groups[0]
@@ -161,7 +161,7 @@ def test_a_disk_that_cannot_be_read_while_a_shard_is_loaded_is_offline(
     async def test() -> None:
         async with running_node(tmp_path, log_dirs=f"{tmp_path / 'data'},{tmp_path / 'more'}") as node:
             groups = await ready(node)
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
             log = shard.partition.log
             read = PartitionLog.read_bytes
 
@@ -171,7 +171,7 @@ def test_a_disk_that_cannot_be_read_while_a_shard_is_loaded_is_offline(
                 return read(which, *args, **more)
 
             monkeypatch.setattr(PartitionLog, "read_bytes", fail)
-            groups._reload(shard)
+            groups.reload(shard)
             while shard.index in groups._shards:
                 await trio.lowlevel.checkpoint()
             assert shard.partition.offline
@@ -191,13 +191,13 @@ def test_a_mistake_in_the_log_is_the_end_of_the_shard_and_not_of_the_node(
     async def test() -> None:
         async with running_node(tmp_path) as node:
             groups = await ready(node)
-            shard = groups.shard_now("g")
+            shard = groups._loaded_shard("g")
             with monkeypatch.context() as patch:
                 patch.setattr(Partition, "append_as_coordinator", wrong)
                 if gathered:
                     shard.gathers = True
-                    groups._gathering.append(shard)
-                    groups._wake_gatherer.set()
+                    groups._steps._gathering.append(shard)
+                    groups._steps._wake_gatherer.set()
                     answers: list[Any] = []
                     await submit(groups, commit(3, 33), answers)()
                     assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]

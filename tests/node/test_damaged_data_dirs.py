@@ -17,7 +17,7 @@ NOISE = bytes(range(256)) * 3
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What a node leaves behind that has stored some records."""
+    """The data directory of a node that has stored some records and stopped."""
     directory = tmp_path_factory.mktemp("whole")
     with Started(directory) as node:
         address = node.address()

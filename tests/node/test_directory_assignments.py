@@ -10,6 +10,7 @@ import trio.testing
 
 from kbroker.errors import ErrorCode
 from kbroker.node.directory_assignments import DirectoryAssignments
+from kbroker.raft_metadata.metadata_version import DIRECTORIES, LATEST_METADATA_VERSION
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -27,6 +28,7 @@ class Node:
         self.believed = believed
         self.asked: list[AssignReplicasToDirsRequest] = []
         self.answers: list[ErrorCode | None] = []
+        self.level = LATEST_METADATA_VERSION
         partitions = {
             TopicPartition("t", index): SimpleNamespace(topic_partition=TopicPartition("t", index), topic_id=TOPIC)
             for index in where
@@ -40,7 +42,8 @@ class Node:
         def partition(topic: str, index: int) -> Any:
             return SimpleNamespace(directory=lambda broker: self.believed[index]) if index in self.believed else None
 
-        return SimpleNamespace(topics=SimpleNamespace(partition=partition))
+        features = SimpleNamespace(metadata_version=self.level)
+        return SimpleNamespace(features=features, topics=SimpleNamespace(partition=partition))
 
     async def ask(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse | None:
         self.asked.append(request)
@@ -93,3 +96,13 @@ def test_a_log_that_moves_is_told_without_news_from_the_metadata() -> None:
     node.manager.log_manager.log_dir_of = lambda tp: SimpleNamespace(directory_id=SECOND)
     node.run(1)
     assert node.told() == [(SECOND, [0])]
+
+
+def test_nobody_is_asked_at_a_level_that_knows_no_directories() -> None:
+    node = Node({0: FIRST}, {0: UNKNOWN})
+    node.level = DIRECTORIES - 1
+    node.run(60)
+    assert not node.asked
+    node.level = DIRECTORIES
+    node.run(1)
+    assert node.believed == {0: FIRST}

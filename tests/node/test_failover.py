@@ -1,4 +1,4 @@
-"""Who leads when nodes stop, die or fall silent, and how soon."""
+"""Leadership after nodes stop, die or fall silent, and how soon it moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 
 DEFAULTS = {"broker_session_timeout_ms": "9000", "broker_heartbeat_interval_ms": "2000"}
-"""Apache Kafka's: what tests see must not wait for them."""
+"""Apache Kafka's: the tests expect results that do not wait for them."""
 
 
 async def create(cluster: Quorum, topic: str, partitions: int = 3, replicas: int = 3) -> None:
@@ -35,7 +35,7 @@ async def create(cluster: Quorum, topic: str, partitions: int = 3, replicas: int
 
 
 def partitions(cluster: Quorum, seen_by: int, topic: str = "t") -> list[PartitionImage]:
-    return list(cluster.nodes[seen_by].driver.image.topics.by_name[topic].partitions.values())
+    return list(cluster.nodes[seen_by].metadata.image.topics.by_name[topic].partitions.values())
 
 
 def others(cluster: Quorum, node_id: int) -> list[int]:
@@ -61,10 +61,10 @@ def test_a_broker_that_stops_hands_over_first_and_may_lead_again(tmp_path: Path)
             assert took < 1.5, "it does not wait for the others' next heartbeats"
             for p in partitions(cluster, witness):
                 assert p.leader not in (leaving, -1) and set(p.isr) == {1, 2, 3} - {leaving}
-            broker = cluster.nodes[witness].driver.image.brokers[leaving]
+            broker = cluster.nodes[witness].metadata.image.brokers[leaving]
             assert broker.fenced and broker.epoch == epoch
             await cluster.start(leaving)
-            broker = cluster.nodes[witness].driver.image.brokers[leaving]
+            broker = cluster.nodes[witness].metadata.image.brokers[leaving]
             assert not broker.fenced and not broker.in_controlled_shutdown and broker.epoch > epoch
 
     run(test)
@@ -98,7 +98,7 @@ def test_only_a_refusal_shortens_a_session(tmp_path: Path) -> None:
         async with quorum(tmp_path, broker_session_timeout_ms="2500") as cluster:
             await cluster.start(1, 2, 3)
             controller = await cluster.await_leader()
-            driver = cluster.nodes[controller].driver
+            driver = cluster.nodes[controller].metadata
             with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as closed:
                 closed.bind(("127.0.0.1", 0))
                 ports = {8: listening.getsockname()[1], 9: closed.getsockname()[1]}
@@ -144,7 +144,7 @@ def test_a_broker_that_dies_right_after_the_controller_is_missed_too(tmp_path: P
             await cluster.until(lambda: cluster.leader() is not None)
             await cluster.kill(4)
             witness = await cluster.await_leader()
-            driver = cluster.nodes[witness].driver
+            driver = cluster.nodes[witness].metadata
             took = await seconds(lambda: cluster.until(lambda: driver.image.brokers[4].fenced))
             assert took < 4
 

@@ -9,7 +9,7 @@ import pytest
 from node_harness import Client, run, running_node
 
 from kbroker.errors import FatalError
-from kbroker.raft_metadata.snapshot import BOOTSTRAP_FILE, encode_snapshot
+from kbroker.raft_metadata.raft.snapshot import BOOTSTRAP_FILE, encode_snapshot
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kbroker.wire.records.metadata import FeatureLevelRecord
@@ -64,7 +64,9 @@ def test_a_directory_of_apache_kafka_opens_with_all_its_features(tmp_path: Path)
     run(test)
 
 
-def test_a_directory_with_a_feature_that_nobody_knows_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_directory_with_a_feature_that_nobody_knows_is_refused_in_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test() -> None:
         formatted(tmp_path, metadata_version=30, future_version=1)
         with pytest.raises(ExceptionGroup) as caught:
@@ -74,6 +76,7 @@ def test_a_directory_with_a_feature_that_nobody_knows_is_refused_in_a_line(tmp_p
         while isinstance(errors, BaseExceptionGroup):
             (errors,) = errors.exceptions
         assert isinstance(errors, FatalError)
-        assert "does not support finalized version 1 of future.version" in str(errors)
+        assert "refuses the registration of this broker: UNSUPPORTED_VERSION" in str(errors)
+        assert "does not support finalized version 1 of future.version" in caplog.text
 
     run(test)

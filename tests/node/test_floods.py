@@ -15,7 +15,7 @@ from node_harness import Client, batch, produce_request, run, running_node
 
 from kbroker.node import connection
 from kbroker.node.reply_queue import ReplyQueue
-from kbroker.wire.framing import request_parts
+from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
@@ -49,8 +49,7 @@ class Watch(trio.abc.Instrument):
 
 
 def frame(request: Any, version: int) -> bytes:
-    parts = request_parts(type(request).api_key, version, 1, "", request)
-    return b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]
+    return request_bytes(version, 1, "", request)
 
 
 def ask_something(client: Client) -> Any:
@@ -65,7 +64,7 @@ def test_large_answers_to_small_requests_are_made_one_by_one(
         async with running_node(tmp_path) as node:
             waits = b""
             if behind_one_that_waits:
-                node.broker.services.look_ups.add = lambda *_: True  # and never comes back to it
+                node.broker.services.timestamp_lookups.add = lambda *_: True  # and never comes back to it
                 wanted = [ListOffsetsPartition(partition_index=0, timestamp=1)]
                 topics = [ListOffsetsTopic(name="t", partitions=wanted)]
                 waits = frame(ListOffsetsRequest(replica_id=-1, topics=topics), 1)

@@ -1,8 +1,9 @@
-"""What a follower does to its log."""
+"""A follower's changes to its log."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from kbroker.log import opening
 from kbroker.log.fake_disk import FakeDisk
@@ -30,8 +31,9 @@ def test_what_is_stable_stays_so_when_the_end_of_the_log_is_cut_off() -> None:
     state = PartitionState(1, high_watermark=2)
     log.on_high_watermark_updated(2)
     assert log.first_unstable_offset is None
-    env, manager = SimpleNamespace(wall_clock_ms=lambda: 2), SimpleNamespace(mark_dirty=lambda: None)
+    env, checkpoints = SimpleNamespace(wall_clock_ms=lambda: 2), SimpleNamespace(request=lambda: None)
     partition = SimpleNamespace(state=state, topic_partition=tp, log=log)
-    FollowerWriter(env, manager, 2).truncate(partition, 2)  # type: ignore[arg-type]
+    parts: Any = {"progress": None, "checkpoints": checkpoints, "throttles": None}
+    FollowerWriter(env, 2, **parts).truncate(partition, 2)  # type: ignore[arg-type]
     assert (log.log_end_offset, state.high_watermark) == (2, 2)
     assert log.first_unstable_offset is None

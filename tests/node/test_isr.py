@@ -1,4 +1,4 @@
-"""What a leader asks the controller for, and what it makes of the answers."""
+"""A leader's requests to change the ISR, and its reaction to the controller's answers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ import trio
 import trio.testing
 
 from kbroker.errors import ErrorCode
-from kbroker.node.isr import IsrManager
+from kbroker.node.alter_partition_manager import AlterPartitionManager
+from kbroker.node.isr import IsrMembership
+from kbroker.node.metadata_follower import MetadataFollower
+from kbroker.node.partition_table import PartitionTable
+from kbroker.node.progress import CheckpointRequests, Progress
 from kbroker.replication.partition_state import PartitionState
+from kbroker.replication.purgatory import Purgatory
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -26,11 +31,10 @@ KEY = TopicPartition("t", 0)
 EPOCHS = {1: 11, 2: 12, 3: 13}
 
 
-class FakeManager:
-    """The little of a replica manager that is asked here: one partition, led by node 1."""
+class Leader:
+    """Node 1 with one partition, which it leads."""
 
     def __init__(self, isr: frozenset[int]) -> None:
-        self.node_id = 1
         self.state = PartitionState(1)
         self.state.become_leader(
             leader_epoch=4, partition_epoch=7, replicas=(1, 2, 3), isr=isr, log_end_offset=10, now_ms=0
@@ -41,9 +45,8 @@ class FakeManager:
             topic_id=TOPIC_ID,
             offline=False,
             has_log=True,
-            log=SimpleNamespace(log_end_offset=10),
+            log=SimpleNamespace(log_end_offset=10, first_unstable_offset=None),
         )
-        self.partitions = {KEY: self.partition}
         self.failed_dirs: set[int] = set()
         """Brokers whose log dir with this partition has failed."""
         self.image = SimpleNamespace(
@@ -56,8 +59,30 @@ class FakeManager:
             topics=SimpleNamespace(partition=lambda *key: SimpleNamespace(directory=lambda broker_id: broker_id)),
         )
 
-    def advance_high_watermark(self, partition: Any, log: Any) -> None:
-        self.state.maybe_advance_high_watermark(log.log_end_offset)
+    def start(self, controller: Controller) -> AlterPartitionManager:
+        """Put the parts together; they ask ``controller``."""
+        env: Any = SimpleNamespace(now=trio.current_time)
+        table = PartitionTable(1)
+        image: Any = self.image
+        table.image, table.partitions[KEY] = image, self.partition
+        self.isr = IsrMembership(env=env, max_lag_ms=30_000, image=lambda: image)
+        self.progress = Progress(
+            env=env, purgatory=Purgatory(), isr=self.isr, checkpoints=CheckpointRequests(), image=lambda: image
+        )
+        others: Any = dict.fromkeys(("log_manager", "checkpoints", "log_dirs", "throttles", "topic_log_config"))
+        self.metadata = MetadataFollower(env=env, table=table, progress=self.progress, **others)
+        self.alter_partition = AlterPartitionManager(
+            table=table,
+            progress=self.progress,
+            isr=self.isr,
+            broker_epoch=lambda: EPOCHS[1],
+            ask_controller=controller,
+        )
+        return self.alter_partition
+
+    def brokers_changed(self) -> None:
+        """As when the metadata tell of brokers."""
+        self.metadata._brokers_changed()
 
     def fetched(self, replica: int, offset: int, now_ms: int = 0, broker_epoch: int | None = None) -> None:
         self.state.update_follower(
@@ -99,19 +124,12 @@ def refuse(code: ErrorCode) -> Callable[[AlterPartitionRequest], AlterPartitionR
     return lambda request: answer(error_code=code)
 
 
-def run(manager: FakeManager, controller: Controller, test: Callable[[IsrManager], Any]) -> None:
+def run(leader: Leader, controller: Controller, test: Callable[[IsrMembership], Any]) -> None:
     async def main() -> None:
-        env = SimpleNamespace(now=trio.current_time)
-        isr = IsrManager(
-            env=env,  # type: ignore[arg-type]
-            config=SimpleNamespace(replica_lag_time_max_ms=30_000),  # type: ignore[arg-type]
-            manager=manager,  # type: ignore[arg-type]
-            broker_epoch=lambda: EPOCHS[1],
-            ask_controller=controller,
-        )
+        alter_partition = leader.start(controller)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(isr.run)
-            await test(isr)
+            nursery.start_soon(alter_partition.run)
+            await test(leader.isr)
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -122,19 +140,19 @@ async def settle() -> None:
 
 
 def test_a_follower_that_caught_up_is_proposed_with_the_epochs_of_all_members() -> None:
-    manager = FakeManager(frozenset({1, 2}))
+    leader = Leader(frozenset({1, 2}))
     controller = Controller(commit)
 
-    async def test(isr: IsrManager) -> None:
-        manager.fetched(2, 10)
-        manager.fetched(3, 10)
-        isr.follower_fetched(manager.partition, 3)
-        assert manager.state.maximal_isr == {1, 2, 3} and manager.state.isr == {1, 2}
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(2, 10)
+        leader.fetched(3, 10)
+        isr.follower_fetched(leader.partition, 3)
+        assert leader.state.maximal_isr == {1, 2, 3} and leader.state.isr == {1, 2}
         await settle()
-        assert manager.state.isr == manager.state.maximal_isr == {1, 2, 3}
-        assert manager.state.partition_epoch == 8
+        assert leader.state.isr == leader.state.maximal_isr == {1, 2, 3}
+        assert leader.state.partition_epoch == 8
 
-    run(manager, controller, test)
+    run(leader, controller, test)
     (request,) = controller.asked
     assert (request.broker_id, request.broker_epoch) == (1, 11)
     wanted = request.topics[0].partitions[0]
@@ -144,56 +162,56 @@ def test_a_follower_that_caught_up_is_proposed_with_the_epochs_of_all_members() 
 
 @pytest.mark.parametrize("reason", ["fenced", "of an earlier life", "unknown", "too far behind", "its log dir failed"])
 def test_who_may_not_join_is_not_proposed(reason: str) -> None:
-    manager = FakeManager(frozenset({1}))
-    manager.state.high_watermark = 10
-    manager.image.brokers[3].active = reason != "fenced"
+    leader = Leader(frozenset({1}))
+    leader.state.high_watermark = 10
+    leader.image.brokers[3].active = reason != "fenced"
     if reason == "its log dir failed":
-        manager.failed_dirs.add(3)
+        leader.failed_dirs.add(3)
     if reason == "unknown":
-        del manager.image.brokers[3]
+        del leader.image.brokers[3]
 
-    async def test(isr: IsrManager) -> None:
-        manager.fetched(
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(
             3, 9 if reason == "too far behind" else 10, broker_epoch=5 if reason == "of an earlier life" else None
         )
-        isr.follower_fetched(manager.partition, 3)
+        isr.follower_fetched(leader.partition, 3)
         await settle()
-        assert manager.state.maximal_isr == {1}
+        assert leader.state.maximal_isr == {1}
 
-    run(manager, Controller(), test)
+    run(leader, Controller(), test)
 
 
 def test_the_high_watermark_waits_for_one_that_is_about_to_join_unless_it_is_fenced() -> None:
-    manager = FakeManager(frozenset({1}))
+    leader = Leader(frozenset({1}))
 
-    async def test(isr: IsrManager) -> None:
-        manager.state.high_watermark = 9
-        manager.fetched(3, 8)  # with all that there was at its last fetch, or nearly
-        isr.follower_fetched(manager.partition, 3)
-        assert not manager.state.maybe_advance_high_watermark(10)
-        manager.image.brokers[3].active = False
-        isr.brokers_changed()
-        assert manager.state.high_watermark == 10
+    async def test(isr: IsrMembership) -> None:
+        leader.state.high_watermark = 9
+        leader.fetched(3, 8)  # with all that there was at its last fetch, or nearly
+        isr.follower_fetched(leader.partition, 3)
+        assert not leader.state.maybe_advance_high_watermark(10)
+        leader.image.brokers[3].active = False
+        leader.brokers_changed()
+        assert leader.state.high_watermark == 10
 
-    run(manager, Controller(), test)
+    run(leader, Controller(), test)
 
 
 def test_laggards_are_proposed_to_leave_and_count_until_they_have() -> None:
-    manager = FakeManager(frozenset({1, 2, 3}))
+    leader = Leader(frozenset({1, 2, 3}))
 
-    async def test(isr: IsrManager) -> None:
-        manager.fetched(2, 10)
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(2, 10)
         await trio.sleep(20)
-        manager.fetched(3, 4)
+        leader.fetched(3, 4)
         await trio.sleep(26)  # 30 s are over at a check
-        assert manager.state.isr == {1, 2}
-        assert manager.state.high_watermark == 10
+        assert leader.state.isr == {1, 2}
+        assert leader.state.high_watermark == 10
 
-    run(manager, Controller(commit), test)
+    run(leader, Controller(commit), test)
 
 
 def test_no_answer_and_passing_errors_are_asked_again() -> None:
-    manager = FakeManager(frozenset({1, 2}))
+    leader = Leader(frozenset({1, 2}))
     controller = Controller(
         lambda request: None,
         lambda request: AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER),
@@ -201,38 +219,38 @@ def test_no_answer_and_passing_errors_are_asked_again() -> None:
         commit,
     )
 
-    async def test(isr: IsrManager) -> None:
-        manager.fetched(3, 10)
-        isr.follower_fetched(manager.partition, 3)
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(3, 10)
+        isr.follower_fetched(leader.partition, 3)
         await settle()
-        assert manager.state.isr == {1, 2, 3}
+        assert leader.state.isr == {1, 2, 3}
 
-    run(manager, controller, test)
+    run(leader, controller, test)
     assert len(controller.asked) == 4
 
 
 def test_a_refusal_takes_the_proposal_back() -> None:
-    manager = FakeManager(frozenset({1, 2}))
+    leader = Leader(frozenset({1, 2}))
 
-    async def test(isr: IsrManager) -> None:
-        manager.fetched(3, 10)
-        isr.follower_fetched(manager.partition, 3)
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(3, 10)
+        isr.follower_fetched(leader.partition, 3)
         await settle()
-        assert manager.state.maximal_isr == manager.state.isr == {1, 2}
+        assert leader.state.maximal_isr == leader.state.isr == {1, 2}
 
-    run(manager, Controller(refuse(ErrorCode.INELIGIBLE_REPLICA)), test)
+    run(leader, Controller(refuse(ErrorCode.INELIGIBLE_REPLICA)), test)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH])
 def test_what_may_have_been_committed_counts_until_the_metadata_tell(code: ErrorCode) -> None:
     """KIP-497: the request may have been sent twice, and the first one may have been lost on its way back."""
-    manager = FakeManager(frozenset({1, 2}))
+    leader = Leader(frozenset({1, 2}))
 
-    async def test(isr: IsrManager) -> None:
-        manager.fetched(3, 10)
-        isr.follower_fetched(manager.partition, 3)
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(3, 10)
+        isr.follower_fetched(leader.partition, 3)
         await settle()
-        state = manager.state
+        state = leader.state
         assert state.maximal_isr == {1, 2, 3} and state.isr == {1, 2}
         state.become_leader(
             leader_epoch=4, partition_epoch=8, replicas=(1, 2, 3), isr=(1, 2, 3), log_end_offset=10, now_ms=0
@@ -240,22 +258,22 @@ def test_what_may_have_been_committed_counts_until_the_metadata_tell(code: Error
         assert state.isr == state.maximal_isr == {1, 2, 3}
 
     controller = Controller(refuse(code))
-    run(manager, controller, test)
+    run(leader, controller, test)
     assert len(controller.asked) == 1
 
 
 def test_who_completes_a_reassignment_counts_until_the_metadata_tell_of_the_new_leader_epoch() -> None:
-    manager = FakeManager(frozenset({1, 2}))
+    leader = Leader(frozenset({1, 2}))
 
-    async def test(isr: IsrManager) -> None:
-        manager.fetched(2, 10)
-        manager.fetched(3, 10)
-        isr.follower_fetched(manager.partition, 3)
-        manager.partition.log.log_end_offset = 12
-        manager.fetched(2, 12)
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(2, 10)
+        leader.fetched(3, 10)
+        isr.follower_fetched(leader.partition, 3)
+        leader.partition.log.log_end_offset = 12
+        leader.fetched(2, 12)
         await settle()
         # 3 is a member by now, and may lead next: what it lacks is not committed, though 1 and 2 have it.
-        state = manager.state
+        state = leader.state
         assert state.maximal_isr == {1, 2, 3}
         assert not state.maybe_advance_high_watermark(12) and state.high_watermark == 10
         state.become_leader(leader_epoch=5, partition_epoch=8, replicas=(1, 3), isr=(1, 3), log_end_offset=12, now_ms=0)
@@ -263,52 +281,50 @@ def test_who_completes_a_reassignment_counts_until_the_metadata_tell_of_the_new_
 
     # 2 was to be replaced by 3, and is no replica any more. For that the same leader begins a new epoch.
     controller = Controller(lambda request: answer(leader_epoch=5, isr=[1, 3], partition_epoch=8))
-    manager.state.high_watermark = 10
-    run(manager, controller, test)
+    leader.state.high_watermark = 10
+    run(leader, controller, test)
     assert len(controller.asked) == 1
 
 
 def test_metadata_older_than_an_answer_change_nothing() -> None:
-    manager = FakeManager(frozenset({1, 2}))
+    leader = Leader(frozenset({1, 2}))
 
-    async def test(isr: IsrManager) -> None:
-        manager.fetched(3, 10)
-        isr.follower_fetched(manager.partition, 3)
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(3, 10)
+        isr.follower_fetched(leader.partition, 3)
         await settle()
-        manager.state.become_leader(
+        leader.state.become_leader(
             leader_epoch=4, partition_epoch=7, replicas=(1, 2, 3), isr=(1, 2), log_end_offset=10, now_ms=0
         )
-        assert manager.state.isr == {1, 2, 3}
+        assert leader.state.isr == {1, 2, 3}
 
-    run(manager, Controller(commit), test)
+    run(leader, Controller(commit), test)
 
 
 def test_an_answer_counts_for_the_partition_epoch_that_was_asked_about() -> None:
-    manager = FakeManager(frozenset({1, 2}))
+    leader = Leader(frozenset({1, 2}))
 
     def overtaken(request: AlterPartitionRequest) -> AlterPartitionResponse:
         # The metadata are faster: another member has gone, and the same follower is proposed again.
-        manager.state.become_leader(
+        leader.state.become_leader(
             leader_epoch=4, partition_epoch=8, replicas=(1, 2, 3), isr=frozenset({1, 2}), log_end_offset=10, now_ms=0
         )
-        manager_isr.append(manager.state.proposed_isr)
-        isr_manager[0].follower_fetched(manager.partition, 3)
+        proposed.append(leader.state.proposed_isr)
+        leader.isr.follower_fetched(leader.partition, 3)
         return answer(error_code=ErrorCode.INVALID_UPDATE_VERSION)
 
-    manager_isr: list[Any] = []
-    isr_manager: list[IsrManager] = []
+    proposed: list[Any] = []
     controller = Controller(overtaken, commit)
 
-    async def test(isr: IsrManager) -> None:
-        isr_manager.append(isr)
-        manager.fetched(2, 10)
-        manager.fetched(3, 10)
-        isr.follower_fetched(manager.partition, 3)
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(2, 10)
+        leader.fetched(3, 10)
+        isr.follower_fetched(leader.partition, 3)
         await settle()
-        assert manager_isr == [None]
-        assert manager.state.isr == {1, 2, 3} and manager.state.partition_epoch == 9
+        assert proposed == [None]
+        assert leader.state.isr == {1, 2, 3} and leader.state.partition_epoch == 9
 
-    run(manager, controller, test)
+    run(leader, controller, test)
     assert [request.topics[0].partitions[0].partition_epoch for request in controller.asked] == [7, 8]
 
 
@@ -316,31 +332,27 @@ def test_an_answer_counts_for_the_partition_epoch_that_was_asked_about() -> None
 def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_else(when: str) -> None:
     """A coordinator goes on with a step once that has happened, and writes: its disk may be full."""
 
-    class Failing(FakeManager):
-        fails = False
+    leader = Leader(frozenset({1, 2}))
 
-        def advance_high_watermark(self, partition: Any, log: Any) -> None:
-            super().advance_high_watermark(partition, log)
-            if self.fails:
-                partition.offline = True
-                del partition.log  # as the property refuses to give it
+    def advance_and_fail(partition: Any, log: Any) -> None:
+        leader.state.maybe_advance_high_watermark(log.log_end_offset)
+        partition.offline = True
+        del partition.log  # as the property refuses to give it
 
-    manager = Failing(frozenset({1, 2}))
-
-    async def test(isr: IsrManager) -> None:
-        manager.fetched(2, 10)
-        manager.fetched(3, 9)
-        manager.state.high_watermark = 10
-        manager.fails = True
+    async def test(isr: IsrMembership) -> None:
+        leader.fetched(2, 10)
+        leader.fetched(3, 9)
+        leader.state.high_watermark = 10
+        leader.progress.advance_high_watermark = advance_and_fail  # type: ignore[method-assign]
         if when == "looked for laggards":
-            isr.shrink()
+            leader.alter_partition.shrink()
         elif when == "brokers changed":
-            isr.brokers_changed()
+            leader.brokers_changed()
         else:
-            manager.fetched(3, 10)
-            isr.follower_fetched(manager.partition, 3)
+            leader.fetched(3, 10)
+            isr.follower_fetched(leader.partition, 3)
             await settle()
-            assert manager.state.isr == {1, 2, 3}
-        assert manager.partition.offline
+            assert leader.state.isr == {1, 2, 3}
+        assert leader.partition.offline
 
-    run(manager, Controller(commit), test)
+    run(leader, Controller(commit), test)

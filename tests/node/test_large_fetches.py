@@ -9,7 +9,7 @@ import pytest
 import trio
 from node_harness import batch, fetch_request, produce_request, run, running_node, values
 
-from kbroker.handlers import fetch
+from kbroker.node import fetch_reader
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -31,16 +31,16 @@ def test_a_partition_that_is_named_twice_is_read_once_as_it_was_named_last(tmp_p
 
 
 def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "STEP_PARTITIONS", 2)
+    monkeypatch.setattr(fetch_reader, "STEP_PARTITIONS", 2)
     read = 0
-    real = fetch._Reader._read_partition
+    real = fetch_reader._Read._read_partition
 
     def counted(*args: Any) -> Any:
         nonlocal read
         read += 1
         return real(*args)
 
-    monkeypatch.setattr(fetch._Reader, "_read_partition", counted)
+    monkeypatch.setattr(fetch_reader._Read, "_read_partition", counted)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -62,8 +62,8 @@ def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, m
 def test_what_comes_to_a_partition_that_was_read_already_ends_the_wait(
     session_epoch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "STEP_PARTITIONS", 2)
-    real = fetch._Reader._read_partition
+    monkeypatch.setattr(fetch_reader, "STEP_PARTITIONS", 2)
+    real = fetch_reader._Read._read_partition
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -75,7 +75,7 @@ def test_what_comes_to_a_partition_that_was_read_already_ends_the_wait(
                     partition.append(memoryview(bytearray(batch(b"late"))), -1, 1000)
                 return real(reader, name, wanted, *args)
 
-            monkeypatch.setattr(fetch._Reader, "_read_partition", appending)
+            monkeypatch.setattr(fetch_reader._Read, "_read_partition", appending)
             client = await node.connect()
             with trio.fail_after(30):
                 answer = await client.ask(
@@ -96,7 +96,7 @@ def test_what_comes_to_another_partition_while_many_are_read_wakes_the_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = 24
-    monkeypatch.setattr(fetch, "STEP_PARTITIONS", 4)
+    monkeypatch.setattr(fetch_reader, "STEP_PARTITIONS", 4)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -125,19 +125,18 @@ def test_what_comes_to_another_partition_while_many_are_read_wakes_the_reader(
             for epoch in (1, 2):
                 await client.ask(request(session_id, epoch, range(0)))
             armed = True
-            real = fetch._Reader._read
+            real = fetch_reader._Read._read_some
 
-            def read(self: Any, again: bool) -> Any:
+            def read_some(self: Any, *args: Any) -> None:
                 nonlocal armed
-                for number, step in enumerate(real(self, again)):
-                    if armed and number == 1:
-                        armed = False  # another client, in the turn that it has here
-                        node.broker.replica_manager.partitions["t", 20].append(
-                            memoryview(bytearray(batch(b"new"))), 1, 1000
-                        )
-                    yield step
+                real(self, *args)
+                if armed:
+                    armed = False  # another client, in the turn that it has here
+                    node.broker.replica_manager.partitions["t", 20].append(
+                        memoryview(bytearray(batch(b"new"))), 1, 1000
+                    )
 
-            monkeypatch.setattr(fetch._Reader, "_read", read)
+            monkeypatch.setattr(fetch_reader._Read, "_read_some", read_some)
             answer = await client.ask(request(session_id, 3, range(10), wait=3_600_000))
             assert not armed
             told = [each.partition_index for topic in answer.responses for each in topic.partitions]

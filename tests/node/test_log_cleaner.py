@@ -11,10 +11,10 @@ import pytest
 import trio
 from node_harness import Node, fetch_request, produce_request, run, running_node
 
-from kbroker.log.checkpoints import CLEANER_OFFSETS, read_offsets
-from kbroker.log.cleaned_segment import CleanedSegment
-from kbroker.log.compaction import CompactionJob, CompactionResult, SegmentToClean, compact
-from kbroker.log.segment import CorruptSegment
+from kbroker.log.checkpoint_files import CLEANER_OFFSETS, read_offsets
+from kbroker.log.compaction.compactor import CompactionJob, CompactionResult, SegmentToClean, compact
+from kbroker.log.segments.cleaned_segment import CleanedSegment
+from kbroker.log.segments.segment import CorruptSegment
 from kbroker.node.compaction_pool import CompactionPool
 from kbroker.node.compaction_worker import (
     CompactionFailed,
@@ -258,7 +258,7 @@ def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         await fill(node)
         manager = node.broker.replica_manager
-        cleaner = cleaner_of(node, During(lambda: manager._drop(manager.partitions[TOPIC])))
+        cleaner = cleaner_of(node, During(lambda: manager.metadata._drop(manager.partitions[TOPIC])))
         assert await cleaner.clean_filthiest()
         assert manager.log_manager.log_of(TOPIC) is None
         assert not cleaner.uncleanable

@@ -17,7 +17,8 @@ from node_harness import Client, Node, batch, fetch_request, produce_request, ru
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
 from kbroker.log.disk import Buffer, OsDisk, OsFile
-from kbroker.log.partition_log import FlushTask, PartitionLog
+from kbroker.log.flushing import FlushTask
+from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -104,7 +105,7 @@ async def offline(client: Client) -> set[str]:
 
 
 def held(result: DescribeLogDirsResult) -> set[tuple[str, int]]:
-    """What lies in a dir for good."""
+    """The current replicas in a dir, without future ones."""
     return {
         (topic.name, partition.partition_index)
         for topic in result.topics
@@ -243,8 +244,8 @@ def test_what_cannot_move(tmp_path: Path) -> None:
         await node.create_topic("t")
         client = await node.connect()
         assert await alter(client, tmp_path / "elsewhere", "t", 0) == [ErrorCode.LOG_DIR_NOT_FOUND]
-        assert await alter(client, tmp_path / TWO, "t", 7) == [ErrorCode.REPLICA_NOT_AVAILABLE]
-        assert await alter(client, tmp_path / TWO, "later", 0, 1) == [ErrorCode.REPLICA_NOT_AVAILABLE] * 2
+        assert await alter(client, tmp_path / TWO, "t", 7) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert await alter(client, tmp_path / TWO, "later", 0, 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
         await node.create_topic("later", partitions=2)
         assert {("later", 0), ("later", 1)} <= held((await describe(client))[TWO]), "as was asked before it was there"
 
@@ -439,7 +440,7 @@ def test_a_topic_is_deleted_of_which_a_part_is_where_nothing_can_be_renamed(tmp_
     scenario(tmp_path, test, disk=disk)
 
     async def again(node: Node) -> None:
-        """What is left of the topic is to be renamed once more."""
+        """The node tries once more to rename the leftovers of the topic."""
         client = await node.connect()
         assert await produce(client, "t", 0, b"x") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await offline(client) == ({TWO} if disk.broken else set())
@@ -448,6 +449,34 @@ def test_a_topic_is_deleted_of_which_a_part_is_where_nothing_can_be_renamed(tmp_
     scenario(tmp_path, again, disk=disk)
     disk.broken.clear()
     scenario(tmp_path, again, disk=disk)
+
+
+def test_a_lone_broker_serves_what_has_moved_off_a_dir_that_fails(tmp_path: Path) -> None:
+    """The metadata still name the failed dir for it: a broker that is alone tells the controller of no moves, and so
+    of no failures."""
+    disk = FaultyDisk()
+    one, two = str(tmp_path / ONE), str(tmp_path / TWO)
+
+    async def main() -> None:
+        async with running_node(tmp_path, log_dirs=two, metadata_log_dir=one) as node:  # so the metadata name it
+            await node.create_topic("t", partitions=2, flush_messages="1")
+            client = await node.connect()
+            for partition in range(2):
+                assert await produce(client, "t", partition, b"before") == 0
+        async with running_node(tmp_path, env=env_with(disk), log_dirs=f"{two},{one}", metadata_log_dir=one) as node:
+            client = await node.connect()
+            assert await alter(client, tmp_path / ONE, "t", 0) == [0]
+            while ("t", 0) not in held((await describe(client))[ONE]):
+                await trio.sleep(0.01)
+            disk.broken["sync", f"/{TWO}/t-"] = errno.EIO
+            assert await produce(client, "t", 1, b"lost") == ErrorCode.KAFKA_STORAGE_ERROR
+            disk.broken.clear()
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert await offline(client) == {TWO}
+            assert await produce(client, "t", 0, b"after") == 0
+            assert await consume(client, "t", 0) == [b"before", b"after"]
+
+    run(main)
 
 
 def test_a_full_disk_is_told_and_all_is_there_when_room_is_made(tmp_path: Path) -> None:
@@ -510,7 +539,7 @@ def test_a_dir_that_is_gone_on_the_next_start_takes_only_its_partitions_along(tm
 
 
 def test_a_topic_that_was_deleted_and_created_again_while_this_node_was_away(tmp_path: Path) -> None:
-    """What it has of the first one is set aside, or it would never hold the second."""
+    """Its log of the first one is set aside as a stray, or it could never hold the second."""
 
     async def first(node: Node) -> None:
         await node.create_topic("t")
@@ -541,7 +570,7 @@ def test_a_topic_that_was_deleted_and_created_again_while_this_node_was_away(tmp
 
 
 def test_a_checkpoint_that_cannot_be_written_takes_its_dir_offline_and_the_others_live_on(tmp_path: Path) -> None:
-    """It is written in a thread, and who hears that a dir has failed wakes tasks."""
+    """It is written in a thread, and listeners for a failed dir wake tasks."""
     disk = FaultyDisk()
 
     async def test(node: Node) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import trio
 import trio.testing
 
+from kbroker.log.dirs.removals import STEP_FILES
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.removals import STEP_FILES
 from kbroker.node.log_flusher import LogFlusher
+from kbroker.node.progress import CheckpointRequests
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
 
@@ -57,16 +58,8 @@ class Replicas:
         self.partitions: dict[Any, Any] = {}
         self.failed: list[BaseException] = []
         self.told = 0
-        self.mark_clean()
-
-    def mark_clean(self) -> None:
-        self.event = trio.Event()
-
-    def mark_dirty(self) -> None:
-        self.event.set()
-
-    async def wait_dirty(self) -> None:
-        await self.event.wait()
+        self.checkpoints = CheckpointRequests()
+        self.log_dirs = self.progress = self
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {log.topic_partition: log.log_end_offset for log in self.manager}
@@ -74,7 +67,7 @@ class Replicas:
     async def checkpoint(self) -> None:
         self.manager.checkpoint(self.high_watermarks())
 
-    def log_dirs_changed(self) -> None:
+    def take_partitions_offline(self) -> None:
         self.told = sum(log_dir.offline is not None for log_dir in self.manager.log_dirs)
 
     def log_starts_moved(self) -> None:
@@ -104,7 +97,7 @@ def scenario(
         def append(log: PartitionLog) -> None:
             data = bytearray(build_batch([Record(0, 1, None, b"x" * 50)]))
             log.append_as_leader(data, 0, now_ms=env.wall_clock_ms())
-            replicas.mark_dirty()
+            replicas.checkpoints.request()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(LogFlusher(env, CONFIG, manager, replicas).run)
@@ -217,7 +210,7 @@ def test_files_are_removed_off_the_event_loop_and_failures_are_told_on_it() -> N
                     raise OSError(5, "broken", path)
 
         told: list[bool] = []
-        manager.on_offline = lambda: told.append(replicas.env.is_blocking)
+        manager.on_offline.append(lambda: told.append(replicas.env.is_blocking))
         manager.disk.on_operation = watch  # type: ignore[attr-defined]
         await trio.sleep(301)
         assert not [name for name in manager.disk.list_dir("/data") if name.startswith("gone")]
@@ -228,7 +221,7 @@ def test_files_are_removed_off_the_event_loop_and_failures_are_told_on_it() -> N
 
 
 def test_a_long_removal_is_done_in_steps() -> None:
-    """Who stops the node waits for one of them at most."""
+    """To stop the node takes one step at most."""
 
     async def test(make: Any, append: Any, replicas: Replicas) -> None:
         manager = replicas.manager
@@ -249,7 +242,7 @@ def test_a_long_removal_is_done_in_steps() -> None:
 
 
 def test_a_file_that_cannot_be_opened_for_a_flush_takes_its_log_dir_offline() -> None:
-    """It was not open any more: a node keeps a bounded number of files."""
+    """The file had been closed: a node keeps a bounded number of files open."""
 
     async def test(make: Any, append: Any, replicas: Replicas) -> None:
         log = make("t", LogConfig(flush_ms=100))

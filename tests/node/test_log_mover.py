@@ -11,8 +11,8 @@ import trio
 import trio.testing
 from node_harness import configuration
 
-from kbroker.log.log_move import MoveInterrupted
-from kbroker.node.log_mover import _catch_up
+from kbroker.log.dirs.log_move import MoveInterrupted
+from kbroker.node.log_mover import catch_up
 from kbroker.node.replication_throttles import ReplicationThrottles
 from kbroker.raft_metadata.image import ConfigResource, ConfigsImage, ResourceType
 
@@ -64,7 +64,7 @@ def seconds_of_move(rates: list[tuple[float, str | None]], call_off_at: float | 
             nursery.start_soon(set_rates)
             await trio.testing.wait_all_tasks_blocked()
             try:
-                await _catch_up(env, throttles, move)  # type: ignore[arg-type]
+                await catch_up(env, throttles, move)  # type: ignore[arg-type]
             except MoveInterrupted:
                 assert move.over
             else:

@@ -16,8 +16,8 @@ from node_harness import batch, produce_request, run
 from quorum_harness import quorum
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.fetch import _Reader
 from kbroker.log.leader_epochs import UNDEFINED_EPOCH
+from kbroker.node.fetch_reader import _Read
 from kbroker.node.peer import GivenUp
 from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.types import TopicPartition, Uuid
@@ -114,11 +114,9 @@ def test_what_the_leader_hears_of_last_waits_for_no_held_fetch(late: float, tell
         owner = SimpleNamespace(
             env=SimpleNamespace(now=trio.current_time, network=None),
             config=config,
-            manager=SimpleNamespace(
-                node_id=1,
-                throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False)),
-                topic_name=NAMES.get,
-            ),
+            table=SimpleNamespace(node_id=1, topic_name=NAMES.get),
+            throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False)),
+            **dict.fromkeys(("progress", "log_dirs", "checkpoints")),
             broker_epoch=lambda: 1,
             clear=lambda leader: None,
             ended=lambda fetcher: None,
@@ -147,17 +145,17 @@ def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a coordinator does whose topic has only just been created."""
-    monkeypatch.setattr("kbroker.handlers.fetch.NEWS_SECONDS", 60.0)
-    find_names = _Reader._find_names
+    monkeypatch.setattr("kbroker.node.fetch_policies.HW_DELAY_SECONDS", 60.0)
+    read_some = _Read._read_some
     refused: set[tuple[int, int]] = set()
 
-    def none_at_first(self: _Reader) -> None:
+    def none_at_first(self: _Read, partitions: Any, names: Any) -> None:
         """The leader has not heard of the topic when a follower first asks for it."""
-        find_names(self)
-        asks = self.manager.node_id, self.replica_id
-        if self.by_follower and "new" in self.names and asks not in refused:
+        asks = self._manager.node_id, self._params.replica_id
+        if self.view.by_follower and "new" in names and asks not in refused:
             refused.add(asks)
-            self.names = [None if name == "new" else name for name in self.names]
+            names = [None if name == "new" else name for name in names]
+        read_some(self, partitions, names)
 
     async def main() -> None:
         async with quorum(
@@ -171,7 +169,7 @@ def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
             client = await cluster.node(1).connect()
             for name in ("old", "new"):
                 if name == "new":
-                    monkeypatch.setattr(_Reader, "_find_names", none_at_first)
+                    monkeypatch.setattr(_Read, "_read_some", none_at_first)
                 topic = CreatableTopic(name=name, num_partitions=3, replication_factor=3)
                 created = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
                 assert created.topics[0].error_code == 0

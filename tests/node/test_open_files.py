@@ -1,4 +1,4 @@
-"""What a node does with as many open files as it may have."""
+"""A node at its limit of open files."""
 
 from __future__ import annotations
 

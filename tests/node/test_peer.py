@@ -9,8 +9,9 @@ import pytest
 import trio
 
 from kbroker.node.peer import PATIENCE, GivenUp, Peer
-from kbroker.sim.clock import Trace, run_deterministically, sim_clock
-from kbroker.sim.streams import LinkFaults, NodeNetwork, SimNet, SimStream
+from kbroker.sim.clock import run_deterministically, sim_clock
+from kbroker.sim.tcp import LinkFaults, NodeNetwork, SimNet, SimStream
+from kbroker.sim.world import Trace
 from kbroker.wire.framing import FrameReader, response_parts
 from kbroker.wire.headers import decode_request_header
 from kbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -68,7 +69,7 @@ def run(round_trip: float, main: Callable[[SimNet, Peer, _Server], Awaitable[Non
 
     async def test() -> None:
         faults = LinkFaults(min_latency=round_trip / 2, max_latency=round_trip / 2, short_reads=0.0)
-        net = SimNet(sim_clock(), random.Random(1), Trace(), faults)
+        net = SimNet(sim_clock(), random.Random(1), Trace(sim_clock()), faults)
         server = _Server()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.serve, NodeNetwork(net, net.host("server")))

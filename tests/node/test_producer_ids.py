@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -12,24 +11,21 @@ from quorum_harness import quorum
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.producer_ids import ProducerIdAllocator
+from kbroker.raft_metadata.controller.brokers import unregister_broker
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
-
-
-class _Driver:
-    def __init__(self, *answers: Any) -> None:
-        self._answers = list(answers)
-
-    async def allocate_producer_ids(self, broker_epoch: int) -> ProducerIdBlock:
-        answer = self._answers.pop(0)
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH])
 def test_a_client_is_to_try_again_while_the_controller_grants_none(error: ErrorCode) -> None:
-    driver = _Driver(ApiError(error), ProducerIdBlock(7000, 2))
-    ids = ProducerIdAllocator(driver, 1, lambda: 5)  # type: ignore[arg-type]
+    answers = [ApiError(error), ProducerIdBlock(7000, 2)]
+
+    async def allocate() -> ProducerIdBlock:
+        answer = answers.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    ids = ProducerIdAllocator(allocate)
 
     async def main() -> None:
         with pytest.raises(ApiError) as refused:
@@ -49,9 +45,8 @@ def test_a_broker_that_had_to_register_anew_is_granted_ids(tmp_path: Path) -> No
             leader = await cluster.await_leader()
             forgotten = next(node_id for node_id in cluster.nodes if node_id != leader)
             broker, lifecycle = cluster.nodes[forgotten], cluster.nodes[forgotten].lifecycle
-            assert lifecycle is not None
             before = lifecycle.broker_epoch
-            await cluster.nodes[leader].driver.submit(lambda controller, _: controller.brokers.unregister(forgotten))
+            await cluster.nodes[leader].metadata.submit(lambda view: unregister_broker(view, forgotten))
             await cluster.until(lambda: lifecycle.broker_epoch > before)
             assert await broker.services.producer_ids.next_id() >= 0
 

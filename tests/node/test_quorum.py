@@ -10,17 +10,16 @@ from node_harness import CLUSTER_ID, run
 from quorum_harness import quorum
 
 from kbroker.errors import ErrorCode, FatalError
-from kbroker.raft_metadata.batches import decode_batches
-from kbroker.raft_metadata.snapshot import decode_snapshot
+from kbroker.raft_metadata.raft.batches import decode_batches
+from kbroker.raft_metadata.raft.snapshot import decode_snapshot
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID
-from kbroker.wire.compiler import decode
-from kbroker.wire.framing import request_parts
-from kbroker.wire.headers import decode_response_header
+from kbroker.wire.conversation import Conversation
+from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -50,7 +49,7 @@ def test_three_nodes_elect_and_share_their_metadata(tmp_path: Path, dynamic: boo
             for node_id in (1, 2, 3):
                 await cluster.node(node_id).create_topic(f"by-{node_id}")
             await cluster.topics_everywhere(["by-1", "by-2", "by-3"])
-            images = [node.driver.image for node in cluster.nodes.values()]
+            images = [node.metadata.image for node in cluster.nodes.values()]
             assert all(sorted(image.brokers) == [1, 2, 3] for image in images)
             assert all(not broker.fenced for image in images for broker in image.brokers.values())
             assert all(image.controller_id == leader for image in images)
@@ -73,10 +72,10 @@ def test_the_metadata_survives_its_leader(tmp_path: Path, orderly: bool) -> None
             assert new != old
             await cluster.node(new).create_topic("after")
             await cluster.topics_everywhere(["before", "after"])
-            await cluster.until(lambda: cluster.nodes[new].driver.image.brokers[old].fenced)
+            await cluster.until(lambda: cluster.nodes[new].metadata.image.brokers[old].fenced)
             await cluster.start(old)
             await cluster.topics_everywhere(["before", "after"])
-            await cluster.until(lambda: not cluster.nodes[new].driver.image.brokers[old].fenced)
+            await cluster.until(lambda: not cluster.nodes[new].metadata.image.brokers[old].fenced)
 
     run(main)
 
@@ -106,7 +105,7 @@ def test_strangers_are_refused(tmp_path: Path) -> None:
         async with quorum(tmp_path) as cluster:
             await cluster.start(1, 2, 3)
             leader = await cluster.await_leader()
-            epoch = cluster.nodes[leader].driver.describe_quorum().leader_epoch
+            epoch = cluster.nodes[leader].metadata.describe_quorum().leader_epoch
             client = await cluster.controller_client(leader)
             assert (await client.ask(vote(epoch, 1, cluster_id="elsewhere"))).error_code == (
                 ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -122,7 +121,7 @@ def test_strangers_are_refused(tmp_path: Path) -> None:
             ]:
                 answer = (await client.ask(request)).topics[0].partitions[0]
                 assert (answer.error_code, answer.vote_granted) == (error, False)
-            assert cluster.nodes[leader].driver.describe_quorum().leader_epoch == epoch
+            assert cluster.nodes[leader].metadata.describe_quorum().leader_epoch == epoch
             registration = await client.ask(BrokerRegistrationRequest(broker_id=9, cluster_id="elsewhere"))
             assert registration.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
             stale = await client.ask(BrokerHeartbeatRequest(broker_id=1, broker_epoch=1))
@@ -152,13 +151,13 @@ def test_each_listener_advertises_what_it_serves(tmp_path: Path, listener: str) 
 
 
 def test_an_observer_reads_the_log_and_follows_a_snapshot(tmp_path: Path) -> None:
-    """What a broker without a vote does, by hand."""
+    """The Fetch and FetchSnapshot requests of a broker without a vote, sent by hand."""
 
     async def main() -> None:
         async with quorum(tmp_path, broker_session_timeout_ms="60000") as cluster:
             await cluster.start(1, 2, 3)
             leader = await cluster.await_leader()
-            driver = cluster.nodes[leader].driver
+            driver = cluster.nodes[leader].metadata
             await cluster.node(leader).create_topic("a")
             epoch = driver.describe_quorum().leader_epoch
             client = await cluster.controller_client(leader)
@@ -188,7 +187,7 @@ def test_an_observer_reads_the_log_and_follows_a_snapshot(tmp_path: Path) -> Non
             diverging = (await client.ask(fetch(10_000, epoch))).responses[0].partitions[0].diverging_epoch
             assert diverging.epoch == epoch and diverging.end_offset == driver.describe_quorum().high_watermark
 
-            snapshot_id = await driver.write_snapshot()
+            snapshot_id = await driver.snapshots.write()
             answer = (await client.ask(fetch(0, 0))).responses[0].partitions[0]
             assert (answer.snapshot_id.end_offset, answer.snapshot_id.epoch) == snapshot_id
             data = b""
@@ -242,11 +241,11 @@ def test_a_node_that_was_away_goes_on_from_a_snapshot(tmp_path: Path) -> None:
             await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
             await cluster.node(leader).create_topic("new")
             for node in cluster.nodes.values():
-                await cluster.until(lambda node=node: "new" in node.driver.image.topics.by_name)  # type: ignore[misc]
-                await node.driver.write_snapshot()
+                await cluster.until(lambda node=node: "new" in node.metadata.image.topics.by_name)  # type: ignore[misc]
+                await node.metadata.snapshots.write()
             await cluster.start(away)
             await cluster.topics_everywhere(["new"])
-            assert "gone" not in cluster.nodes[away].driver.image.topics.by_name
+            assert "gone" not in cluster.nodes[away].metadata.image.topics.by_name
             assert not (tmp_path / f"node{away}" / "gone-0").exists()
 
     run(main)
@@ -258,10 +257,10 @@ def test_a_voter_is_added_and_removed(tmp_path: Path) -> None:
             await cluster.start(1, 2, 3)
             leader = await cluster.await_leader()
             await cluster.start(4)
-            driver = cluster.nodes[leader].driver
+            driver = cluster.nodes[leader].metadata
             await cluster.until(lambda: [seen.key.id for seen in driver.describe_quorum().observers] == [4])
             client = await cluster.node(2).connect()  # any node forwards it
-            key = cluster.nodes[4].driver.directory_id
+            key = cluster.nodes[4].metadata.directory_id
             answer = await client.ask(
                 AddRaftVoterRequest(
                     cluster_id=CLUSTER_ID,
@@ -273,8 +272,8 @@ def test_a_voter_is_added_and_removed(tmp_path: Path) -> None:
             )
             assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
             for node in cluster.nodes.values():
-                await cluster.until(lambda node=node: node.driver.voters.ids == [1, 2, 3, 4])  # type: ignore[misc]
-            gone = cluster.nodes[leader].driver.directory_id
+                await cluster.until(lambda node=node: node.metadata.voters.ids == [1, 2, 3, 4])  # type: ignore[misc]
+            gone = cluster.nodes[leader].metadata.directory_id
             answer = await client.ask(
                 RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=leader, voter_directory_id=gone)
             )
@@ -282,7 +281,7 @@ def test_a_voter_is_added_and_removed(tmp_path: Path) -> None:
             await cluster.until(lambda: cluster.leader() not in (None, leader))
             rest = [node_id for node_id in (1, 2, 3, 4) if node_id != leader]
             for node in cluster.nodes.values():
-                await cluster.until(lambda node=node: node.driver.voters.ids == rest)  # type: ignore[misc]
+                await cluster.until(lambda node=node: node.metadata.voters.ids == rest)  # type: ignore[misc]
             await cluster.node(rest[0]).create_topic("still")
             await cluster.topics_everywhere(["still"])
 
@@ -297,15 +296,15 @@ def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Pat
             await cluster.start(4, 5)
             await cluster.node(4).create_topic("by-a-broker", partitions=4)
             await cluster.topics_everywhere(["by-a-broker"])
-            image = cluster.nodes[5].driver.image
+            image = cluster.nodes[5].metadata.image
             assert sorted(image.brokers) == [4, 5] and sorted(image.controllers) == [1, 2, 3]
             placed = {partition.leader for partition in image.topics.by_name["by-a-broker"].partitions.values()}
             assert placed == {4, 5}
-            observers = cluster.nodes[leader].driver.describe_quorum().observers
+            observers = cluster.nodes[leader].metadata.describe_quorum().observers
             assert [observer.key.id for observer in observers] == [4, 5]
             # A broker that stops in good order is fenced at once, not at the end of its session.
             await cluster.stop(5)
-            await cluster.until(lambda: cluster.nodes[leader].driver.image.brokers[5].fenced, within=0.5)
+            await cluster.until(lambda: cluster.nodes[leader].metadata.image.brokers[5].fenced, within=0.5)
 
     run(main)
 
@@ -326,7 +325,7 @@ def test_a_second_node_with_a_brokers_id_is_kept_out(tmp_path: Path) -> None:
             with pytest.raises(BaseExceptionGroup) as caught:
                 await cluster.start(5)
             assert caught.group_contains(FatalError, match="DUPLICATE_BROKER_REGISTRATION")
-            assert not cluster.nodes[4].driver.image.brokers[4].fenced
+            assert not cluster.nodes[4].metadata.image.brokers[4].fenced
 
     run(main)
 
@@ -350,19 +349,17 @@ def test_a_broker_that_does_not_lead_the_quorum_asks_its_leader(tmp_path: Path) 
             inner = CreateTopicsRequest(
                 topics=[CreatableTopic(name="enveloped", num_partitions=1, replication_factor=1)], timeout_ms=5000
             )
-            data = b"".join(bytes(part) for part in request_parts(19, 7, 55, "a client", inner))[4:]
+            inside = Conversation("a client", correlation_ids=iter([55]))
+            data = b"".join(inside.send(inner, 7))[4:]
             envelope = EnvelopeRequest(request_data=data, request_principal=b"", client_host_address=bytes(4))
             to_leader = await cluster.controller_client(leader)
             answer = await to_leader.ask(envelope)
             assert answer.error_code == ErrorCode.NONE
-            assert int.from_bytes(answer.response_data[:4], "big") == 55
-            _, offset = decode_response_header(19, 7, answer.response_data)
-            created, _ = decode(CreateTopicsResponse, 7, answer.response_data, offset)
+            created = inside.receive(answer.response_data)
             assert (created.topics[0].name, created.topics[0].error_code) == ("enveloped", ErrorCode.NONE)
             to_other = await cluster.controller_client(follower)
             assert (await to_other.ask(envelope)).error_code == ErrorCode.NOT_CONTROLLER
-            forbidden = request_parts(18, 4, 1, "", ApiVersionsRequest())
-            envelope.request_data = b"".join(bytes(part) for part in forbidden)[4:]
+            envelope.request_data = request_bytes(4, 1, "", ApiVersionsRequest())[4:]
             assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
             envelope.request_data = data[:9]
             assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""What is said of the nodes that this one has to do with."""
+"""Log messages about other nodes of the quorum."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from node_harness import run, running_node
 
 from kbroker.env import RealEnv
 from kbroker.node.raft_peers import RaftPeers
-from kbroker.raft_metadata.raft_messages import Node, OutboundRequest, VoteRequest
-from kbroker.raft_metadata.raft_types import OffsetAndEpoch
-from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint
+from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, Vote
+from kbroker.raft_metadata.raft.types import OffsetAndEpoch
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
 
 
 def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -22,7 +22,7 @@ def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.
         async with running_node(tmp_path) as node:
             host, port = node.broker.ports["CONTROLLER"]
             peers = RaftPeers(RealEnv().network, 7, "another-cluster-id", "CONTROLLER", 5000, 5000)
-            question = VoteRequest(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
+            question = Vote(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
             for number in range(2):
                 reply = await peers.send(OutboundRequest(number, Node(1, VoterEndpoint(host, port)), question))
                 assert reply.response is None

@@ -30,7 +30,8 @@ def run(test: Callable[[ReplicaFetchers, dict[int, SimpleNamespace]], Awaitable[
         fetchers = ReplicaFetchers(
             env=SimpleNamespace(now=trio.current_time),  # type: ignore[arg-type]
             config=SimpleNamespace(),  # type: ignore[arg-type]
-            manager=SimpleNamespace(image=SimpleNamespace(brokers=brokers)),  # type: ignore[arg-type]
+            table=SimpleNamespace(image=SimpleNamespace(brokers=brokers)),  # type: ignore[arg-type]
+            **dict.fromkeys(("progress", "log_dirs", "checkpoints", "throttles")),  # type: ignore[arg-type]
             broker_epoch=lambda: 1,
             address=lambda broker_id: None,
         )
@@ -113,8 +114,8 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
         began = trio.current_time()
         fetchers.config.replica_socket_timeout_ms = 30_000  # type: ignore[misc]
         fetchers.config.replica_fetch_backoff_ms = 1000  # type: ignore[misc]
-        fetchers.manager.node_id = 1
-        fetchers.manager.throttles = SimpleNamespace(follower=SimpleNamespace(is_active=False))  # type: ignore[assignment]
+        fetchers.table.node_id = 1
+        fetchers.throttles = SimpleNamespace(follower=SimpleNamespace(is_active=False))  # type: ignore[assignment]
         fetchers.env.network = None  # type: ignore[assignment]
         fetcher = LeaderFetcher(fetchers, 2, "host", 9)
         fetcher._peer = peer = SlowPeer()  # type: ignore[assignment]
@@ -150,7 +151,9 @@ def with_one_out_of_range(fetchers: ReplicaFetchers, ask: Any, backoff_ms: int =
             replica_fetch_min_bytes=1,
             replica_fetch_wait_max_ms=500,
         ),
-        manager=SimpleNamespace(node_id=1, throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False))),
+        table=SimpleNamespace(node_id=1),
+        throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False)),
+        **dict.fromkeys(("progress", "log_dirs", "checkpoints")),
         suspect=fetchers.suspect,
         ended=lambda fetcher: None,
         broker_epoch=lambda: 1,

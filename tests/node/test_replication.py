@@ -13,7 +13,7 @@ from node_harness import batch, fetch_request, produce_request, run, values
 from quorum_harness import Quorum, quorum, three_nodes
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers import turns
+from kbroker.handlers import fair_share
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.partition import Partition
 from kbroker.wire.messages.alter_partition_reassignments import (
@@ -79,14 +79,14 @@ def replica(cluster: Quorum, node_id: int, topic: str = TOPIC, index: int = 0) -
 
 
 def leader_of(cluster: Quorum, topic: str = TOPIC, index: int = 0) -> int:
-    """Who leads, as the newest image of all nodes says."""
+    """The leader in the newest image of all nodes."""
     found = cluster.newest_image().topics.partition(topic, index)
     assert found is not None
     return int(found.leader)
 
 
 def stop_following(cluster: Quorum, node_id: int, partition: Partition) -> Callable[[], None]:
-    """Have a node fetch a partition from its present leader no more, whatever it hears of the topic; what ends that."""
+    """Have a node no longer fetch a partition from its present leader; the function returned ends that."""
     fetchers: Any = cluster.nodes[node_id].replica_manager.fetchers
     follow, leader_epoch = fetchers.follow, partition.state.leader_epoch
 
@@ -144,7 +144,7 @@ def test_a_record_is_fetched_at_once_though_there_is_always_something_else_to_te
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One record after another: at each fetch the follower has yet to hear that the one before is committed."""
-    monkeypatch.setattr("kbroker.handlers.fetch.NEWS_SECONDS", 60.0)
+    monkeypatch.setattr("kbroker.node.fetch_policies.HW_DELAY_SECONDS", 60.0)
 
     async def main() -> None:
         waits = {"replica_fetch_wait_max_ms": "20000", "replica_socket_timeout_ms": "60000"}
@@ -163,14 +163,14 @@ def test_a_quorum_of_one_has_brokers_that_replicate(tmp_path: Path) -> None:
     async def main() -> None:
         async with quorum(tmp_path, 2, initial=1, roles_of={2: "broker"}) as cluster:
             await cluster.start(1)
-            assert cluster.nodes[1].driver.is_alone and cluster.nodes[1].lifecycle is None
+            assert cluster.nodes[1].metadata.is_alone and cluster.nodes[1].replica_manager.fetchers is None
             epoch = cluster.nodes[1].broker_epoch
             await cluster.start(2)
             topic_id = await create(cluster, partitions=2, factor=2)
             assert {leader_of(cluster, index=index) for index in (0, 1)} == {1, 2}
 
             def in_sync() -> bool:
-                topic = cluster.nodes[1].driver.image.topics.by_name[TOPIC]
+                topic = cluster.nodes[1].metadata.image.topics.by_name[TOPIC]
                 return all(set(partition.isr) == {1, 2} for partition in topic.partitions.values())
 
             async def produce_to_both() -> None:
@@ -186,7 +186,7 @@ def test_a_quorum_of_one_has_brokers_that_replicate(tmp_path: Path) -> None:
                     assert len({log_of(replica(cluster, node_id, index=index)) for node_id in (1, 2)}) == 1
 
             await produce_to_both()
-            assert cluster.nodes[1].driver.image.brokers[1].epoch == epoch
+            assert cluster.nodes[1].metadata.image.brokers[1].epoch == epoch
             # Each of the two comes back and catches up, whoever of them decides.
             for node_id in (2, 1):
                 await cluster.stop(node_id)
@@ -586,7 +586,7 @@ def test_followers_that_delete_records_while_the_rest_of_the_request_is_served_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others have a turn between the partitions of a large request, and may be done with the first ones meanwhile."""
-    monkeypatch.setattr(turns, "PARTS", 1)
+    monkeypatch.setattr(fair_share, "PARTS", 1)
 
     async def main() -> None:
         async with three_nodes(tmp_path) as cluster:
@@ -655,7 +655,7 @@ def test_a_partition_moves_to_other_nodes_with_all_it_has(tmp_path: Path) -> Non
             assert response.responses[0].partitions[0].error_code == 0
             await cluster.until(
                 lambda: all(
-                    set(node.driver.image.topics.partition(TOPIC, 0).replicas) == set(others)  # type: ignore[union-attr]
+                    set(node.metadata.image.topics.partition(TOPIC, 0).replicas) == set(others)  # type: ignore[union-attr]
                     for node in cluster.nodes.values()
                 )
             )

@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 from node_harness import run
 
 from kbroker.env import RealEnv
-from kbroker.handlers.context import DelayedResponse
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import CloseConnection
+from kbroker.later import Later
 from kbroker.node.reply_queue import LARGE_REPLY, MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.request_wait import ConnectionLost
 from kbroker.types import FileRegion
 from kbroker.wire.framing import response_parts
 from kbroker.wire.messages.heartbeat import HeartbeatResponse
+from kbroker.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
 
 HEARTBEAT = 12
 FRAME = 10
@@ -74,15 +77,15 @@ def queue_on(socket: Socket, nursery: trio.Nursery | None = None, progress: list
 def test_a_delayed_reply_holds_back_the_later_ones_and_completing_it_releases_them_together() -> None:
     socket = Socket()
     replies = queue_on(socket)
-    delayed = [DelayedResponse(), DelayedResponse()]
+    delayed = [Later(), Later()]
     replies.delay(delayed[0], HEARTBEAT, 0, 1)
     replies.answer(HeartbeatResponse(), HEARTBEAT, 0, 2)
     replies.answer(delayed[1], HEARTBEAT, 0, 3)
     replies.answer(HeartbeatResponse(), HEARTBEAT, 0, 4)
     replies.answer(None, HEARTBEAT, 0, 5)  # the client expects none
-    delayed[1].complete(HeartbeatResponse())
+    delayed[1].set(HeartbeatResponse())
     assert not socket.sent
-    delayed[0].complete(HeartbeatResponse())
+    delayed[0].set(HeartbeatResponse())
     assert socket.ids() == [1, 2, 3, 4]
     assert not replies.slots and not replies.parts
 
@@ -90,31 +93,47 @@ def test_a_delayed_reply_holds_back_the_later_ones_and_completing_it_releases_th
 def test_a_delayed_reply_is_out_before_whoever_completes_it_goes_on() -> None:
     socket = Socket()
 
-    def begin(response: DelayedResponse) -> None:
-        response.complete(HeartbeatResponse())
+    def begin(response: Later[Any]) -> None:
+        response.set(HeartbeatResponse())
         assert socket.ids() == [7]
 
-    queue_on(socket).delay(DelayedResponse(begin), HEARTBEAT, 0, 7)
+    queue_on(socket).delay(Later(begin), HEARTBEAT, 0, 7)
     assert socket.ids() == [7]
 
 
-def test_what_is_held_does_not_go_out_with_what_is_complete_and_may_be_taken_back() -> None:
-    """As when batches of one turn are written together at its end, and a delayed reply is complete before."""
+def test_until_the_round_ends_nothing_goes_out_and_replies_may_be_replaced() -> None:
+    """As when gathered batches are written at its end, and a delayed reply is complete before."""
     socket = Socket()
     replies = queue_on(socket)
     held = [b"".join(response_parts(HEARTBEAT, 0, correlation_id, HeartbeatResponse())) for correlation_id in (1, 2)]
-    replies.is_held = True
+    replies.round_open = True
     for reply in held:
         replies.add([reply])
-    delayed = DelayedResponse()
+    delayed = Later()
     replies.delay(delayed, HEARTBEAT, 0, 3)
-    delayed.complete(HeartbeatResponse())
+    delayed.set(HeartbeatResponse())
     assert not socket.sent and not replies.slots
-    replies.take_back(held[1], HeartbeatResponse(error_code=56), HEARTBEAT, 0)
-    replies.is_held = False
+    replies.replace_unsent(held[1], HeartbeatResponse(error_code=56), HEARTBEAT, 0)
+    replies.round_open = False
     assert replies.try_write()
     assert socket.ids() == [1, 2, 3]
     assert [socket.sent[at + 9] for at in (0, FRAME, 2 * FRAME)] == [0, 56, 0]
+
+
+def test_a_reply_behind_a_delayed_one_may_be_replaced() -> None:
+    socket = Socket()
+    replies = queue_on(socket)
+    replies.round_open = True
+    delayed = Later()
+    replies.delay(delayed, HEARTBEAT, 0, 1)
+    behind = b"".join(response_parts(HEARTBEAT, 0, 2, HeartbeatResponse()))
+    replies.add([behind])
+    replies.replace_unsent(behind, HeartbeatResponse(error_code=56), HEARTBEAT, 0)
+    delayed.set(HeartbeatResponse())
+    replies.round_open = False
+    assert not socket.sent and replies.try_write()
+    assert socket.ids() == [1, 2]
+    assert [socket.sent[at + 9] for at in (0, FRAME)] == [0, 56]
 
 
 @settings(deadline=None)
@@ -133,7 +152,7 @@ def test_whatever_is_delayed_and_however_little_the_socket_takes_the_order_is_ke
             waiting = []
             for number, is_delayed in enumerate(delayed):
                 if is_delayed:
-                    response = DelayedResponse()
+                    response = Later()
                     replies.delay(response, HEARTBEAT, 0, number)
                     waiting.append(response)
                 else:
@@ -142,7 +161,7 @@ def test_whatever_is_delayed_and_however_little_the_socket_takes_the_order_is_ke
                         replies.try_write()
             order.shuffle(waiting)
             for response in waiting:
-                response.complete(HeartbeatResponse())
+                response.set(HeartbeatResponse())
                 if order.random() < 0.3:
                     await trio.lowlevel.checkpoint()
             await replies.flush()
@@ -184,7 +203,7 @@ def test_waiting_for_slots_ends_when_enough_delayed_replies_are_out() -> None:
     async def test() -> None:
         socket = Socket()
         replies = queue_on(socket)
-        delayed = [DelayedResponse() for _ in range(MAX_DELAYED_REPLIES)]
+        delayed = [Later() for _ in range(MAX_DELAYED_REPLIES)]
         for number, response in enumerate(delayed):
             replies.delay(response, HEARTBEAT, 0, number)
         done = False
@@ -198,7 +217,7 @@ def test_waiting_for_slots_ends_when_enough_delayed_replies_are_out() -> None:
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
             assert not done
-            delayed[0].complete(HeartbeatResponse())
+            delayed[0].set(HeartbeatResponse())
         assert done
         assert socket.ids() == [0]
 
@@ -208,10 +227,10 @@ def test_waiting_for_slots_ends_when_enough_delayed_replies_are_out() -> None:
 def test_what_completes_after_the_connection_has_ended_is_forgotten() -> None:
     socket = Socket()
     replies = queue_on(socket)
-    response = DelayedResponse()
+    response = Later()
     replies.delay(response, HEARTBEAT, 0, 1)
     replies.close()
-    response.complete(HeartbeatResponse())
+    response.set(HeartbeatResponse())
     assert not socket.sent and not replies.parts
 
 
@@ -220,7 +239,31 @@ def test_a_large_last_reply_is_told() -> None:
     assert not replies.ends_large
     replies.add([b"x" * LARGE_REPLY])
     assert replies.ends_large
-    replies.delay(DelayedResponse(), HEARTBEAT, 0, 1)
+    replies.delay(Later(), HEARTBEAT, 0, 1)
     assert not replies.ends_large
     replies.add([b"x" * LARGE_REPLY])
     assert replies.ends_large
+
+
+def test_a_delayed_answer_that_cannot_be_encoded_is_an_error_in_its_place() -> None:
+    """The completer, another request or the node itself, gets no exception."""
+    socket = Socket()
+    replies = queue_on(socket)
+    delayed = Later()
+    replies.delay(delayed, HEARTBEAT, 0, 1)
+    replies.answer(HeartbeatResponse(), HEARTBEAT, 0, 2)
+    delayed.set(HeartbeatResponse(error_code=1 << 40))
+    assert socket.ids() == [1, 2]
+    code = int.from_bytes(socket.sent[FRAME - 2 : FRAME], "big", signed=True)
+    assert code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_delayed_answer_without_a_place_for_an_error_ends_its_connection_alone() -> None:
+    socket = Socket()
+    replies = queue_on(socket)
+    delayed = Later()
+    replies.delay(delayed, 3, 0, 1)
+    delayed.set(MetadataResponse(brokers=[MetadataResponseBroker(port=1 << 40)]))
+    assert replies._scope.cancel_called and not socket.sent and not replies.slots
+    with pytest.raises(CloseConnection):
+        queue_on(socket).answer(MetadataResponse(brokers=[MetadataResponseBroker(port=1 << 40)]), 3, 0, 1)

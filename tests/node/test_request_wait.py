@@ -1,4 +1,4 @@
-"""What ends a wait for a request that is held back, and what is left of it."""
+"""Ends of a wait for a delayed request, and the memory left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbroker.env import EpollPoller, RealEnv, RealStream
 from kbroker.node.connection import Connection
 from kbroker.node.reply_queue import ReplyQueue
 from kbroker.node.request_wait import ConnectionLost, RequestWait
-from kbroker.replication.delayed import Purgatory
+from kbroker.replication.purgatory import Purgatory
 from kbroker.wire.framing import FrameReader
 
 NEVER = float("inf")
@@ -101,8 +101,8 @@ def test_a_fetch_that_begins_to_wait_while_the_node_stops_is_no_error(
             monkeypatch.setattr(Connection, "close", remember)
             watch = Purgatory.watch_fetch
 
-            def watch_and_stop(purgatory: Purgatory, operation: Any) -> None:
-                watch(purgatory, operation)
+            def watch_and_stop(purgatory: Purgatory, *args: Any) -> None:
+                watch(purgatory, *args)
                 for listener in node.broker.listeners:
                     listener._poller._epoll.close()
 
@@ -150,7 +150,7 @@ def test_what_ended_a_wait_does_not_stay(with_poller: bool) -> None:
     """Its traceback has the frames of the request that waited, and with them all that the request brought."""
 
     class Request:
-        """What the handler had in its hands."""
+        """A request that the handler holds while it waits."""
 
     async def main() -> None:
         with connected() as (stream, far):

@@ -11,27 +11,29 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import Client, batch, fetch_request, produce_request, run, values
+from node_harness import Client, batch, fetch_request, run, values
 from quorum_harness import Quorum, quorum
 
 from kbroker.errors import ErrorCode
-from kbroker.node.broker_requests import MARKERS, BrokerRequests, MarkerQuestion
+from kbroker.node.broker_requests import MARKERS, MOST_CONNECTIONS, BrokerRequests, MarkerQuestion
+from kbroker.transactions.coordinator import TransactionCoordinator
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 ID = "transactional-id"
 TOPIC = "t"
 
 
-async def create_topic(cluster: Quorum) -> None:
-    """A topic with a partition led by each node."""
+async def create_topic(cluster: Quorum, partitions: int = 3) -> None:
+    """A topic with as many partitions led by each node."""
     client = await cluster.node(1).connect()
-    topic = CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=3)
+    topic = CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=3)
     response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
     assert response.topics[0].error_code == 0
     await cluster.topics_everywhere([TOPIC])
@@ -62,6 +64,23 @@ async def ask_until(ask: Callable[[], Any], accepted: Callable[[Any], bool]) -> 
     return answer
 
 
+def in_transaction(producer: Any, *sequences: tuple[int, int]) -> ProduceRequest:
+    """A batch of one record for each (partition, sequence)."""
+    data = []
+    for index, sequence in sequences:
+        records = batch(
+            b"%d" % sequence,
+            timestamp=int(time.time() * 1000),
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        data.append(PartitionProduceData(index=index, records=memoryview(bytearray(records))))
+    topics = [TopicProduceData(name=TOPIC, partition_data=data)]
+    return ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=5000, topic_data=topics)
+
+
 @pytest.mark.parametrize("killed", ["nobody", "coordinator", "leader"])
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_over_partitions_of_all_nodes(tmp_path: Path, killed: str, commit: bool) -> None:
@@ -83,17 +102,8 @@ def test_a_transaction_over_partitions_of_all_nodes(tmp_path: Path, killed: str,
             )
             for index, leader in leaders(cluster).items():
                 connection = await cluster.node(leader).connect()
-                records = batch(
-                    b"in transaction",
-                    timestamp=int(time.time() * 1000),
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
-                    base_sequence=0,
-                    is_transactional=True,
-                )
-                request = produce_request(TOPIC, records, partition=index, timeout_ms=5000)
-                request.transactional_id = ID
-                answer = (await connection.ask(request, 12)).responses[0].partition_responses[0]
+                answer = (await connection.ask(in_transaction(producer, (index, 0)), 12)).responses[0]
+                answer = answer.partition_responses[0]
                 assert answer.error_code == 0
 
             by_coordinator = leaders(cluster, "__transaction_state")[0]
@@ -124,9 +134,87 @@ def test_a_transaction_over_partitions_of_all_nodes(tmp_path: Path, killed: str,
                 found = await ask_until(read, lambda found: found.last_stable_offset == 2)
                 aborted = [each.producer_id for each in found.aborted_transactions]
                 assert aborted == ([] if commit else [producer.producer_id])
-                assert values(found.records)[0] == (0, b"in transaction")
+                assert values(found.records)[0] == (0, b"0")
 
     run(main)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_producers_batches_keep_their_order_while_the_coordinator_is_asked(tmp_path: Path, version: int) -> None:
+    """A request to a partition that is new to the transaction waits; the ones behind it, to known ones, wait too."""
+
+    async def main() -> None:
+        async with quorum(
+            tmp_path, transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1"
+        ) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            client = await coordinator(cluster)
+            by_coordinator = leaders(cluster, "__transaction_state")[0]
+            leader = next(each for each in cluster.nodes if each != by_coordinator)
+            new = [1, 2, 3]
+            topic = CreatableTopic(
+                name=TOPIC,
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=index, broker_ids=[leader]) for index in (0, *new)
+                ],
+            )
+            assert (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))).topics[0].error_code == 0
+            await cluster.topics_everywhere([TOPIC])
+            producer = await ask_until(
+                lambda: client.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4),
+                lambda answer: answer.error_code == 0,
+            )
+            if version < 12:
+                add = AddPartitionsToTxnRequest(
+                    v3_and_below_transactional_id=ID,
+                    v3_and_below_producer_id=producer.producer_id,
+                    v3_and_below_producer_epoch=producer.producer_epoch,
+                    v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=[0, *new])],
+                )
+                added = (await client.ask(add, 3)).results_by_topic_v3_and_below[0].results_by_partition
+                assert not any(each.partition_error_code for each in added)
+
+            connection = await cluster.node(leader).connect()
+
+            def errors(response: Any) -> set[int]:
+                return {each.error_code for each in response.responses[0].partition_responses}
+
+            await ask_until(
+                lambda: connection.ask(in_transaction(producer, (0, 0)), version), lambda found: errors(found) == {0}
+            )
+            sent = [
+                await connection.send(each, version)
+                for each in (
+                    in_transaction(producer, (1, 0), (0, 1)),
+                    in_transaction(producer, (0, 2)),
+                    in_transaction(producer, (0, 3), (2, 0), (1, 1)),
+                    in_transaction(producer, (1, 2)),
+                    in_transaction(producer, (3, 0), (0, 4)),
+                )
+            ]
+            received = [await connection.receive() for _ in sent]
+            assert [correlation_id for correlation_id, _ in received] == sent
+            assert [errors(response) for _, response in received] == [{0}] * len(sent)
+            fetched = (await connection.ask(fetch_request(TOPIC, [(0, 0)]), 11)).responses[0].partitions[0]
+            assert values(fetched.records) == [(index, b"%d" % index) for index in range(5)]
+
+    run(main)
+
+
+def marker_requests(
+    nursery: trio.Nursery, peers: FakePeers | SilentPeers, address: tuple[str, int] | None
+) -> BrokerRequests[MarkerQuestion]:
+    """Requests for markers to brokers that are all at one address."""
+    return BrokerRequests(
+        MARKERS,
+        SimpleNamespace(network=peers),  # type: ignore[arg-type]
+        SimpleNamespace(node_id=1, request_timeout_ms=30_000),  # type: ignore[arg-type]
+        nursery.start_soon,
+        lambda broker_id: address,
+    )
 
 
 class FakePeers:
@@ -151,20 +239,14 @@ def test_who_cannot_be_asked_is_answered_for(address: tuple[str, int] | None) ->
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            requests = BrokerRequests(
-                MARKERS,
-                SimpleNamespace(network=peers),  # type: ignore[arg-type]
-                SimpleNamespace(node_id=1, request_timeout_ms=1000),  # type: ignore[arg-type]
-                nursery.start_soon,
-                lambda broker_id: address,
-            )
+            requests = marker_requests(nursery, peers, address)
             # Two for the same producer: they cannot be in one request, whose answers could not be told apart.
             requests.ask(2, MarkerQuestion(marker, partitions, answers.append))
             requests.ask(2, MarkerQuestion(marker, partitions[:1], answers.append))
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     wrong = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert answers == [dict.fromkeys(partitions, wrong), dict.fromkeys(partitions[:1], wrong)]
+    assert sorted(answers, key=len) == [dict.fromkeys(partitions[:1], wrong), dict.fromkeys(partitions, wrong)]
     assert len(peers.tried) == (0 if address is None else 2)
 
 
@@ -173,9 +255,11 @@ class SilentPeers:
 
     def __init__(self) -> None:
         self.connected = trio.Event()
+        self.count = 0
 
     async def connect(self, host: str, port: int) -> Any:
         self.connected.set()
+        self.count += 1
         await trio.lowlevel.checkpoint()
         return _Silent()
 
@@ -203,13 +287,7 @@ def test_who_is_fenced_is_not_waited_for() -> None:
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            requests = BrokerRequests(
-                MARKERS,
-                SimpleNamespace(network=peers),  # type: ignore[arg-type]
-                SimpleNamespace(node_id=1, request_timeout_ms=30_000),  # type: ignore[arg-type]
-                nursery.start_soon,
-                lambda broker_id: ("there", 1),
-            )
+            requests = marker_requests(nursery, peers, ("there", 1))
             begun = trio.current_time()
             question = MarkerQuestion(
                 marker, [TopicPartition("t", 0)], lambda errors: answers.append(trio.current_time() - begun)
@@ -226,9 +304,64 @@ def test_who_is_fenced_is_not_waited_for() -> None:
     assert answers == [pytest.approx(6), pytest.approx(36)]
 
 
+def test_a_question_does_not_wait_for_the_answer_to_another() -> None:
+    """A marker may wait for replication, and a partition for the end of a transaction; other producers' do not."""
+    peers = SilentPeers()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            requests = marker_requests(nursery, peers, ("there", 1))
+            for producer_id in range(2 * MOST_CONNECTIONS):
+                marker = TransactionMarker(producer_id, 0, True, 0, 2)
+                requests.ask(2, MarkerQuestion(marker, [TopicPartition("t", 0)], lambda errors: None))
+                await trio.testing.wait_all_tasks_blocked()
+                assert peers.count == min(producer_id + 1, MOST_CONNECTIONS)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock())
+
+
+def test_partitions_that_several_leaders_ask_for_are_added_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change of a transaction takes as long as replication: requests that come meanwhile share the next one."""
+    changes = 0
+    add = TransactionCoordinator.add_partitions
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal changes
+        result = add(*arguments)
+        changes += bool(result.records)
+        return result
+
+    monkeypatch.setattr(TransactionCoordinator, "add_partitions", counted)
+
+    async def main() -> None:
+        async with quorum(
+            tmp_path, transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1"
+        ) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            await create_topic(cluster, partitions=30)
+            client = await coordinator(cluster)
+            producer = await ask_until(
+                lambda: client.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4),
+                lambda answer: answer.error_code == 0,
+            )
+            connections = {leader: await cluster.node(leader).connect() for leader in cluster.nodes}
+            for index, leader in leaders(cluster).items():
+                await connections[leader].send(in_transaction(producer, (index, 0)), 12)
+            for leader in leaders(cluster).values():
+                _, response = await connections[leader].receive()
+                assert response.responses[0].partition_responses[0].error_code == 0
+
+    run(main)
+    assert 0 < changes <= 10, "for thirty requests"
+
+
 def test_what_a_followers_fetch_leads_to_is_fetched_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fetch that commits a coordinator's record has its next one appended, before that fetch itself waits."""
-    monkeypatch.setattr("kbroker.handlers.fetch.NEWS_SECONDS", 60.0)
+    monkeypatch.setattr("kbroker.node.fetch_policies.HW_DELAY_SECONDS", 60.0)
 
     async def main() -> None:
         async with quorum(

@@ -1,4 +1,4 @@
-"""Who waits for replication looks first: what has come to pass before is not told again."""
+"""A Produce that waits for replication checks first: no event repeats an earlier one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from node_harness import produce_request as produce
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
 from kbroker.node.replica_manager import ReplicaManager
-from kbroker.replication.delayed import Appended
+from kbroker.replication.offset_waiter import Appended
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -21,19 +21,19 @@ FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def watch(manager: ReplicaManager, *appends: Appended) -> list[dict[Hashable, Any]]:
-    """What is told, once it is."""
+    """A list that receives the outcome of the wait for these appends."""
     told: list[dict[Hashable, Any]] = []
     manager.watch_produce(appends, told.append, 60_000)
     return told
 
 
 def up_to(partition: Partition, end_offset: int) -> Appended:
-    """What has just been appended."""
+    """An append that ends at this offset, in the partition's present leader epoch."""
     return Appended(partition, partition.state.leader_epoch, end_offset)
 
 
 def lead_again(manager: ReplicaManager, partition: Partition) -> None:
-    """The node leads in another epoch, and all who wait by now are told."""
+    """Have the node lead in another epoch, and notify all present waiters."""
     state = partition.state
     epoch, version, log_end_offset = state.leader_epoch, state.partition_epoch, partition.log.log_end_offset
     state.become_follower(leader=7, leader_epoch=epoch + 1, partition_epoch=version + 1, replicas=[7], isr=[7])
@@ -89,7 +89,7 @@ def test_who_waits_is_answered_by_what_is_so_already(tmp_path: Path) -> None:
 
 
 def test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged(tmp_path: Path) -> None:
-    """Whoever led in between may have cut it off: what is replicated up to there now is something else."""
+    """A leader in between may have truncated it: other records are replicated at these offsets now."""
 
     async def main() -> None:
         async with node_with_three_records(tmp_path) as (node, _):
@@ -100,12 +100,12 @@ def test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged(tmp_path: Pat
             assert first.state.is_leader and first.state.high_watermark == 3
             assert watch(manager, old) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
             assert watch(manager, up_to(first, 2)) == [{FIRST: None}]
-            # Both are told the worse of the two, whichever is the further.
+            # Both get the worse of the two outcomes, whichever ends later.
             assert watch(manager, old, up_to(first, 3)) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
 
             told = watch(manager, old, unconcerned)
             assert told == [], "the other is waited for"
-            manager.purgatory.high_watermark_moved(SECOND, 5)
+            manager.purgatory.high_watermark_moved(SECOND, 5, 0)
             assert told == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER, SECOND: None}]
             assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
 

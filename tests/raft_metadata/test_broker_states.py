@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kbroker.raft_metadata.controller.brokers import begin_controlled_shutdown
+from kbroker.raft_metadata.controller.leadership import leads_any
 from kbroker.raft_metadata.controller.sessions import BrokerSessions, BrokerState, Heartbeat
 from kbroker.raft_metadata.image import NO_LEADER, BrokerImage
 from kbroker.types import ZERO_UUID
@@ -84,13 +86,13 @@ def test_leaderships_move_to_active_replicas_only() -> None:
         h.broker(broker_id)
     h.assign("t", 1, 2, 3, min_insync_replicas="1")
     h.assign("alone", 1)
-    h.apply(h.controller.brokers.begin_controlled_shutdown(2, h.epochs[2]))
+    h.apply(begin_controlled_shutdown(h.view, 2, h.epochs[2]))
     assert h.partition().isr == (1, 3)
-    h.apply(h.controller.brokers.begin_controlled_shutdown(1, h.epochs[1]))
+    h.apply(begin_controlled_shutdown(h.view, 1, h.epochs[1]))
     assert h.controller.image.brokers[1].in_controlled_shutdown and not h.controller.image.brokers[1].fenced
     assert (h.partition().leader, h.partition().isr) == (3, (3,))
     assert (h.partition("alone").leader, h.partition("alone").elr) == (NO_LEADER, (1,))
-    assert not h.controller.leadership.leads_any(1)
+    assert not leads_any(h.view, 1)
     h.fence(1)
     assert h.controller.image.brokers[1] == replace(
         h.controller.image.brokers[1], fenced=True, in_controlled_shutdown=True
@@ -104,7 +106,7 @@ def test_who_is_about_to_stop_does_not_lead_again_when_it_is_unfenced() -> None:
     h.broker(1)
     h.broker(2)
     h.assign("t", 1)
-    h.apply(h.controller.brokers.begin_controlled_shutdown(1, h.epochs[1]))
+    h.apply(begin_controlled_shutdown(h.view, 1, h.epochs[1]))
     h.fence(1)
     h.unfence(1)
     assert (h.partition().leader, h.partition().elr) == (NO_LEADER, (1,))

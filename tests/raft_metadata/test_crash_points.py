@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kbroker.log.fake_disk import FakeDisk, PowerCut
-from kbroker.raft_metadata.batches import encode_records
-from kbroker.raft_metadata.election_state import ElectionState, QuorumStateFile
-from kbroker.raft_metadata.replicated_log import PartitionStore, ReplicatedLog
-from kbroker.raft_metadata.snapshot import SnapshotStore, encode_snapshot
-from kbroker.raft_metadata.voters import ReplicaKey
+from kbroker.raft_metadata.raft.batches import encode_records
+from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
+from kbroker.raft_metadata.raft.record_store import PartitionStore
+from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
+from kbroker.raft_metadata.raft.snapshot import SnapshotStore, encode_snapshot
+from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.records.metadata import NoOpRecord

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.raft_metadata.leader_state import CAUGHT_UP_MS, OBSERVER_SESSION_MS, LeaderState
-from kbroker.raft_metadata.raft_messages import FetchRequest, FetchResponse, PendingFetch
-from kbroker.raft_metadata.voters import ReplicaKey, VoterNode, VoterSet
+from kbroker.raft_metadata.raft.leader_state import CAUGHT_UP_MS, OBSERVER_SESSION_MS, LeaderState
+from kbroker.raft_metadata.raft.messages import Fetch, FetchResult, PendingFetch
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterNode, VoterSet
 from kbroker.types import Uuid
 
 LOCAL = ReplicaKey(1, Uuid(b"1" * 16))
@@ -125,8 +125,8 @@ def test_fetches_wait_for_records_or_for_their_time() -> None:
     state = leader()
 
     def waiting(token: int, offset: int, deadline: int) -> PendingFetch:
-        request = FetchRequest(5, key(2), offset, 5, -1, 1, 1)
-        return PendingFetch(token, request, deadline, FetchResponse(0, 5, 1, {}))  # type: ignore[arg-type]
+        request = Fetch(5, key(2), offset, 5, -1, 1, 1)
+        return PendingFetch(token, request, deadline, FetchResult(0, 5, 1, {}))  # type: ignore[arg-type]
 
     state.pending_fetches = [waiting(1, 20, 100), waiting(2, 21, 100), waiting(3, 21, 50)]
     assert state.next_fetch_deadline() == 50

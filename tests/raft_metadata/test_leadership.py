@@ -1,4 +1,4 @@
-"""Who leads, and who may: as brokers come and go, and when elections are asked for."""
+"""Leaders and eligible leaders of partitions, as brokers come and go and when elections are requested."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
+from kbroker.raft_metadata.controller.elections import balance_leaders, elect_leaders, elect_unclean_leaders
 from kbroker.raft_metadata.image import NO_LEADER
 from kbroker.types import TopicPartition, Uuid
 from tests.raft_metadata.controller_harness import Harness
@@ -44,12 +45,12 @@ def test_an_unclean_election_gives_the_partition_to_whoever_lives() -> None:
     h.create("t", 1, 2)
     h.fence(1, 2)
     h.unfence(1)
-    refused = h.apply(h.controller.leadership.elect_leaders([T0], unclean=False))
+    refused = h.apply(elect_leaders(h.view, [T0], unclean=False))
     assert refused[T0].code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    assert h.apply(h.controller.leadership.elect_leaders([T0], unclean=True)) == {T0: None}
+    assert h.apply(elect_leaders(h.view, [T0], unclean=True)) == {T0: None}
     p = h.partition()
     assert (p.leader, p.isr, p.elr, p.leader_recovery_state) == (1, (1,), (), 1)
-    not_needed = h.apply(h.controller.leadership.elect_leaders([T0], unclean=True))
+    not_needed = h.apply(elect_leaders(h.view, [T0], unclean=True))
     assert not_needed[T0].code is ErrorCode.ELECTION_NOT_NEEDED
 
 
@@ -57,7 +58,7 @@ def test_nobody_lives_so_nobody_can_be_elected() -> None:
     h = brokers(count=2)
     h.create("t", 1, 2)
     h.fence(1, 2)
-    refused = h.apply(h.controller.leadership.elect_leaders([T0, TopicPartition("t", 7)], unclean=True))
+    refused = h.apply(elect_leaders(h.view, [T0, TopicPartition("t", 7)], unclean=True))
     assert refused[T0].code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     assert refused[TopicPartition("t", 7)].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -78,10 +79,10 @@ def test_a_leaderless_partition_is_elected_when_its_topic_comes_to_allow_it() ->
     h.assign("t", 1, 2)
     h.fence(2, 1)
     h.unfence(2)
-    assert h.apply(h.controller.leadership.elect_unclean()) is False
+    assert h.apply(elect_unclean_leaders(h.view)) is False
     assert h.partition().leader == NO_LEADER
     h.configure("t", "unclean.leader.election.enable", "true")
-    h.apply(h.controller.leadership.elect_unclean())
+    h.apply(elect_unclean_leaders(h.view))
     assert h.partition().leader == 2
 
 
@@ -99,7 +100,7 @@ def test_a_replica_that_leaves_an_isr_too_small_to_acknowledge_stays_eligible() 
     p = h.partition()
     assert (p.leader, p.isr, p.elr, p.last_known_elr) == (2, (2,), (3,), ())
     h.unfence(3)
-    h.alter(h.wish([2, 3]), leader=2)
+    h.alter(h.isr_change([2, 3]), leader=2)
     assert (h.partition().isr, h.partition().elr) == ((2, 3), ())
 
 
@@ -111,19 +112,19 @@ def test_leaders_go_back_to_the_preferred_replicas() -> None:
     topic = h.controller.image.topics.by_name["t"]
     displaced = [index for index, p in topic.partitions.items() if p.preferred_leader == 1]
     assert displaced and all(topic.partitions[index].leader != 1 for index in displaced)
-    assert h.controller.leadership.balance().records == [], "1 is not in any ISR yet"
+    assert balance_leaders(h.view).records == [], "1 is not in any ISR yet"
     for index in displaced:
-        refused = h.apply(h.controller.leadership.elect_leaders([TopicPartition("t", index)], unclean=False))
+        refused = h.apply(elect_leaders(h.view, [TopicPartition("t", index)], unclean=False))
         assert [error.code for error in refused.values()] == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
     first = displaced[0]
     leader = h.partition("t", first).leader
-    wish = h.wish([1, 2, 3])._replace(
+    wish = h.isr_change([1, 2, 3])._replace(
         partition=first,
         leader_epoch=h.partition("t", first).leader_epoch,
         partition_epoch=h.partition("t", first).partition_epoch,
     )
     h.alter(wish, leader=leader)
-    h.apply(h.controller.leadership.balance())
+    h.apply(balance_leaders(h.view))
     assert h.partition("t", first).leader == 1
     assert all(h.partition("t", index).leader != 1 for index in displaced[1:])
 
@@ -136,7 +137,7 @@ def test_a_replica_in_a_failed_directory_is_not_in_sync() -> None:
     before = h.partition()
     for directory, known in ((good, True), (Uuid(b"gone" * 4), False)):
         entry = ReplicaDirectory(topic_id, 0, directory)
-        errors = h.apply(assign_replicas(h.controller, 1, h.epochs[1], [entry]))
+        errors = h.apply(assign_replicas(h.view, 1, h.epochs[1], [entry]))
         assert errors == {entry: ErrorCode.NONE}
         p = h.partition()
         if known:

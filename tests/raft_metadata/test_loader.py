@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kbroker.raft_metadata.batches import MetadataBatch
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
-from kbroker.raft_metadata.loader import ImageLoader
+from kbroker.raft_metadata.image.loader import ImageLoader
+from kbroker.raft_metadata.raft.batches import MetadataBatch
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records.metadata import ConfigRecord, TopicRecord
 

@@ -8,7 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.controller.alter_partition import InSyncReplica
-from kbroker.raft_metadata.controller.reassignments import Reassignment
+from kbroker.raft_metadata.controller.brokers import begin_controlled_shutdown
+from kbroker.raft_metadata.controller.elections import balance_leaders, elect_leaders
+from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
 from kbroker.raft_metadata.image import NO_LEADER, RECOVERED, PartitionImage
 from kbroker.types import TopicPartition
 from tests.raft_metadata.controller_harness import Harness
@@ -65,7 +67,7 @@ class Leadership(RuleBasedStateMachine):
     @rule(broker=brokers)
     def stop(self, broker: int) -> None:
         if not self.h.controller.image.brokers[broker].fenced:
-            self.h.apply(self.h.controller.brokers.begin_controlled_shutdown(broker, self.h.epochs[broker]))
+            self.h.apply(begin_controlled_shutdown(self.h.view, broker, self.h.epochs[broker]))
             self.acknowledge()
 
     @rule(broker=brokers, clean=st.booleans())
@@ -81,31 +83,31 @@ class Leadership(RuleBasedStateMachine):
         leader = self.p.leader
         wish = [InSyncReplica(broker, self.h.epochs[broker]) for broker in sorted(isr | {leader})]
         recovery = RECOVERED if recovered else self.p.leader_recovery_state
-        outcome = self.h.alter(self.h.wish(wish, recovery=recovery), leader)
+        outcome = self.h.alter(self.h.isr_change(wish, recovery=recovery), leader)
         if isinstance(outcome, PartitionImage) or outcome is ErrorCode.NEW_LEADER_ELECTED:
             self.complete |= {replica.broker_id for replica in wish}  # a leader lets in who has all that it has
         self.acknowledge()
 
     @rule(replicas=st.lists(brokers, unique=True, min_size=1, max_size=4))
     def reassign(self, replicas: list[int]) -> None:
-        self.h.apply(self.h.controller.reassignments.alter([Reassignment("t", 0, replicas)]))
+        self.h.apply(alter_partition_reassignments(self.h.view, [Reassignment("t", 0, replicas)]))
         self.acknowledge()
 
     @rule()
     def cancel(self) -> None:
-        self.h.apply(self.h.controller.reassignments.alter([Reassignment("t", 0, None)]))
+        self.h.apply(alter_partition_reassignments(self.h.view, [Reassignment("t", 0, None)]))
         self.acknowledge()
 
     @rule(unclean=st.booleans())
     def elect(self, unclean: bool) -> None:
         if unclean and not self.unclean:
             return
-        self.h.apply(self.h.controller.leadership.elect_leaders([TopicPartition("t", 0)], unclean=unclean))
+        self.h.apply(elect_leaders(self.h.view, [TopicPartition("t", 0)], unclean=unclean))
         self.acknowledge()
 
     @rule()
     def balance(self) -> None:
-        self.h.apply(self.h.controller.leadership.balance())
+        self.h.apply(balance_leaders(self.h.view))
         self.acknowledge()
 
     @invariant()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.raft_metadata.election_state import ElectionState
-from kbroker.raft_metadata.quorum_state import TRANSITIONS, QuorumRole, QuorumState, Votes
-from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from kbroker.raft_metadata.raft.election_state import ElectionState
+from kbroker.raft_metadata.raft.quorum_state import TRANSITIONS, QuorumRole, QuorumState, Votes
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.types import Uuid
 
 DIRECTORY = Uuid(b"d" * 16)

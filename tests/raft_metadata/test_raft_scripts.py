@@ -29,25 +29,26 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.raft_metadata.election_state import ElectionState
-from kbroker.raft_metadata.raft import RaftCore
-from kbroker.raft_metadata.raft_messages import (
-    AddVoterRequest,
+from kbroker.raft_metadata.raft.core import RaftCore
+from kbroker.raft_metadata.raft.election_state import ElectionState
+from kbroker.raft_metadata.raft.messages import (
+    AddVoter,
     InboundRequest,
-    KRaftVersionsRequest,
-    KRaftVersionsResponse,
+    KRaftVersions,
+    KRaftVersionsResult,
     Node,
     OutboundRequest,
     RaftRequest,
     RaftResponse,
-    RemoveVoterRequest,
+    RemoveVoter,
     Reply,
 )
-from kbroker.raft_metadata.raft_types import RaftConfig, Ready
-from kbroker.raft_metadata.replicated_log import MemoryStore, ReplicatedLog
-from kbroker.raft_metadata.snapshot import encode_snapshot
-from kbroker.raft_metadata.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
-from kbroker.sim.raft_disk import SimSnapshots
+from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
+from kbroker.raft_metadata.raft.snapshot import encode_snapshot
+from kbroker.raft_metadata.raft.types import RaftConfig, Ready
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from kbroker.sim.quorum.disk import SimSnapshots
+from kbroker.sim.quorum.memory_store import MemoryStore
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records.metadata import NoOpRecord
 
@@ -203,10 +204,10 @@ class Script:
 
     def do_add(self, leader: str, number: str) -> None:
         key = self.replicas[int(number)].key
-        self.ask(leader, AddVoterRequest(key, {LISTENER: VoterEndpoint(f"node{number}", 9093)}, 1000))
+        self.ask(leader, AddVoter(key, {LISTENER: VoterEndpoint(f"node{number}", 9093)}, 1000))
 
     def do_remove(self, leader: str, number: str) -> None:
-        self.ask(leader, RemoveVoterRequest(self.replicas[int(number)].key))
+        self.ask(leader, RemoveVoter(self.replicas[int(number)].key))
 
     def do_resign(self, number: str) -> None:
         replica = self.replicas[int(number)]
@@ -300,8 +301,8 @@ class Script:
             replica = self.replicas[target]
             if replica.core is None:
                 answer(None, refused=True)
-            elif isinstance(outbound.request, KRaftVersionsRequest):
-                answer(KRaftVersionsResponse(ErrorCode.NONE, 0, 1))
+            elif isinstance(outbound.request, KRaftVersions):
+                answer(KRaftVersionsResult(ErrorCode.NONE, 0, 1))
             else:
                 replica.tokens += 1
                 replica.callers[replica.tokens] = answer
@@ -333,7 +334,9 @@ def told(message: RaftRequest | RaftResponse) -> str:
             text = "" if value is None else f"{name} {value}"
         if text:
             parts.append(text)
-    return " ".join([type(message).__name__, *parts])
+    name = type(message).__name__
+    kafka_name = f"{name.removesuffix('Result')}Response" if name.endswith("Result") else f"{name}Request"
+    return " ".join([kafka_name, *parts])
 
 
 def play(text: str) -> str:

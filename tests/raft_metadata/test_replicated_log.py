@@ -9,10 +9,12 @@ import pytest
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import OsDisk
-from kbroker.raft_metadata.batches import encode_control_records, encode_records
-from kbroker.raft_metadata.replicated_log import MemoryStore, PartitionStore, RecordStore, ReplicatedLog
-from kbroker.raft_metadata.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot
-from kbroker.raft_metadata.voters import ReplicaKey, VoterNode, VoterSet, VoterSetHistory
+from kbroker.raft_metadata.raft.batches import encode_control_records, encode_records
+from kbroker.raft_metadata.raft.record_store import PartitionStore, RecordStore
+from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
+from kbroker.raft_metadata.raft.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterNode, VoterSet, VoterSetHistory
+from kbroker.sim.quorum.memory_store import MemoryStore
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records import control
 from kbroker.wire.records.metadata import NoOpRecord

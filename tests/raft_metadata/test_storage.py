@@ -1,4 +1,4 @@
-"""What is on disk: formatting, snapshots, quorum-state, batches; judged by Kafka's own tool where it is at hand."""
+"""The files on disk: formatting, snapshots, quorum-state, batches; judged by Kafka's own tool if it is at hand."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pytest
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import OsDisk
-from kbroker.raft_metadata.batches import decode_batches, encode_records, record_version
-from kbroker.raft_metadata.election_state import (
+from kbroker.raft_metadata.image import EMPTY_IMAGE
+from kbroker.raft_metadata.image.loader import ImageLoader
+from kbroker.raft_metadata.raft.batches import decode_batches, encode_records, record_version
+from kbroker.raft_metadata.raft.election_state import (
     ElectionState,
     QuorumStateFile,
     decode_election_state,
     encode_election_state,
 )
-from kbroker.raft_metadata.image import EMPTY_IMAGE
-from kbroker.raft_metadata.loader import ImageLoader
-from kbroker.raft_metadata.snapshot import decode_snapshot, encode_snapshot, parse_snapshot_file_name
+from kbroker.raft_metadata.raft.snapshot import decode_snapshot, encode_snapshot, parse_snapshot_file_name
+from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.raft_metadata.storage import (
     activation_records,
     bootstrap_records,
@@ -28,7 +29,6 @@ from kbroker.raft_metadata.storage import (
     metadata_version_level,
     standalone_voters,
 )
-from kbroker.raft_metadata.voters import ReplicaKey
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.errors import WireError
 from kbroker.wire.records import metadata as rec
@@ -96,9 +96,11 @@ def test_a_clusters_first_records_are_one_change_with_what_its_features_need() -
         min_isr,
         rec.EndTransactionRecord(),
     ]
-    # metadata.version knows no transactions before 3.6-IV2, and a release before 4.1 no eligible leaders.
-    old = bootstrap_records({"metadata.version": 13})
+    # metadata.version knows no transactions before 3.6-IV1, and a release before 4.1 no eligible leaders.
+    old = bootstrap_records({"metadata.version": 12})
     assert activation_records(old, 2) == old
+    first = bootstrap_records({"metadata.version": 13})
+    assert activation_records(first, 2)[1:-1] == first
 
 
 def test_a_snapshot_survives_the_trip_and_damage_is_found() -> None:
@@ -149,11 +151,14 @@ def test_quorum_state_is_kafkas_json(tmp_path: Path) -> None:
 
 
 def test_records_are_written_in_the_version_of_the_metadata_version() -> None:
-    partition = rec.PartitionRecord()
-    assert (record_version(partition, 30), record_version(partition, 16)) == (1, 0)
-    assert record_version(rec.PartitionRecord(eligible_leader_replicas=[1]), 30) == 2
-    assert record_version(rec.BrokerRegistrationChangeRecord(fenced=-1), 30) == 0
-    assert record_version(rec.RegisterBrokerRecord(), 30) == 4
+    """The levels at which Kafka's ``MetadataVersion`` goes on to the next version of a record."""
+    for record in (rec.PartitionRecord(), rec.PartitionChangeRecord()):
+        assert [record_version(record, level) for level in (7, 16, 17, 22, 23, 30)] == [0, 0, 1, 1, 2, 2]
+    broker = rec.RegisterBrokerRecord()
+    assert [record_version(broker, level) for level in (7, 8, 16, 17, 29, 30)] == [1, 2, 2, 3, 3, 4]
+    for level in (7, 30):
+        assert record_version(rec.BrokerRegistrationChangeRecord(fenced=-1), level) == 0
+        assert record_version(rec.BrokerRegistrationChangeRecord(in_controlled_shutdown=1), level) == 1
 
 
 def batch(*records: object, base_offset: int = 0) -> bytes:

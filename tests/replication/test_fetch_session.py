@@ -7,36 +7,39 @@ import random
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.replication.delayed import DelayedFetch, Purgatory
 from kbroker.replication.fetch_session import (
     EVICTION_MS,
+    TRACKED_PARTITIONS,
     FetchPlan,
     FetchSession,
     FetchSessionCache,
-    PartitionKey,
-    SessionPartition,
     next_epoch,
 )
+from kbroker.replication.fetch_view import FetchView, PartitionKey, ViewedPartition
+from kbroker.replication.purgatory import Purgatory
 from kbroker.wire.messages.fetch import FetchPartition, PartitionData
 
 TOPIC_ID = b"\x07" * 16
 
 
-def wanted(partition: int, offset: int = 0) -> SessionPartition:
-    result = SessionPartition(PartitionKey("", TOPIC_ID, partition))
-    result.update_request(FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=100))
-    return result
+def wanted(partition: int, offset: int = 0) -> ViewedPartition:
+    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=100)
+    return ViewedPartition(PartitionKey("", TOPIC_ID, partition), asked)
 
 
-def cache(slots: int = 10) -> FetchSessionCache:
-    return FetchSessionCache(slots, random.Random(1))
+def view(*partitions: ViewedPartition, by_follower: bool = False) -> FetchView:
+    return FetchView({partition.key: partition for partition in partitions}, by_follower)
+
+
+def cache(slots: int = 10, purgatory: Purgatory | None = None) -> FetchSessionCache:
+    return FetchSessionCache(slots, purgatory or Purgatory(), random.Random(1))
 
 
 def plan(
     sessions: FetchSessionCache,
     session_id: int,
     epoch: int,
-    requested: list[SessionPartition] | None = None,
+    requested: list[ViewedPartition] | None = None,
     forgotten: list[PartitionKey] | None = None,
     *,
     now_ms: int = 0,
@@ -46,16 +49,16 @@ def plan(
         session_id=session_id,
         session_epoch=epoch,
         uses_topic_ids=ids,
-        requested=requested or [],
+        requested={partition.key: partition for partition in requested or []},
         forgotten=forgotten or [],
+        by_follower=False,
         now_ms=now_ms,
     )
 
 
 def opened(sessions: FetchSessionCache, count: int = 2, now_ms: int = 0, *, replica_id: int = -1) -> FetchSession:
-    session = sessions.maybe_create(
-        [wanted(index) for index in range(count)], replica_id=replica_id, uses_topic_ids=True, now_ms=now_ms
-    )
+    read = view(*map(wanted, range(count)), by_follower=replica_id >= 0)
+    session = sessions.maybe_create(read, replica_id=replica_id, uses_topic_ids=True, now_ms=now_ms)
     assert session is not None
     return session
 
@@ -63,7 +66,7 @@ def opened(sessions: FetchSessionCache, count: int = 2, now_ms: int = 0, *, repl
 def test_a_full_fetch_may_open_a_session_and_a_final_one_may_not() -> None:
     sessions = cache()
     first = plan(sessions, 0, 0, [wanted(0)])
-    assert (first.error, first.full, first.may_create, len(first.partitions)) == (ErrorCode.NONE, True, True, 1)
+    assert (first.error, first.session, first.may_create, len(first.view.partitions)) == (ErrorCode.NONE, None, True, 1)
     assert not plan(sessions, 0, -1, [wanted(0)]).may_create
 
 
@@ -72,10 +75,9 @@ def test_a_session_remembers_what_is_read_and_takes_changes() -> None:
     session = opened(sessions)
     changed = plan(sessions, session.session_id, 1, [wanted(1, 50), wanted(2)])
     assert changed.session is session
-    assert not changed.full
-    assert [(p.key.partition, p.fetch_offset) for p in changed.partitions] == [(0, 0), (1, 50), (2, 0)]
+    assert [(p.key.partition, p.fetch_offset) for p in changed.view.begin_read()] == [(0, 0), (1, 50), (2, 0)]
     fewer = plan(sessions, session.session_id, 2, forgotten=[PartitionKey("", TOPIC_ID, 0)])
-    assert [p.key.partition for p in fewer.partitions] == [1, 2]
+    assert [p.key.partition for p in fewer.view.begin_read()] == [1, 2]
     assert session.epoch == 3
 
 
@@ -109,7 +111,7 @@ def test_a_full_cache_gives_way_to_the_stale_and_the_smaller() -> None:
     sessions = cache(2)
     old = opened(sessions, 3, now_ms=0)
     opened(sessions, 3, now_ms=0)
-    small = [wanted(0)]
+    small = view(wanted(0))
     # None is stale, and none was created long enough ago to be compared by size.
     assert sessions.maybe_create(small, replica_id=-1, uses_topic_ids=True, now_ms=EVICTION_MS) is None
     # Used again, so not stale, and old enough to be compared; the newcomer must be larger.
@@ -117,7 +119,7 @@ def test_a_full_cache_gives_way_to_the_stale_and_the_smaller() -> None:
     for session in list(sessions._sessions.values()):
         assert plan(sessions, session.session_id, 1, now_ms=now_ms).error == 0
     assert sessions.maybe_create(small, replica_id=-1, uses_topic_ids=True, now_ms=now_ms) is None
-    large = [wanted(index) for index in range(4)]
+    large = view(*map(wanted, range(4)))
     assert sessions.maybe_create(large, replica_id=-1, uses_topic_ids=True, now_ms=now_ms) is not None
     assert sessions.evictions == 1
     # The longest unused goes first, whatever its size.
@@ -128,80 +130,133 @@ def test_a_full_cache_gives_way_to_the_stale_and_the_smaller() -> None:
 def test_a_follower_displaces_a_consumer_at_once() -> None:
     sessions = cache(1)
     opened(sessions, 5)
-    assert sessions.maybe_create([wanted(0)], replica_id=1, uses_topic_ids=True, now_ms=1) is not None
-    assert sessions.maybe_create([wanted(0)] * 9, replica_id=-1, uses_topic_ids=True, now_ms=1) is None
+    assert (
+        sessions.maybe_create(view(wanted(0), by_follower=True), replica_id=1, uses_topic_ids=True, now_ms=1)
+        is not None
+    )
+    assert sessions.maybe_create(view(*map(wanted, range(9))), replica_id=-1, uses_topic_ids=True, now_ms=1) is None
+
+
+@pytest.mark.parametrize("by_follower", [False, True])
+def test_a_session_that_is_displaced_wakes_a_consumer_that_waits_in_it(by_follower: bool) -> None:
+    """Nothing watches for the waiting request any more, so it must watch for itself. A follower has given it up."""
+    purgatory = Purgatory()
+    sessions = cache(1, purgatory)
+    session = opened(sessions, replica_id=1 if by_follower else -1)
+    waiting = session.view
+    waiting.begin_request(min_bytes=100)
+    waiting.begin_read()
+    for partition in waiting.partitions.values():
+        purgatory.watch_fetch(waiting, partition.key, ("t", partition.key.index))
+    late = EVICTION_MS + 1
+    assert sessions.maybe_create(view(wanted(0)), replica_id=-1, uses_topic_ids=True, now_ms=late) is not None
+    assert waiting.done is not by_follower
+    assert not waiting.watched and not purgatory.views
 
 
 def test_a_follower_s_new_session_ends_those_of_the_same_partitions() -> None:
     """A request of the old one may still be under way, and must not tell where the follower was then."""
     sessions = cache()
-    closed: list[FetchSession] = []
     old, other_follower, consumer = (opened(sessions, 3, replica_id=replica) for replica in (1, 2, -1))
-    old.track_changes(closed.append)
-    fetcher = sessions.maybe_create([wanted(7)], replica_id=1, uses_topic_ids=True, now_ms=0)
-    assert fetcher is not None and not closed, "of other partitions: another fetcher of the same follower"
+    fetcher = sessions.maybe_create(view(wanted(7), by_follower=True), replica_id=1, uses_topic_ids=True, now_ms=0)
+    assert fetcher is not None and len(sessions) == 4, "of other partitions: another fetcher of the same follower"
     opened(sessions, 2, replica_id=1)
-    assert closed == [old]
+    assert len(sessions) == 4
     assert plan(sessions, old.session_id, 1).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     for session in (fetcher, other_follower, consumer):
         assert plan(sessions, session.session_id, 1).error == ErrorCode.NONE
 
 
 def test_without_slots_there_are_no_sessions() -> None:
-    assert cache(0).maybe_create([wanted(0)], replica_id=-1, uses_topic_ids=True, now_ms=0) is None
+    assert cache(0).maybe_create(view(wanted(0)), replica_id=-1, uses_topic_ids=True, now_ms=0) is None
 
 
 def test_only_news_is_told() -> None:
     partition = wanted(0)
     answer = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, preferred_read_replica=-1)
-    assert partition.changed(answer, False, update=True)
-    assert not partition.changed(answer, False, update=True)
-    assert partition.changed(answer, True, update=True)
+    assert partition.update_response(answer, False)
+    assert not partition.update_response(answer, False)
+    assert partition.update_response(answer, True)
     answer.log_start_offset = 2
-    assert partition.changed(answer, False, update=True)
+    assert partition.update_response(answer, False)
     answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert partition.changed(answer, False, update=True)
+    assert partition.update_response(answer, False)
     answer.error_code = ErrorCode.NONE
-    assert partition.changed(answer, False, update=True), "after an error the partition is told again"
+    assert partition.update_response(answer, False), "after an error the partition is told again"
 
 
 def test_epochs_wrap_to_one() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, 2**31 - 1, -1)] == [1, 2, 1, -1]
 
 
-def test_a_session_that_tracks_changes_reads_what_something_happened_to() -> None:
+def test_only_a_small_session_of_a_consumer_reads_everything_each_time() -> None:
     sessions = cache()
-    purgatory = Purgatory()
-    session = opened(sessions, 3, replica_id=1)
-    session.track_changes(purgatory.unwatch_session)
-    keys = list(session.partitions)
+    assert opened(sessions, 1, replica_id=1).view.dirty is not None
+    assert opened(sessions, TRACKED_PARTITIONS).view.dirty is not None
+    small = opened(sessions, TRACKED_PARTITIONS - 1).view
+    assert small.dirty is None
+    for _ in range(2):
+        assert len(small.begin_read()) == TRACKED_PARTITIONS - 1
 
-    def read(*requested: SessionPartition, forgotten: list[PartitionKey] | None = None) -> list[int]:
+
+def test_a_session_that_tracks_changes_reads_what_something_happened_to() -> None:
+    purgatory = Purgatory()
+    sessions = cache(10, purgatory)
+    session = opened(sessions, 3, replica_id=1)
+    view = session.view
+    keys = list(view.partitions)
+
+    def read(*requested: ViewedPartition, forgotten: list[PartitionKey] | None = None, min_bytes: int = 1) -> list[int]:
         found = plan(sessions, session.session_id, session.epoch, list(requested), forgotten)
-        return [each.key.partition for each in found.partitions]
+        found.view.begin_request(min_bytes)
+        return [each.key.partition for each in found.view.begin_read()]
 
     assert read() == [0, 1, 2]  # all once
-    assert session.dirty is not None
     for key in keys:
-        session.dirty.pop(key)
-        purgatory.watch_session(("t", key.partition), session, key)
-    assert read() == []
-    waiting = session.waiting = DelayedFetch((), 10)
+        purgatory.watch_fetch(view, key, ("t", key.partition))
+        view.has_no_news(key)
+    assert read(min_bytes=10) == []
     purgatory.appended(("t", 1), 4)
-    assert not waiting.done
-    purgatory.followers_news(("t", 2))  # does not wake
-    assert not waiting.done
+    assert not view.done
+    purgatory.mark(("t", 2))  # does not wake
+    assert not view.done
     purgatory.appended(("t", 1), 6)
-    assert waiting.done
+    assert view.done
     assert read() == [1, 2]
-    session.dirty.clear()
+    for key in keys:
+        view.has_no_news(key)
     assert read(wanted(0, 7)) == [0]
-    session.dirty.clear()
-    waiting = session.waiting = DelayedFetch((), 10)
+    view.has_no_news(keys[0])
+    assert not read()
     purgatory.partition_changed(("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert waiting.done
+    assert view.done
     assert read(forgotten=[keys[0]]) == []
-    purgatory.unwatch_session(session, keys[0])
-    assert ("t", 0) not in purgatory.sessions
+    assert ("t", 0) not in purgatory.views
     assert plan(sessions, session.session_id, -1).error == ErrorCode.NONE  # closed
-    assert not purgatory.sessions and not session.watched
+    assert not purgatory.views and not view.watched
+
+
+def test_another_isolation_level_or_broker_epoch_looks_at_all_again() -> None:
+    view = opened(cache(), 2, replica_id=1).view
+    for committed_only, replica_epoch, expected in (
+        (False, -1, 0),
+        (True, -1, 2),
+        (True, -1, 0),
+        (True, 5, 2),
+        (True, 5, 0),
+    ):
+        for key in view.partitions:
+            view.has_no_news(key)
+        view.begin_request(1, committed_only=committed_only, replica_epoch=replica_epoch)
+        assert len(view.begin_read()) == expected
+    view.begin_request(1, committed_only=True, replica_epoch=5, rack="of a consumer")
+    assert len(view.begin_read()) == 2
+
+
+def test_a_partition_whose_records_were_sent_is_served_last() -> None:
+    for count in (3, TRACKED_PARTITIONS):
+        view = opened(cache(), count).view
+        first, second, *rest = view.begin_read()
+        view.sent_records(second.key)
+        view.sent_records(PartitionKey("", TOPIC_ID, 99))  # forgotten meanwhile
+        assert view.begin_read() == [first, *rest, second]

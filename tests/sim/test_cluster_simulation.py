@@ -18,20 +18,25 @@ import trio
 
 from kbroker.groups import group_coordinator
 from kbroker.groups.classic_group import ClassicGroup
+from kbroker.handlers.registration import BOTH, registrations
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.node.broker import Broker
-from kbroker.node.broker_lifecycle import BrokerLifecycle
+from kbroker.node.controller_channel import ControllerChannels
 from kbroker.node.follower_writer import FollowerWriter
-from kbroker.node.raft_driver import RaftDriver
-from kbroker.raft_metadata.controller.leadership import LeadershipControl
+from kbroker.node.image_publisher import ImagePublisher
+from kbroker.node.produce_queue import ProduceQueue
+from kbroker.raft_metadata.controller import brokers
 from kbroker.replication.partition_state import PartitionState
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, ClusterScenario, run_cluster_scenario
 from kbroker.sim.cluster_scenarios.transactions import late_requests_with
 from kbroker.sim.group_clients import Instance
-from kbroker.sim.history import History, Violation, make_value
+from kbroker.sim.history import History, make_value
+from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
+from kbroker.wire.messages import describe_quorum
+from kbroker.wire.messages.describe_quorum import DescribeQuorumResponse
 
 SEEDS = int(os.environ.get("KBROKER_SIM_CLUSTER_SEEDS", "2"))
 
@@ -50,6 +55,9 @@ LONG = {
         "late-requests",
         "chaos",
         "reassignments",
+        "foolish-client",
+        "upgrade",
+        "upgrade-of-separate-roles",
     )
 }
 """Of these half as many seeds are enough in the ordinary run."""
@@ -123,7 +131,7 @@ def _ignores_min_isr(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _trusts_lost_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that stopped uncleanly stays among those that may lead."""
-    monkeypatch.setattr(LeadershipControl, "records_after_unclean_shutdown", lambda self, broker_id: [])
+    monkeypatch.setattr(brokers, "records_after_unclean_shutdown", lambda view, broker_id: [])
 
 
 def _hides_no_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,13 +142,13 @@ def _hides_no_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
 def _acts_on_old_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that starts serves clients before it knows what its registration has changed."""
 
-    async def at_once(self: RaftDriver, condition: Callable[[Any], bool]) -> None:
+    async def at_once(self: ImagePublisher, condition: Callable[[Any], bool]) -> None:
         return None
 
-    async def later(self: Broker, lifecycle: BrokerLifecycle, nursery: trio.Nursery) -> None:
-        nursery.start_soon(lifecycle.run)
+    async def later(self: Broker, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self.lifecycle.run)
 
-    monkeypatch.setattr(RaftDriver, "wait_for_image", at_once)
+    monkeypatch.setattr(ImagePublisher, "wait_for", at_once)
     monkeypatch.setattr(Broker, "_unfence", later)
 
 
@@ -159,6 +167,45 @@ def _knows_static_members_by_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_coordinator, "_restored", renamed)
 
 
+def _lets_produces_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Produce whose partitions are known to the transaction does not wait for those before it on its connection."""
+    add = ProduceQueue.add
+
+    def apart(self: ProduceQueue, connection: Any, *args: Any, **options: Any) -> bool:
+        class Alone:
+            peer = f"{connection.peer} {len(self.waiting)}"
+            closed = False
+            scope = connection.scope
+
+        return add(self, Alone, *args, **options)
+
+    monkeypatch.setattr(ProduceQueue, "add", apart)
+
+
+def _asks_by_one_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats take any of the connections that clients' requests are passed on by."""
+    begin = ControllerChannels.__init__
+
+    def as_one(self: ControllerChannels, *args: Any) -> None:
+        begin(self, *args)
+        self._channels = dict.fromkeys(self._channels, next(iter(self._channels.values())))
+
+    monkeypatch.setattr(ControllerChannels, "__init__", as_one)
+
+
+def _says_what_the_version_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer holds a field that only a later version has."""
+    entry = registrations(BOTH)[55]
+    handle = entry.handle
+
+    async def with_nodes(request: Any, ctx: Any) -> DescribeQuorumResponse:
+        response: DescribeQuorumResponse = await handle(request, ctx)
+        response.nodes = [describe_quorum.Node(node_id=1)]
+        return response
+
+    monkeypatch.setattr(entry, "handle", with_nodes)
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
@@ -166,9 +213,12 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_remembers_one_batch, "cluster-five-in-flight"),
     (_ignores_min_isr, "cluster-min-isr"),
     (_hides_no_aborted_transactions, "cluster-transactions"),
+    (_lets_produces_overtake, "cluster-many-partitions"),
     (_acts_on_old_metadata, "cluster-leader-back-at-once"),
     (_trusts_lost_logs, "cluster-leader-loses-power"),
     (_knows_static_members_by_other_ids, "cluster-classic-groups"),
+    (_asks_by_one_channel, "cluster-foolish-client"),
+    (_says_what_the_version_cannot, "cluster-foolish-client"),
 ]
 
 

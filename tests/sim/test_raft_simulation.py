@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from kbroker.raft_metadata.election_state import ElectionState
-from kbroker.raft_metadata.leader_state import LeaderState
-from kbroker.raft_metadata.quorum_state import QuorumRole, QuorumState
-from kbroker.raft_metadata.raft import RaftCore
+from kbroker.raft_metadata.raft.core import RaftCore
+from kbroker.raft_metadata.raft.election_state import ElectionState
+from kbroker.raft_metadata.raft.leader_state import LeaderState
+from kbroker.raft_metadata.raft.quorum_state import QuorumRole, QuorumState
 from kbroker.sim import __main__ as command
-from kbroker.sim.network import NetworkFaults, SimNetwork
-from kbroker.sim.raft_disk import SimDisk
-from kbroker.sim.scenarios import SCENARIOS, replay_line, run_scenario
-from kbroker.sim.scheduler import Scheduler
+from kbroker.sim.quorum.datagrams import NetworkFaults, SimNetwork
+from kbroker.sim.quorum.disk import SimDisk
+from kbroker.sim.quorum.scenarios import SCENARIOS, run_scenario
+from kbroker.sim.world import EventQueue, replay_line
 
 SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "100"))
 SHARES = {"committed-data-lost-by-majority": 5, "chaos": 2}
@@ -48,7 +48,7 @@ def test_the_same_seed_takes_the_same_course(seed: int) -> None:
 def test_a_traced_run_takes_the_same_course_each_time() -> None:
     one, other = io.StringIO(), io.StringIO()
     assert run_scenario("leader-fails", 3, one) == run_scenario("leader-fails", 3, other)
-    assert one.getvalue() == other.getvalue() and "VoteRequest" in one.getvalue()
+    assert one.getvalue() == other.getvalue() and " Vote(" in one.getvalue()
 
 
 # Do the simulations notice? Each of these is a mistake that an implementation of Raft can make.
@@ -115,7 +115,7 @@ def _votes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _does_not_truncate(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader does not see that a follower's log is another."""
-    monkeypatch.setattr("kbroker.raft_metadata.replicated_log.ReplicatedLog.end_offset_for", _never_diverges)
+    monkeypatch.setattr("kbroker.raft_metadata.raft.replicated_log.ReplicatedLog.end_offset_for", _never_diverges)
 
 
 def _never_diverges(self: Any, epoch: int) -> Any:
@@ -127,7 +127,7 @@ def _never_diverges(self: Any, epoch: int) -> Any:
 def _fetches_before_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower asks for what follows before it has flushed what it got."""
     monkeypatch.setattr(SimDisk, "crash", lambda self: self.store.crash(keep=0.0))
-    monkeypatch.setattr("kbroker.raft_metadata.replicated_log.ReplicatedLog.begin_flush", lambda self: None)
+    monkeypatch.setattr("kbroker.raft_metadata.raft.replicated_log.ReplicatedLog.begin_flush", lambda self: None)
 
 
 MISTAKES: list[Callable[[pytest.MonkeyPatch], None]] = [
@@ -158,28 +158,28 @@ def test_a_mistake_is_noticed(mistake: Callable[[pytest.MonkeyPatch], None], mon
 
 
 def test_events_happen_in_order_and_time_stands_while_they_do() -> None:
-    scheduler, seen = Scheduler(), []
-    scheduler.at(5, lambda: seen.append(("late", scheduler.now_ms)))
-    scheduler.at(3, lambda: scheduler.after(0, lambda: seen.append(("made", scheduler.now_ms))))
-    scheduler.at(3, lambda: seen.append(("second", scheduler.now_ms)))
-    while scheduler.run_next(4):
+    clock, seen = EventQueue[int](0), []
+    clock.call_at(5, lambda: seen.append(("late", clock.time)))
+    clock.call_at(3, lambda: clock.call_at(clock.time, lambda: seen.append(("made", clock.time))))
+    clock.call_at(3, lambda: seen.append(("second", clock.time)))
+    while clock.run_next(4):
         pass
-    assert seen == [("second", 3), ("made", 3)] and scheduler.now_ms == 4
-    assert scheduler.run_next(10) and seen[-1] == ("late", 5)
+    assert seen == [("second", 3), ("made", 3)] and clock.time == 4
+    assert clock.run_next(10) and seen[-1] == ("late", 5)
 
 
 def test_a_cut_link_loses_even_what_is_on_its_way() -> None:
-    scheduler, seen = Scheduler(), []
-    network = SimNetwork(scheduler, random.Random(1), NetworkFaults(min_latency_ms=5, max_latency_ms=5))
+    clock, seen = EventQueue[int](0), []
+    network = SimNetwork(clock, random.Random(1), NetworkFaults(min_latency_ms=5, max_latency_ms=5))
     network.carry(1, 2, lambda: seen.append("before"))
     network.cut([1], [2, 3])
     network.carry(1, 3, lambda: seen.append("cut"))
     network.carry(2, 1, lambda: seen.append("other way"))
-    scheduler.run_next(100)
-    scheduler.run_next(100)
+    clock.run_next(100)
+    clock.run_next(100)
     network.heal()
     network.carry(1, 2, lambda: seen.append("healed"))
-    scheduler.run_next(200)
+    clock.run_next(200)
     assert seen == ["other way", "healed"]
 
 

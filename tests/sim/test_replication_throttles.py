@@ -10,8 +10,9 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import ClusterClient
-from kbroker.sim.clock import Trace, run_deterministically
+from kbroker.sim.clock import run_deterministically, sim_clock
 from kbroker.sim.cluster import SimCluster, simulated_cluster
+from kbroker.sim.world import Trace
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -71,7 +72,7 @@ def simulate(course: Callable[[SimCluster, ClusterClient], Awaitable[None]]) -> 
     properties = {"replica.fetch.max.bytes": "20000"}
 
     async def main() -> None:
-        async with simulated_cluster(1, Trace(), count=3, properties=properties) as cluster:
+        async with simulated_cluster(1, Trace(sim_clock()), count=3, properties=properties) as cluster:
             for node in cluster.nodes.values():
                 node.start()
             await cluster.await_serving()

@@ -11,9 +11,10 @@ import pytest
 import trio
 
 from kbroker.log.fake_disk import PowerCut
-from kbroker.sim.clock import Pauser, Trace, current_node, run_deterministically, sim_clock
+from kbroker.sim.clock import Pauser, current_node, run_deterministically, sim_clock
 from kbroker.sim.sim_env import EPOCH_MS, Machine
-from kbroker.sim.streams import WINDOW, LinkFaults, NodeNetwork, SimNet, SimPoller, SimStream
+from kbroker.sim.tcp import WINDOW, LinkFaults, NodeNetwork, SimNet, SimPoller, SimStream
+from kbroker.sim.world import Trace
 
 QUIET = LinkFaults(min_latency=0.01, max_latency=0.01, short_reads=0.0)
 
@@ -23,7 +24,7 @@ def run(main: Callable[..., Awaitable[Any]], *args: Any) -> Any:
 
 
 def make_net(faults: LinkFaults = QUIET) -> SimNet:
-    return SimNet(sim_clock(), random.Random(1), Trace(), faults)
+    return SimNet(sim_clock(), random.Random(1), Trace(sim_clock()), faults)
 
 
 async def pair(net: SimNet) -> tuple[SimStream, SimStream]:

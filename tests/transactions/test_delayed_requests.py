@@ -139,7 +139,7 @@ class Cluster(Shard):
             self.advance(1_000_000)
 
     def committed(self) -> dict[TopicPartition, list[bytes]]:
-        """What a read_committed consumer gets of each partition."""
+        """The records that a read_committed consumer gets, by partition."""
         found: dict[TopicPartition, list[bytes]] = {}
         for partition, log in self.logs.items():
             assert log.first_unstable_offset is None, "an open transaction hangs"
@@ -240,7 +240,7 @@ class Client:
 
 
 def anomalies(seed: int, version: int) -> list[str]:
-    """What went wrong in a run."""
+    """The anomalies of a run."""
     rng = random.Random(seed)
     cluster = Cluster(version, rng)
     client = Client(cluster, rng)

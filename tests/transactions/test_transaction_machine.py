@@ -196,7 +196,7 @@ class Machine(RuleBasedStateMachine):
         }
 
     def stored(self, transaction: Transaction) -> Transaction:
-        """What of it a record holds."""
+        """The transaction as its record holds it."""
         if self.VERSION == TV_0:
             transaction = transaction._replace(previous_producer_id=-1)
         return transaction._replace(last_producer_epoch=-1)
@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
         self.previous = current
 
     def teardown(self) -> None:
-        """Whatever has happened, in the end nothing hangs."""
+        """At the end no transaction hangs, whatever has happened."""
         shard = self.shard
         shard.fails_with = None
         shard.marker_errors = {}

@@ -1,4 +1,4 @@
-"""What the tests of the wire protocol share: all declared classes, random values, Kafka's own definitions."""
+"""Helpers for tests of the wire protocol: all declared classes, random values, Kafka's own definitions."""
 
 from __future__ import annotations
 

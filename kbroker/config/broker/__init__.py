@@ -22,4 +22,4 @@ BROKER_CONFIGS = ConfigDef(
         *transactions.KEYS,
     ],
 )
-"""Every property of a node that kbroker knows."""
+"""Every property of a node but for those of what kbroker does not have (``config.absent``)."""

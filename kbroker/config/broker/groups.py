@@ -28,7 +28,8 @@ KEYS = [
         INT,
         "5000",
         MEDIUM,
-        "Heartbeat interval given to members of consumer groups, in milliseconds.",
+        "Heartbeat interval given to members of consumer groups, in milliseconds; a second, if that is less, while a "
+        "member waits for partitions.",
         validator=Range(1),
     ),
     ConfigKey(
@@ -121,6 +122,25 @@ KEYS = [
         "How long the group coordinator gathers writes, in milliseconds; -1 adapts to the load.",
         validator=Range(-1),
         no_effect="commits that arrive together are appended together, and nothing else waits",
+    ),
+    ConfigKey(
+        "group.coordinator.background.threads",
+        INT,
+        "2",
+        HIGH,
+        "Threads for what the group coordinator does beside requests.",
+        validator=Range(1),
+        no_effect="kbroker's coordinators run on the one event loop",
+    ),
+    ConfigKey(
+        "group.coordinator.cached.buffer.max.bytes",
+        INT,
+        "1048588",
+        MEDIUM,
+        "Bytes of a buffer that the group coordinator keeps to write the next records with.",
+        validator=Range(524288),
+        update_mode=CLUSTER_WIDE,
+        no_effect="kbroker's coordinators keep no buffers",
     ),
     ConfigKey(
         "group.coordinator.rebalance.protocols",

@@ -1,9 +1,9 @@
-"""Properties of the node as a process: who it is, its threads, what it tells of itself."""
+"""Properties of the node as a process: its identity, its threads, its metrics."""
 
 from __future__ import annotations
 
 from kbroker.config.definition import REQUIRED, ConfigKey, ListOf, Range
-from kbroker.config.shorthand import CLUSTER_WIDE, HIGH, INT, LIST, LONG, LOW, MEDIUM, STRING
+from kbroker.config.shorthand import BOOLEAN, CLUSTER_WIDE, HIGH, INT, LIST, LONG, LOW, MEDIUM, STRING
 
 KEYS = [
     ConfigKey(
@@ -119,5 +119,22 @@ KEYS = [
         HIGH,
         "What this node does: `broker`, `controller`, or both.",
         validator=ListOf(("broker", "controller"), may_be_empty=False),
+    ),
+    ConfigKey(
+        "server.max.startup.time.ms",
+        LONG,
+        "9223372036854775807",
+        MEDIUM,
+        "Time that this node may take to come up, in milliseconds; after it, the node ends.",
+        validator=Range(0),
+        internal=True,
+    ),
+    ConfigKey(
+        "unstable.api.versions.enable",
+        BOOLEAN,
+        "false",
+        HIGH,
+        "Serve and advertise versions of APIs that Apache Kafka still changes: InitProducerId 6.",
+        internal=True,
     ),
 ]

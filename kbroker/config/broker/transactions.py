@@ -119,8 +119,8 @@ KEYS = [
         BOOLEAN,
         "false",
         LOW,
-        "Allow producers that take part in two-phase commit.",
-        no_effect="clients cannot ask for two-phase commit before Kafka 4.4",
+        "Allow producers that take part in two-phase commit, whose transactions have no timeout. They ask with "
+        "InitProducerId 6, which is served with `unstable.api.versions.enable` only.",
     ),
     ConfigKey(
         "transactional.id.expiration.ms",

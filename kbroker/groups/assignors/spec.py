@@ -1,4 +1,4 @@
-"""What an assignor is given and what it gives back (KIP-848, Kafka's ``ConsumerGroupPartitionAssignor``).
+"""Input and output of an assignor (KIP-848, Kafka's ``ConsumerGroupPartitionAssignor``).
 
 Neither of Kafka 4.3's assignors looks at racks, so :class:`TopicsView` has no method for those of a partition.
 """
@@ -19,7 +19,7 @@ NOTHING: Assignment = MappingProxyType({})
 
 
 class MemberSpec(NamedTuple):
-    """A member: what it may be given and what its target assignment was until now."""
+    """A member: the topics it subscribes to, and its target assignment until now."""
 
     member_id: str
     instance_id: str | None = None
@@ -76,7 +76,7 @@ def existing_partition_count(topics: TopicsView, topic_id: Uuid) -> int:
 
 
 def usable(assigned: frozenset[int], partition_count: int, taken: set[int]) -> frozenset[int]:
-    """What a member may keep of ``assigned``: partitions that exist and that nobody before it kept.
+    """The partitions of ``assigned`` that a member may keep: those that exist and that no member before it kept.
 
     Targets that this package computed lose nothing here; the assignment of a classic group that was converted comes
     from its clients and may hold anything.

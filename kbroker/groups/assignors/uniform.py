@@ -74,7 +74,7 @@ def _assign_homogeneous(group: GroupSpec, topics: TopicsView) -> Target:
 def _hand_out(
     counts: dict[Uuid, int], taken: dict[Uuid, set[int]], wanting: list[tuple[str, int]], target: Target
 ) -> None:
-    """Give what is not ``taken`` to ``wanting`` members (id, number of partitions), topic after topic."""
+    """Give the partitions that are not ``taken`` to ``wanting`` members (id, number of partitions), topic by topic."""
     members = iter(wanting)
     member_id, room = "", 0
     for topic_id, count in counts.items():
@@ -103,7 +103,7 @@ class _Heterogeneous:
             for topic_id in group.members[member_id].subscribed_topic_ids:
                 self.subscribers[topic_id].append(member)
         self.counts = {topic_id: existing_partition_count(topics, topic_id) for topic_id in self.subscribers}
-        # Most partitions for each subscriber first, then fewest subscribers: what has the least choice is placed first.
+        # Most partitions for each subscriber first, then fewest subscribers: topics with the least choice come first.
         self.topic_ids = sorted(
             self.subscribers,
             key=lambda topic_id: (
@@ -113,7 +113,7 @@ class _Heterogeneous:
             ),
         )
         self.owners: dict[Uuid, dict[int, frozenset[int] | set[int]]] = {topic_id: {} for topic_id in self.topic_ids}
-        """By topic: who owns which partitions. A set that is frozen is one the member had before."""
+        """By topic: the owners and their partitions. A frozen set is one that the member had before."""
 
     def assign(self) -> Target:
         self._keep_what_is_subscribed()

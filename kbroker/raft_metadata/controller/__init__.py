@@ -1,6 +1,12 @@
-"""The active controller: every change of the cluster's metadata is decided here and comes out as records."""
+"""The active controller: each operation reads a :class:`ControllerView` and returns records and a response.
+
+A module for each subject has its operations as functions: ``create_topics(view, topics) -> ControllerResult``. None of
+them changes anything: ``node/`` appends the records, the :class:`Controller` replays them into its image, and the
+response goes out when they are committed.
+"""
 
 from kbroker.raft_metadata.controller.controller import Controller
 from kbroker.raft_metadata.controller.result import ControllerResult
+from kbroker.raft_metadata.controller.view import ControllerView
 
-__all__ = ["Controller", "ControllerResult"]
+__all__ = ["Controller", "ControllerResult", "ControllerView"]

@@ -1,4 +1,4 @@
-"""A leader tells which of its followers are in sync: AlterPartition (KIP-497, KIP-841, KIP-903).
+"""AlterPartition: a leader proposes the ISR of its partitions (KIP-497, KIP-841, KIP-903).
 
 Checks in the order of Kafka's ``ReplicationControlManager.alterPartition``. A reassignment ends here, when the last of
 the new replicas joins the ISR.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.controller.brokers import check_broker_epoch
+from kbroker.raft_metadata.controller.leadership import automatic_election, change_rules
 from kbroker.raft_metadata.controller.partition_changes import partition_change
 from kbroker.raft_metadata.controller.result import ControllerResult
+from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import (
     NO_LEADER_CHANGE,
     RECOVERED,
@@ -24,24 +27,21 @@ from kbroker.raft_metadata.image import (
 from kbroker.types import Uuid
 from kbroker.wire.records.metadata import PartitionChangeRecord
 
-if TYPE_CHECKING:
-    from kbroker.raft_metadata.controller.controller import Controller
-
 logger = logging.getLogger(__name__)
 
 UNKNOWN_EPOCH = -1
-"""A broker epoch that is not checked: the leader did not know it (version 2, or a follower that did not say it)."""
+"""A broker epoch that is not checked: the leader does not know it (version 2, or a follower that did not send it)."""
 
 
 class InSyncReplica(NamedTuple):
-    """A member of the wished ISR, in the life in which the leader knows it to be in sync."""
+    """A member of the proposed ISR, and the broker epoch in which the leader knows it to be in sync (KIP-903)."""
 
     broker_id: int
     broker_epoch: int = UNKNOWN_EPOCH
 
 
-class PartitionWish(NamedTuple):
-    """What a leader wants of a partition that it leads in ``leader_epoch``, as it was in ``partition_epoch``."""
+class IsrChange(NamedTuple):
+    """The ISR that a leader proposes for a partition that it leads in ``leader_epoch``, seen at ``partition_epoch``."""
 
     topic_id: Uuid
     partition: int
@@ -52,36 +52,36 @@ class PartitionWish(NamedTuple):
 
 
 def alter_partitions(
-    controller: Controller, broker_id: int, broker_epoch: int, wishes: Sequence[PartitionWish]
+    view: ControllerView, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
 ) -> ControllerResult[list[PartitionImage | ErrorCode]]:
-    """The partitions as they are now, or an error for each, in order.
+    """Change ISRs; the partition as it is now or an error for each, in order.
 
     ``ApiError``: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
     """
-    controller.brokers.check_epoch(broker_id, broker_epoch)
+    check_broker_epoch(view, broker_id, broker_epoch)
     records: list[PartitionChangeRecord] = []
     results: list[PartitionImage | ErrorCode] = []
-    for wish in wishes:
-        topic = controller.image.topics.by_id.get(wish.topic_id)
+    for change in changes:
+        topic = view.image.topics.by_id.get(change.topic_id)
         if topic is None:
             results.append(ErrorCode.UNKNOWN_TOPIC_ID)
             continue
-        partition = topic.partitions.get(wish.partition)
+        partition = topic.partitions.get(change.partition)
         if partition is None:
             results.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             continue
-        error = _problem(controller, broker_id, topic, partition, wish)
+        error = _problem(view, broker_id, topic, partition, change)
         if error is not None:
             results.append(error)
             continue
         record = partition_change(
             topic.id,
-            wish.partition,
+            change.partition,
             partition,
-            controller.leadership.rules(topic),
-            isr=[replica.broker_id for replica in wish.isr],
-            leader_recovery_state=wish.leader_recovery_state,
-            election=controller.leadership.election(topic.name),
+            change_rules(view, topic),
+            isr=[replica.broker_id for replica in change.isr],
+            leader_recovery_state=change.leader_recovery_state,
+            election=automatic_election(view, topic.name),
         )
         if record is None:
             results.append(partition)
@@ -96,28 +96,28 @@ def alter_partitions(
 
 
 def _problem(
-    controller: Controller, broker_id: int, topic: TopicImage, partition: PartitionImage, wish: PartitionWish
+    view: ControllerView, broker_id: int, topic: TopicImage, partition: PartitionImage, change: IsrChange
 ) -> ErrorCode | None:
-    if wish.leader_epoch > partition.leader_epoch or wish.partition_epoch > partition.partition_epoch:
-        # The leader has seen what this controller has not: somebody else is the active controller.
+    if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
+        # The leader has seen changes that this controller has not: another node is the active controller.
         return ErrorCode.NOT_CONTROLLER
-    if wish.leader_epoch < partition.leader_epoch:
+    if change.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if broker_id != partition.leader:
         return ErrorCode.INVALID_REQUEST
-    if wish.partition_epoch < partition.partition_epoch:
+    if change.partition_epoch < partition.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    isr = [replica.broker_id for replica in wish.isr]
+    isr = [replica.broker_id for replica in change.isr]
     if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas) or partition.leader not in isr:
         return ErrorCode.INVALID_REQUEST
-    if wish.leader_recovery_state not in (RECOVERED, RECOVERING):
+    if change.leader_recovery_state not in (RECOVERED, RECOVERING):
         return ErrorCode.INVALID_REQUEST
-    if wish.leader_recovery_state == RECOVERING and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
+    if change.leader_recovery_state == RECOVERING and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
         return ErrorCode.INVALID_REQUEST
     ineligible = [
         f"{replica.broker_id} ({reason})"
-        for replica in wish.isr
-        if (reason := _why_ineligible(controller, replica)) is not None
+        for replica in change.isr
+        if (reason := _why_ineligible(view, replica)) is not None
     ]
     if ineligible:
         logger.info(
@@ -125,14 +125,14 @@ def _problem(
             broker_id,
             ", ".join(ineligible),
             topic.name,
-            wish.partition,
+            change.partition,
         )
         return ErrorCode.INELIGIBLE_REPLICA
     return None
 
 
-def _why_ineligible(controller: Controller, replica: InSyncReplica) -> str | None:
-    broker = controller.image.brokers.get(replica.broker_id)
+def _why_ineligible(view: ControllerView, replica: InSyncReplica) -> str | None:
+    broker = view.image.brokers.get(replica.broker_id)
     if broker is None:
         return "not registered"
     if broker.in_controlled_shutdown:

@@ -1,38 +1,33 @@
-"""Log directories of brokers: which have failed (KIP-858), which take no new replicas (KIP-1066)."""
+"""Log directories of brokers: AssignReplicasToDirs, failed directories (KIP-858), cordoned ones (KIP-1066)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller.partition_changes import DIRECTORIES
+from kbroker.raft_metadata.controller.brokers import check_broker_epoch
+from kbroker.raft_metadata.controller.leadership import record_for_directory, records_to_leave_isrs
 from kbroker.raft_metadata.controller.result import ControllerResult
+from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES, DIRECTORIES
 from kbroker.types import Uuid
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord
 
-if TYPE_CHECKING:
-    from kbroker.raft_metadata.controller.controller import Controller
-
-CORDONED_DIRECTORIES = 30
-"""The level from which it knows cordoned ones."""
-
 
 def directory_records(
-    controller: Controller, broker_id: int, offline: Collection[Uuid], cordoned: Collection[Uuid] | None
+    view: ControllerView, broker_id: int, offline: Collection[Uuid], cordoned: Collection[Uuid] | None
 ) -> list[Any]:
-    """What follows from a broker's saying that directories have failed, or are cordoned (None: not known yet).
+    """The records for directories that a broker reports as failed or cordoned (None: it does not know yet).
 
     Replicas in a failed directory leave the ISR, and others lead instead.
     """
-    broker = controller.image.brokers[broker_id]
-    level = controller.image.features.metadata_version
+    broker = view.image.brokers[broker_id]
+    level = view.image.features.metadata_version
     records: list[Any] = []
     failed = sorted(set(offline) & set(broker.log_dirs))
     if failed and level >= DIRECTORIES:
-        records += controller.leadership.records_without(
-            broker_id, lambda topic, partition_id, partition: partition.directory(broker_id) in failed
-        )
+        records += records_to_leave_isrs(view, broker_id, lambda partition: partition.directory(broker_id) in failed)
         records.append(
             BrokerRegistrationChangeRecord(
                 broker_id=broker_id,
@@ -52,7 +47,7 @@ def directory_records(
 
 
 class ReplicaDirectory(NamedTuple):
-    """Where a broker's replica of a partition is."""
+    """The log directory of a broker's replica of a partition."""
 
     topic_id: Uuid
     partition: int
@@ -60,20 +55,20 @@ class ReplicaDirectory(NamedTuple):
 
 
 def assign_replicas(
-    controller: Controller, broker_id: int, broker_epoch: int, wanted: Sequence[ReplicaDirectory]
+    view: ControllerView, broker_id: int, broker_epoch: int, wanted: Sequence[ReplicaDirectory]
 ) -> ControllerResult[dict[ReplicaDirectory, ErrorCode]]:
-    """Write down where a broker has its replicas; the error of each, NONE included.
+    """Write down the log directories of a broker's replicas; the error code of each, NONE included.
 
     ``ApiError``: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNSUPPORTED_VERSION below the level that knows
     directories. Replicas in a directory that is not online leave the ISR.
     """
-    broker = controller.brokers.check_epoch(broker_id, broker_epoch)
-    if controller.image.features.metadata_version < DIRECTORIES:
+    broker = check_broker_epoch(view, broker_id, broker_epoch)
+    if view.image.features.metadata_version < DIRECTORIES:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     errors: dict[ReplicaDirectory, ErrorCode] = {}
     records: list[Any] = []
     for entry in wanted:
-        topic = controller.image.topics.by_id.get(entry.topic_id)
+        topic = view.image.topics.by_id.get(entry.topic_id)
         partition = None if topic is None else topic.partitions.get(entry.partition)
         if topic is None:
             errors[entry] = ErrorCode.UNKNOWN_TOPIC_ID
@@ -84,8 +79,8 @@ def assign_replicas(
         else:
             errors[entry] = ErrorCode.NONE
             is_online = broker.has_online_dir(entry.directory)
-            record = controller.leadership.record_for_directory(
-                topic, entry.partition, partition, broker_id, entry.directory, is_online=is_online
+            record = record_for_directory(
+                view, topic, entry.partition, partition, broker_id, entry.directory, is_online=is_online
             )
             if record is not None:
                 records.append(record)

@@ -1,7 +1,7 @@
-"""Every change of a partition goes through here: who leads, which replicas are in sync, which may lead when none is.
+"""The one function that changes a partition: its leader, its ISR, its eligible leader replicas, its assignment.
 
-:func:`partition_change` takes a partition and what it is to become, and gives the one record that does it, with what
-follows from it: the end of a reassignment (KIP-455), an election, the eligible leader replicas (KIP-966), a new leader
+:func:`partition_change` takes a partition and the wanted changes. It returns one record with these and their
+consequences: the end of a reassignment (KIP-455), an election, the eligible leader replicas (KIP-966), a new leader
 epoch. Rules: Kafka's ``PartitionChangeBuilder``.
 """
 
@@ -12,45 +12,39 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbroker.raft_metadata.image import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
+from kbroker.raft_metadata.metadata_version import DIRECTORIES, NO_EPOCH_BUMP_ON_ISR_SHRINK
 from kbroker.types import Uuid
 from kbroker.wire.records.metadata import PartitionChangeRecord
 
-EPOCH_BUMP_ON_ISR_SHRINK_BELOW = 12
-"""Below this level of ``metadata.version`` (3.6-IV0), brokers need a new leader epoch when the ISR shrinks
-(KAFKA-15021)."""
-
-DIRECTORIES = 17
-"""The level of ``metadata.version`` (3.7-IV2) from which the log knows in which directory a replica is (KIP-858)."""
-
 
 class Election(enum.Enum):
-    """How a leader is chosen. A leader that may go on leading goes on, unless PREFERRED finds the preferred one."""
+    """Kinds of election. The present leader stays if it may, unless PREFERRED finds the preferred one."""
 
     PREFERRED = enum.auto()
     """The first replica if it is in sync, else as ONLINE."""
     ONLINE = enum.auto()
     """A replica that has all that was acknowledged: of the ISR, or of the ELR when the ISR is empty."""
     UNCLEAN = enum.auto()
-    """As ONLINE; and if there is none, any replica that lives, whatever it lacks."""
+    """As ONLINE; if there is none, any active replica, whatever records it lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRules:
-    """What a change depends on besides the partition."""
+    """The cluster's state and the topic's configuration, as far as a change depends on them."""
 
     is_acceptable_leader: Callable[[int, PartitionImage], bool]
-    """Whether the broker lives and the disk of its replica works."""
+    """Whether the broker is active and the log directory of its replica online."""
     min_isr: int
-    """The topic's ``min.insync.replicas``; a partition with fewer replicas needs only these."""
+    """The topic's ``min.insync.replicas``; a partition with fewer replicas needs all of them."""
     elr_enabled: bool
     metadata_version: int
     default_directory: Callable[[int], Uuid]
-    """Where a broker will put a replica that is new to it."""
+    """The log directory of a replica that is new to the broker."""
 
 
 @dataclass(slots=True)
 class _Target:
-    """What the partition is to be, as it takes shape."""
+    """The partition after the change, while it is computed."""
 
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
@@ -74,9 +68,9 @@ def partition_change(
     unclean_shutdown: Collection[int] = (),
     election: Election = Election.ONLINE,
 ) -> PartitionChangeRecord | None:
-    """The record that changes what is given (None: stays), and whatever follows; None if nothing changes.
+    """The record of the given changes (None: unchanged) and their consequences; None if nothing changes.
 
-    ``unclean_shutdown``: brokers that may have lost records, and so are not eligible any more.
+    ``unclean_shutdown``: brokers that may have lost records, and are not eligible to lead any more.
     """
     target = _Target(
         isr=old.isr if isr is None else tuple(isr),
@@ -91,7 +85,7 @@ def partition_change(
         target.elr = _eligible_leader_replicas(target, old, rules, unclean_shutdown)
     _elect(record, target, old, rules, election)
     if record.leader == NO_LEADER_CHANGE and not set(old.replicas) <= set(target.replicas):
-        # Replicas that are gone must not be followed any more: the same leader begins a new epoch.
+        # Followers must notice that replicas were removed: the same leader begins a new epoch.
         record.leader = old.leader
     unclean = record.isr is not None
     if unclean or not rules.elr_enabled:
@@ -105,7 +99,7 @@ def partition_change(
         if target.isr != old.isr:
             record.isr = list(target.isr)
     if (
-        rules.metadata_version < EPOCH_BUMP_ON_ISR_SHRINK_BELOW
+        rules.metadata_version < NO_EPOCH_BUMP_ON_ISR_SHRINK
         and record.leader == NO_LEADER_CHANGE
         and record.isr is not None
         and not set(old.isr) <= set(record.isr)
@@ -128,7 +122,7 @@ def _complete_reassignment(target: _Target) -> None:
     isr = tuple(broker for broker in target.isr if broker not in removing)
     # With fewer replicas than before, the ISR must not shrink more than it has to.
     needed = {*adding} if len(adding) >= len(removing) else {*adding, *replicas}
-    # With replicas to remove, somebody in sync must be left; with none, an empty ISR of an empty wish stays as it is.
+    # A replica in sync must remain when replicas are removed; with none to remove, an empty ISR stays as it is.
     if not needed <= set(isr) or (removing and not isr):
         return
     target.replicas, target.isr, target.adding, target.removing = replicas, isr, (), ()
@@ -137,7 +131,7 @@ def _complete_reassignment(target: _Target) -> None:
 def _eligible_leader_replicas(
     target: _Target, old: PartitionImage, rules: ChangeRules, unclean_shutdown: Collection[int]
 ) -> tuple[int, ...]:
-    """Who left the ISR when it was too small to acknowledge anything more: these have all that was acknowledged."""
+    """The replicas that left the ISR when it was below ``min_isr``: they have all that was acknowledged."""
     if len(target.isr) >= min(rules.min_isr, len(target.replicas)):
         return ()
     candidates = dict.fromkeys((*old.elr, *old.isr))
@@ -159,7 +153,7 @@ def _elect(
         target.elr = tuple(broker for broker in target.elr if broker != leader)
     record.leader = leader
     if unclean:
-        # Records that only others had are given up. The leader has to recover before anybody may follow it.
+        # Records that only other replicas had are lost. The leader has to recover before others may join the ISR.
         record.isr = [leader]
         if old.leader_recovery_state == RECOVERED:
             record.leader_recovery_state = RECOVERING
@@ -179,7 +173,7 @@ def _choose(target: _Target, old: PartitionImage, rules: ChangeRules, election: 
         if valid(broker):
             return broker, False
     if rules.elr_enabled and not target.isr and not target.elr and len(old.last_known_elr) == 1:
-        # Nobody is known to have everything: of those that live, the last leader has the best chance.
+        # No replica is known to have all records: the last leader is the best choice among the active ones.
         last = old.last_known_elr[0]
         if last in target.replicas and rules.is_acceptable_leader(last, old):
             return last, True
@@ -191,7 +185,7 @@ def _choose(target: _Target, old: PartitionImage, rules: ChangeRules, election: 
 
 
 def _keep_last_known_leader(record: PartitionChangeRecord, old: PartitionImage) -> None:
-    """``last_known_elr`` holds the leader that a leaderless partition had last (KIP-966, as Kafka 4 does it)."""
+    """Keep the last leader of a leaderless partition in ``last_known_elr`` (KIP-966, as Kafka 4 does it)."""
     if record.leader == NO_LEADER and not old.last_known_elr and old.leader != NO_LEADER:
         record.last_known_elr = [old.leader]
     elif record.leader >= 0 and old.last_known_elr:

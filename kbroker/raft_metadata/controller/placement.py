@@ -1,7 +1,7 @@
-"""Where the replicas of new partitions go: striped over racks and brokers (Kafka's ``StripedReplicaPlacer``).
+"""Placement of new replicas, striped over racks and brokers (Kafka's ``StripedReplicaPlacer``).
 
-Leaders walk round the racks one partition at a time, followers continue from the rack after the leader's, so both
-spread evenly; fenced brokers take replicas only when there are not enough others, and never lead.
+The leader of each partition is in the next rack, and followers continue from the rack after the leader's: both spread
+evenly. Fenced brokers take replicas only when there are not enough others, and never lead.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def place_replicas(
     epoch = 0
     placements: list[list[int]] = []
     for _ in range(partitions):
-        # After as many partitions as there are brokers the pattern would repeat: shuffle, but with one broker there is
-        # nothing to shuffle and the epoch must move on.
+        # After as many partitions as there are brokers the pattern would repeat: shuffle. With one broker there is
+        # nothing to shuffle, and the epoch must move on.
         if epoch == unfenced and unfenced > 1:
             rng.shuffle(names)
             for rack in racks.values():

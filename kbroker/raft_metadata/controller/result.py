@@ -1,4 +1,4 @@
-"""What a controller operation gives back."""
+"""The output of every operation of the controller: :class:`ControllerResult`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_RECORDS_PER_USER_OP = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ControllerResult(Generic[T]):
-    """The records to commit (all or none, one batch), and the answer, which is told once they are committed."""
+    """The records to commit (all or none, in one batch), and the response, which goes out once they are committed."""
 
     response: T
     records: list[Any] = field(default_factory=list)

@@ -1,5 +1,5 @@
-"""Which brokers have shown lately that they live, and how they come and go (KIP-631, Kafka's
-``BrokerHeartbeatManager``).
+"""Sessions of brokers: the last heartbeat of each, and the states that heartbeats move a broker through (KIP-631,
+Kafka's ``BrokerHeartbeatManager``).
 
 Sessions are not in the log: a new active controller gives every broker a whole session from its start.
 """
@@ -16,7 +16,7 @@ from kbroker.types import Uuid
 
 
 class Heartbeat(NamedTuple):
-    """What a broker says with a heartbeat. ``cordoned_log_dirs`` None: it does not know yet."""
+    """The fields of BrokerHeartbeat. ``cordoned_log_dirs`` is None while the broker does not know them."""
 
     broker_id: int
     broker_epoch: int
@@ -27,12 +27,20 @@ class Heartbeat(NamedTuple):
     cordoned_log_dirs: tuple[Uuid, ...] | None = None
 
 
+class HeartbeatState(NamedTuple):
+    """The controller's answer to a heartbeat."""
+
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
 class BrokerState(enum.Enum):
-    """Where a broker stands; each heartbeat may move it on.
+    """The state of a broker; each heartbeat may move it on.
 
     FENCED -> UNFENCED when it has seen its own registration.
     UNFENCED -> CONTROLLED_SHUTDOWN when it wants to stop and leads something: others become leaders.
-    CONTROLLED_SHUTDOWN -> SHUTDOWN_NOW when it leads nothing and all who live know that.
+    CONTROLLED_SHUTDOWN -> SHUTDOWN_NOW when it leads nothing and all active brokers know that.
     Any -> SHUTDOWN_NOW when it wants to stop and leads nothing. UNFENCED -> FENCED when it asks for it.
     """
 
@@ -60,24 +68,24 @@ class BrokerSessions:
     def __init__(self, session_timeout_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
         self._seen: dict[int, int] = {}
-        """When each unfenced broker was heard last."""
+        """The time of each unfenced broker's last heartbeat."""
         self._metadata_offsets: dict[int, int] = {}
-        """How far each broker has read the metadata, as it said itself."""
+        """The metadata offset that each broker has reported."""
         self._shutdown_offsets: dict[int, int] = {}
-        """What all others must have read before a broker in controlled shutdown may go."""
+        """The metadata offset that all others must have reached before a broker in controlled shutdown may go."""
 
     def start(self, broker_ids: Iterable[int], now_ms: int) -> None:
-        """This node begins to decide: all that are unfenced get a session."""
+        """Give each unfenced broker a session: this node has become the active controller."""
         self._seen = dict.fromkeys(broker_ids, now_ms)
         self._metadata_offsets.clear()
         self._shutdown_offsets.clear()
 
     def touch(self, broker_id: int, now_ms: int) -> None:
-        """A heartbeat of a broker that is to be seen."""
+        """Begin the broker's session again, by a heartbeat of an unfenced broker."""
         self._seen[broker_id] = now_ms
 
     def read_to(self, broker_id: int, metadata_offset: int) -> None:
-        """What a heartbeat says of the broker's metadata."""
+        """Note the metadata offset that a heartbeat reports."""
         self._metadata_offsets[broker_id] = metadata_offset
 
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
@@ -85,29 +93,29 @@ class BrokerSessions:
         self._shutdown_offsets.setdefault(broker_id, offset)
 
     def forgive(self, ms: int) -> None:
-        """All get so much more time."""
+        """Extend every session by ``ms``."""
         self._seen = {broker_id: seen + ms for broker_id, seen in self._seen.items()}
 
     def end(self, broker_id: int) -> None:
-        """The broker is fenced, or gone."""
+        """End the session of a broker that is fenced or gone."""
         self._seen.pop(broker_id, None)
         self._shutdown_offsets.pop(broker_id, None)
 
     def last_seen(self, broker_id: int) -> int | None:
-        """When the broker was heard last; None if it has no session."""
+        """The time of the broker's last heartbeat; None if it has no session."""
         return self._seen.get(broker_id)
 
     def is_live(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker's session is not over."""
+        """Whether the broker has a session that has not expired."""
         seen = self._seen.get(broker_id)
         return seen is not None and now_ms - seen < self._session_timeout_ms
 
     def expired(self, now_ms: int) -> list[int]:
-        """Whose session is over, in order."""
+        """The brokers whose sessions have expired, by id."""
         return sorted(broker_id for broker_id, seen in self._seen.items() if now_ms - seen >= self._session_timeout_ms)
 
     def next_deadline(self) -> float:
-        """When the first session ends."""
+        """The time at which the first session expires."""
         return min(self._seen.values(), default=math.inf) + self._session_timeout_ms
 
     def next_state(
@@ -117,12 +125,12 @@ class BrokerSessions:
         leads_any: Callable[[], bool],
         brokers: Iterable[BrokerImage],
     ) -> BrokerState:
-        """Where the heartbeat moves the broker. ``brokers`` are all there are."""
+        """The state that the heartbeat moves the broker to. ``brokers`` are all registered ones."""
         state = current_state(broker)
         if state is BrokerState.FENCED:
             if beat.want_shut_down:
                 return BrokerState.SHUTDOWN_NOW
-            # The epoch is where its registration is: having read that, it has read all before.
+            # The epoch is the offset of its registration: a broker that has read it has read all before it.
             caught_up = not beat.want_fence and beat.metadata_offset >= broker.epoch
             return BrokerState.UNFENCED if caught_up else state
         if state is BrokerState.UNFENCED:

@@ -1,16 +1,18 @@
 """The cluster's metadata as a value: an immutable :class:`MetadataImage`, and the :class:`MetadataDelta` to the next.
 
-A module for each subject has its part of the image and what records change in it; ``delta.py`` says which record
-goes where. Images are shared between all readers: the mappings in them must not be written to.
+A module for each subject has its part of the image and the effect of its records; ``delta.py`` has the table of all
+records. Images are shared between all readers: the mappings in them must not be written to.
 """
 
 from kbroker.raft_metadata.image.cluster import (
+    DIR_MIGRATING,
+    DIR_UNASSIGNED,
     BrokerImage,
     ControllerImage,
     register_broker_record,
     register_controller_record,
 )
-from kbroker.raft_metadata.image.configs import ConfigResource, ConfigsImage, ResourceType
+from kbroker.raft_metadata.image.configs import ALL_BROKERS, ConfigResource, ConfigsImage, ResourceType, config_record
 from kbroker.raft_metadata.image.delta import MetadataDelta
 from kbroker.raft_metadata.image.endpoints import (
     Endpoint,
@@ -20,12 +22,7 @@ from kbroker.raft_metadata.image.endpoints import (
     read_features,
 )
 from kbroker.raft_metadata.image.errors import MetadataReplayError
-from kbroker.raft_metadata.image.features import (
-    ELIGIBLE_LEADER_REPLICAS_VERSION,
-    METADATA_VERSION,
-    TRANSACTION_VERSION,
-    FeaturesImage,
-)
+from kbroker.raft_metadata.image.features import FeaturesImage
 from kbroker.raft_metadata.image.metadata import EMPTY_IMAGE, MetadataImage
 from kbroker.raft_metadata.image.principals import PrincipalsImage, QuotaEntity
 from kbroker.raft_metadata.image.topics import (
@@ -37,20 +34,18 @@ from kbroker.raft_metadata.image.topics import (
     TopicImage,
     TopicsImage,
     changed_partition,
-    has_collision_chars,
     partition_record,
-    unify_collision_chars,
 )
 
 __all__ = [
-    "ELIGIBLE_LEADER_REPLICAS_VERSION",
+    "ALL_BROKERS",
+    "DIR_MIGRATING",
+    "DIR_UNASSIGNED",
     "EMPTY_IMAGE",
-    "METADATA_VERSION",
     "NO_LEADER",
     "NO_LEADER_CHANGE",
     "RECOVERED",
     "RECOVERING",
-    "TRANSACTION_VERSION",
     "BrokerImage",
     "ConfigResource",
     "ConfigsImage",
@@ -67,13 +62,12 @@ __all__ = [
     "TopicImage",
     "TopicsImage",
     "changed_partition",
+    "config_record",
     "endpoint_entries",
     "feature_entries",
-    "has_collision_chars",
     "partition_record",
     "read_endpoints",
     "read_features",
     "register_broker_record",
     "register_controller_record",
-    "unify_collision_chars",
 ]

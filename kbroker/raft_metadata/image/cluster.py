@@ -15,11 +15,12 @@ from kbroker.raft_metadata.image.endpoints import (
     read_features,
 )
 from kbroker.raft_metadata.image.errors import MetadataReplayError
+from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES, DIRECTORIES
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.records import metadata as rec
 
 DIR_UNASSIGNED = ZERO_UUID
-"""A replica's directory that nobody has named yet."""
+"""The directory of a replica whose broker has not assigned one yet."""
 DIR_MIGRATING = Uuid(bytes(15) + b"\x02")
 """The directory of a replica from before directories had ids."""
 
@@ -41,17 +42,19 @@ class BrokerImage:
 
     @property
     def active(self) -> bool:
-        """May lead and be in an ISR."""
+        """Whether the broker may lead and be in an ISR: unfenced and not in controlled shutdown."""
         return not self.fenced and not self.in_controlled_shutdown
 
     @property
     def has_uncordoned_dirs(self) -> bool:
-        """Whether a log directory takes new replicas (KIP-1066), as far as is known."""
+        """Whether a log directory takes new replicas (KIP-1066), as far as the broker has reported."""
         return not self.log_dirs or not set(self.log_dirs) <= set(self.cordoned_log_dirs or ())
 
     def has_online_dir(self, directory: Uuid) -> bool:
-        """Whether a replica placed in ``directory`` is on a disk that works. Ids whose first 15 bytes are zero are
-        reserved: unassigned and migrating count as online, lost does not."""
+        """Whether a replica placed in ``directory`` is on a disk that works.
+
+        Ids whose first 15 bytes are zero are reserved: unassigned and migrating count as online, lost does not.
+        """
         if directory in (DIR_UNASSIGNED, DIR_MIGRATING):
             return True
         return not self.log_dirs or directory in self.log_dirs
@@ -68,8 +71,9 @@ class ControllerImage:
     zk_migration_ready: bool = False
 
 
-def register_broker_record(broker: BrokerImage) -> rec.RegisterBrokerRecord:
-    """The record that registers this broker."""
+def register_broker_record(broker: BrokerImage, metadata_version: int) -> rec.RegisterBrokerRecord:
+    """The record that registers this broker, with the fields that this level of ``metadata.version`` has."""
+    cordoned = broker.cordoned_log_dirs if metadata_version >= CORDONED_DIRECTORIES else None
     return rec.RegisterBrokerRecord(
         broker_id=broker.id,
         incarnation_id=broker.incarnation_id,
@@ -79,8 +83,8 @@ def register_broker_record(broker: BrokerImage) -> rec.RegisterBrokerRecord:
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
-        log_dirs=list(broker.log_dirs),
-        cordoned_log_dirs=None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs),
+        log_dirs=list(broker.log_dirs) if metadata_version >= DIRECTORIES else [],
+        cordoned_log_dirs=None if cordoned is None else list(cordoned),
     )
 
 
@@ -96,8 +100,7 @@ def register_controller_record(controller: ControllerImage) -> rec.RegisterContr
 
 
 class ClusterDelta:
-    """What records change among brokers and controllers: ``changed_...`` has the ids of those that came, went or
-    are others now."""
+    """The changes of brokers and controllers; ``changed_...`` has the ids of those that came, went or changed."""
 
     def __init__(self, brokers: Mapping[int, BrokerImage], controllers: Mapping[int, ControllerImage]) -> None:
         self.changed_brokers: dict[int, None] = {}
@@ -109,12 +112,12 @@ class ClusterDelta:
 
     @property
     def brokers(self) -> Mapping[int, BrokerImage]:
-        """The brokers as they are now."""
+        """The brokers with all changes so far."""
         return self._old_brokers if self._brokers is None else self._brokers
 
     @property
     def controllers(self) -> Mapping[int, ControllerImage]:
-        """The controllers as they are now."""
+        """The controllers with all changes so far."""
         return self._old_controllers if self._controllers is None else self._controllers
 
     def _mutable_brokers(self) -> dict[int, BrokerImage]:
@@ -133,7 +136,7 @@ class ClusterDelta:
         self.changed_brokers[broker_id] = None
 
     def on_register_broker(self, record: rec.RegisterBrokerRecord) -> None:
-        """A broker registers; one of that id from before is replaced."""
+        """Add a broker; an earlier registration of the id is replaced."""
         self._mutable_brokers()[record.broker_id] = BrokerImage(
             id=record.broker_id,
             epoch=record.broker_epoch,
@@ -151,7 +154,7 @@ class ClusterDelta:
         self.changed_brokers[record.broker_id] = None
 
     def on_unregister_broker(self, record: rec.UnregisterBrokerRecord) -> None:
-        """A broker is gone."""
+        """Remove a broker."""
         brokers = self._mutable_brokers()
         old = brokers.pop(record.broker_id, None)
         if old is None or old.epoch != record.broker_epoch:
@@ -159,15 +162,15 @@ class ClusterDelta:
         self.changed_brokers[record.broker_id] = None
 
     def on_fence_broker(self, record: rec.FenceBrokerRecord) -> None:
-        """A broker is fenced."""
+        """Fence a broker."""
         self._change_broker(record.id, record.epoch, fenced=True)
 
     def on_unfence_broker(self, record: rec.UnfenceBrokerRecord) -> None:
-        """A broker takes part again."""
+        """Unfence a broker."""
         self._change_broker(record.id, record.epoch, fenced=False)
 
     def on_broker_change(self, record: rec.BrokerRegistrationChangeRecord) -> None:
-        """A registered broker changes."""
+        """Change a registered broker."""
         changes: dict[str, Any] = {}
         if record.fenced:
             changes["fenced"] = record.fenced > 0
@@ -180,7 +183,7 @@ class ClusterDelta:
         self._change_broker(record.broker_id, record.broker_epoch, **changes)
 
     def on_register_controller(self, record: rec.RegisterControllerRecord) -> None:
-        """A controller registers."""
+        """Add a controller; an earlier registration of the id is replaced."""
         if self._controllers is None:
             self._controllers = dict(self._old_controllers)
         self._controllers[record.controller_id] = ControllerImage(

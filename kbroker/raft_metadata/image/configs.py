@@ -1,4 +1,4 @@
-"""Dynamic configurations by what they belong to."""
+"""Dynamic configurations of topics, brokers, groups and clients' metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kbroker.wire.records import metadata as rec
 
 
 class ConfigResource(NamedTuple):
-    """What a configuration belongs to: ``type`` is one of ``ResourceType``'s numbers; an empty broker name is the
+    """The owner of a configuration: ``type`` is one of ``ResourceType``'s numbers; an empty broker name is the
     cluster-wide default."""
 
     type: int
@@ -40,17 +40,20 @@ class ResourceType:
     )
 
 
+ALL_BROKERS = ConfigResource(ResourceType.BROKER, "")
+"""The resource of the dynamic default configs of all brokers."""
+
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigsImage:
-    """Dynamic configurations: what was set, never defaults."""
+    """Dynamic configurations: values that were set, never defaults."""
 
     by_resource: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
 
     def get(self, resource: ConfigResource) -> Mapping[str, str]:
-        """What is set for the resource (empty if nothing)."""
+        """The dynamic configs of the resource (empty if it has none)."""
         return self.by_resource.get(resource, _NOTHING)
 
     def for_topic(self, name: str) -> Mapping[str, str]:
@@ -58,7 +61,7 @@ class ConfigsImage:
         return self.by_resource.get(ConfigResource(ResourceType.TOPIC, name), _NOTHING)
 
     def for_broker(self, broker_id: int | None) -> Mapping[str, str]:
-        """The broker's own dynamic configs; of all brokers' default with None."""
+        """The broker's own dynamic configs; with None, the default of all brokers."""
         name = "" if broker_id is None else str(broker_id)
         return self.by_resource.get(ConfigResource(ResourceType.BROKER, name), _NOTHING)
 
@@ -66,11 +69,16 @@ class ConfigsImage:
         """The configs as records."""
         for resource, configs in self.by_resource.items():
             for name, value in configs.items():
-                yield rec.ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
+                yield config_record(resource, name, value)
+
+
+def config_record(resource: ConfigResource, name: str, value: str | None) -> rec.ConfigRecord:
+    """The record that sets a config; with None, that removes it."""
+    return rec.ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
 
 
 class ConfigsDelta:
-    """What records change in the configs: ``changed`` are the resources that are others now, or have none left."""
+    """The changes of configs; ``changed`` are the resources with other configs than before, or none left."""
 
     def __init__(self, image: ConfigsImage) -> None:
         self.changed: dict[ConfigResource, None] = {}
@@ -83,7 +91,7 @@ class ConfigsDelta:
         return self._image if self._configs is None else ConfigsImage(self._configs)
 
     def forget(self, resource: ConfigResource) -> None:
-        """The resource is gone, and what was set for it."""
+        """Remove a resource's configs, since the resource is gone."""
         if resource in (self._image.by_resource if self._configs is None else self._configs):
             self._mutable().pop(resource)
             self._own.discard(resource)
@@ -95,7 +103,7 @@ class ConfigsDelta:
         return self._configs
 
     def on_config(self, record: rec.ConfigRecord) -> None:
-        """Set a config; one without a value is taken away."""
+        """Set a config; a record without a value removes it."""
         configs = self._mutable()
         resource = ConfigResource(record.resource_type, record.resource_name)
         if resource not in self._own:

@@ -1,8 +1,8 @@
-"""The next image: where each kind of metadata record changes state.
+"""The effect of each kind of metadata record on an image.
 
-``MetadataDelta.replay`` is the only such place: on the active controller (before its records are committed), on a
-follower, and when a log or snapshot is read at start. A delta copies only the mappings it touches, shallowly, so an
-image costs what changed plus one pointer per sibling.
+State changes in ``MetadataDelta.replay`` alone: on the active controller (before its records are committed), on a
+follower, and when a log or snapshot is read at start. A delta makes shallow copies of the mappings it changes and
+shares the others with the image before.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from kbroker.wire.records import metadata as rec
 
 
 class MetadataDelta:
-    """What a run of records changes in an image.
+    """The changes between two images, made by replaying records.
 
-    ``changed_topics`` / ``deleted_topics`` (by id, the latter as they were), ``changed_configs``, ``changed_brokers``,
-    ``features_changed`` say what a subscriber has to look at; a topic that was created and deleted within the delta is
-    in neither.
+    Subscribers look at ``changed_topics`` and ``deleted_topics`` (by id, the latter as they were), ``changed_configs``,
+    ``changed_brokers``, ``features_changed``. A topic that was created and deleted within the delta is in neither.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -52,7 +51,7 @@ class MetadataDelta:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been replayed that an image shows."""
+        """Whether the next image equals the one before but for its offset."""
         return not (
             self.changed_topics
             or self.deleted_topics
@@ -66,7 +65,7 @@ class MetadataDelta:
         )
 
     def replay(self, record: Any) -> None:
-        """Take one record in; :class:`MetadataReplayError` if it contradicts what came before."""
+        """Replay one record; :class:`MetadataReplayError` if it contradicts the records before it."""
         rule = _RULES.get(type(record))
         if rule is None:
             raise MetadataReplayError(f"no rule for a record of type {type(record).__name__}")
@@ -99,8 +98,8 @@ class MetadataDelta:
         self.next_producer_id = record.next_producer_id
 
 
-def _show_nothing(delta: MetadataDelta, record: Any) -> None:
-    """Records that an image does not show. Transactions are the business of whoever reads the log (``loader``)."""
+def _ignore(delta: MetadataDelta, record: Any) -> None:
+    """Ignore a record without effect on the image. The ``loader`` acts on those of transactions."""
 
 
 _Rule = Callable[[MetadataDelta, Any], object]
@@ -127,9 +126,9 @@ _RULES: dict[type[Any], _Rule] = {
     rec.RemoveUserScramCredentialRecord: lambda delta, record: delta._principals.on_remove_scram(record),
     rec.DelegationTokenRecord: lambda delta, record: delta._principals.on_token(record),
     rec.RemoveDelegationTokenRecord: lambda delta, record: delta._principals.on_remove_token(record),
-    rec.NoOpRecord: _show_nothing,
-    rec.BeginTransactionRecord: _show_nothing,
-    rec.EndTransactionRecord: _show_nothing,
-    rec.AbortTransactionRecord: _show_nothing,
-    rec.ZkMigrationStateRecord: _show_nothing,
+    rec.NoOpRecord: _ignore,
+    rec.BeginTransactionRecord: _ignore,
+    rec.EndTransactionRecord: _ignore,
+    rec.AbortTransactionRecord: _ignore,
+    rec.ZkMigrationStateRecord: _ignore,
 }

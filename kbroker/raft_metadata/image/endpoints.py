@@ -1,4 +1,4 @@
-"""Where a node listens and what it speaks, and how records and requests say it: all of them with the same fields."""
+"""Endpoints and feature ranges of a node, and their form in records and requests, which have the same fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a node listens under a listener name. ``security_protocol``: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT,
+    """The address of one of a node's listeners. ``security_protocol``: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT,
     3 SASL_SSL."""
 
     name: str
@@ -22,7 +22,7 @@ Endpoints = Mapping[str, Endpoint]
 """By listener name."""
 
 Features = Mapping[str, tuple[int, int]]
-"""The lowest and the highest level that a node speaks, by the feature's name."""
+"""The lowest and the highest level that a node supports, by the feature's name."""
 
 
 class _EndpointEntry(Protocol):
@@ -55,10 +55,10 @@ def feature_entries(entry: Callable[..., E], features: Features) -> list[E]:
 
 
 def read_endpoints(entries: Iterable[_EndpointEntry]) -> dict[str, Endpoint]:
-    """What the entries of a record or request say; of two with one name the last."""
+    """The endpoints of a record or request, by listener name; the last of two with one name."""
     return {e.name: Endpoint(e.name, e.host, e.port, e.security_protocol) for e in entries}
 
 
 def read_features(entries: Iterable[_FeatureEntry]) -> dict[str, tuple[int, int]]:
-    """What the entries of a record or request say; of two with one name the last."""
+    """The feature ranges of a record or request, by name; the last of two with one name."""
     return {f.name: (f.min_supported_version, f.max_supported_version) for f in entries}

@@ -1,4 +1,4 @@
-"""What can go wrong with an image."""
+"""The error of a record that does not fit the image."""
 
 from __future__ import annotations
 

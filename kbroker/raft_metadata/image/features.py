@@ -1,15 +1,12 @@
-"""Finalized features, of which the metadata version is one."""
+"""Finalized feature levels, ``metadata.version`` among them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from kbroker.raft_metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION
 from kbroker.wire.records import metadata as rec
-
-METADATA_VERSION = "metadata.version"
-ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
-TRANSACTION_VERSION = "transaction.version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +26,14 @@ class FeaturesImage:
         return self.levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
 
     def records(self) -> Iterator[rec.FeatureLevelRecord]:
-        """The levels as records: the metadata version first, which says how the others are to be read."""
+        """The levels as records; ``metadata.version`` comes first, since it decides how the others are read."""
         names = sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name))
         for name in names:
             yield rec.FeatureLevelRecord(name=name, feature_level=self.levels[name])
 
 
 class FeaturesDelta:
-    """What records change in the features."""
+    """The changes of feature levels."""
 
     def __init__(self, image: FeaturesImage) -> None:
         self._image = image
@@ -52,7 +49,7 @@ class FeaturesDelta:
         return self._image if self._levels is None else FeaturesImage(self._levels)
 
     def on_feature_level(self, record: rec.FeatureLevelRecord) -> None:
-        """Set a level; 0 takes the feature away."""
+        """Set a level; 0 removes the feature."""
         if self._levels is None:
             self._levels = dict(self._image.levels)
         if record.feature_level == 0:

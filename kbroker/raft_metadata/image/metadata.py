@@ -16,13 +16,14 @@ from kbroker.raft_metadata.image.configs import ConfigsImage
 from kbroker.raft_metadata.image.features import FeaturesImage
 from kbroker.raft_metadata.image.principals import PrincipalsImage
 from kbroker.raft_metadata.image.topics import TopicsImage
+from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records import metadata as rec
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything the metadata log says up to ``offset`` (the offset of the last record in it; -1 when empty)."""
+    """The cluster's metadata by the log up to ``offset`` (that of the last record in it; -1 when empty)."""
 
     offset: int = -1
     epoch: int = 0
@@ -38,7 +39,7 @@ class MetadataImage:
 
     @property
     def provenance(self) -> OffsetAndEpoch:
-        """Which part of the log this image stands for."""
+        """The position of the last record of the log that is in the image."""
         return OffsetAndEpoch(self.offset, self.epoch)
 
     def alive_brokers(self) -> list[BrokerImage]:
@@ -46,13 +47,16 @@ class MetadataImage:
         return [self.brokers[broker] for broker in sorted(self.brokers) if not self.brokers[broker].fenced]
 
     def records(self) -> Iterator[Any]:
-        """The image as records, in the order of Kafka's snapshots: replayed onto an empty image they give it again."""
+        """The image as records of its level, in the order of Kafka's snapshots: replayed onto an empty image they give
+        it again."""
+        level = self.features.metadata_version
         yield from self.features.records()
         for broker_id in sorted(self.brokers):
-            yield register_broker_record(self.brokers[broker_id])
-        for controller_id in sorted(self.controllers):
-            yield register_controller_record(self.controllers[controller_id])
-        yield from self.topics.records()
+            yield register_broker_record(self.brokers[broker_id], level)
+        if level >= CONTROLLER_REGISTRATION:
+            for controller_id in sorted(self.controllers):
+                yield register_controller_record(self.controllers[controller_id])
+        yield from self.topics.records(level)
         yield from self.configs.records()
         yield from self.principals.quota_records()
         if self.next_producer_id >= 0:

@@ -1,4 +1,4 @@
-"""What is kept of those who connect: quotas, ACLs, SCRAM credentials, delegation tokens."""
+"""Principals: client quotas, ACLs, SCRAM credentials, delegation tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PrincipalsImage:
 
 
 class PrincipalsDelta:
-    """What records change in quotas, ACLs, credentials and tokens."""
+    """The changes of quotas, ACLs, credentials and tokens."""
 
     def __init__(self, image: PrincipalsImage) -> None:
         self._image = image
@@ -61,7 +61,7 @@ class PrincipalsDelta:
         )
 
     def on_client_quota(self, record: rec.ClientQuotaRecord) -> None:
-        """A quota is set or taken away."""
+        """Set or remove a quota."""
         if self._quotas is None:
             self._quotas = {entity: dict(quotas) for entity, quotas in self._image.client_quotas.items()}
         entity = tuple(sorted(((e.entity_type, e.entity_name) for e in record.entity), key=lambda pair: pair[0]))
@@ -76,38 +76,38 @@ class PrincipalsDelta:
             self._quotas.pop(entity, None)
 
     def on_acl(self, record: rec.AccessControlEntryRecord) -> None:
-        """An ACL comes."""
+        """Add an ACL."""
         if self._acls is None:
             self._acls = dict(self._image.acls)
         self._acls[Uuid(record.id)] = record
 
     def on_remove_acl(self, record: rec.RemoveAccessControlEntryRecord) -> None:
-        """An ACL goes."""
+        """Remove an ACL."""
         if self._acls is None:
             self._acls = dict(self._image.acls)
         if self._acls.pop(Uuid(record.id), None) is None:
             raise MetadataReplayError(f"no ACL has the id {bytes(record.id).hex()}")
 
     def on_scram(self, record: rec.UserScramCredentialRecord) -> None:
-        """A SCRAM credential is set."""
+        """Set a SCRAM credential."""
         if self._scram is None:
             self._scram = dict(self._image.scram)
         self._scram[record.name, record.mechanism] = record
 
     def on_remove_scram(self, record: rec.RemoveUserScramCredentialRecord) -> None:
-        """A SCRAM credential goes."""
+        """Remove a SCRAM credential."""
         if self._scram is None:
             self._scram = dict(self._image.scram)
         self._scram.pop((record.name, record.mechanism), None)
 
     def on_token(self, record: rec.DelegationTokenRecord) -> None:
-        """A delegation token comes or changes."""
+        """Add or change a delegation token."""
         if self._tokens is None:
             self._tokens = dict(self._image.delegation_tokens)
         self._tokens[record.token_id] = record
 
     def on_remove_token(self, record: rec.RemoveDelegationTokenRecord) -> None:
-        """A delegation token goes."""
+        """Remove a delegation token."""
         if self._tokens is None:
             self._tokens = dict(self._image.delegation_tokens)
         self._tokens.pop(record.token_id, None)

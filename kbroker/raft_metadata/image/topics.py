@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbroker.raft_metadata.image.cluster import DIR_UNASSIGNED
+from kbroker.raft_metadata.image.cluster import DIR_MIGRATING, DIR_UNASSIGNED
 from kbroker.raft_metadata.image.errors import MetadataReplayError
+from kbroker.raft_metadata.metadata_version import DIRECTORIES
+from kbroker.raft_metadata.topics import has_collision_chars, unify_collision_chars
 from kbroker.types import Uuid
 from kbroker.wire.records import metadata as rec
 
 RECOVERED = 0
 """``leader_recovery_state``: the leader came from the ISR."""
 RECOVERING = 1
-"""The leader was elected uncleanly and has not finished recovery: nobody may join the ISR yet."""
+"""The leader was elected uncleanly and has not finished recovery: no replica may join the ISR yet."""
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
-"""``PartitionChangeRecord.leader``: as it was, in the same leader epoch."""
+"""``PartitionChangeRecord.leader``: the same leader in the same leader epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class PartitionImage:
         return self.replicas[0] if self.replicas else NO_LEADER
 
     def directory(self, broker_id: int) -> Uuid:
-        """Where ``broker_id`` keeps its replica, as far as the controller knows."""
+        """The log directory of the replica on ``broker_id``, as far as the controller knows."""
         for index, replica in enumerate(self.replicas):
             if replica == broker_id and index < len(self.directories):
                 return self.directories[index]
@@ -75,16 +77,18 @@ class TopicsImage:
         found = self.by_name.get(topic)
         return None if found is None else found.partitions.get(partition)
 
-    def records(self) -> Iterator[rec.TopicRecord | rec.PartitionRecord]:
-        """The topics as records, each with its partitions behind it."""
+    def records(self, metadata_version: int) -> Iterator[rec.TopicRecord | rec.PartitionRecord]:
+        """The topics as records of this level, each with its partitions behind it."""
         for topic in self.by_id.values():
             yield rec.TopicRecord(name=topic.name, topic_id=topic.id)
             for partition_id, partition in topic.partitions.items():
-                yield partition_record(topic.id, partition_id, partition)
+                yield partition_record(topic.id, partition_id, partition, metadata_version)
 
 
-def partition_record(topic_id: Uuid, partition_id: int, partition: PartitionImage) -> rec.PartitionRecord:
-    """The record that creates this partition."""
+def partition_record(
+    topic_id: Uuid, partition_id: int, partition: PartitionImage, metadata_version: int
+) -> rec.PartitionRecord:
+    """The record that creates this partition, with the fields that this level of ``metadata.version`` has."""
     return rec.PartitionRecord(
         partition_id=partition_id,
         topic_id=topic_id,
@@ -96,7 +100,7 @@ def partition_record(topic_id: Uuid, partition_id: int, partition: PartitionImag
         leader_recovery_state=partition.leader_recovery_state,
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
-        directories=list(partition.directories),
+        directories=list(partition.directories) if metadata_version >= DIRECTORIES else [],
         eligible_leader_replicas=list(partition.elr) or None,
         last_known_elr=list(partition.last_known_elr) or None,
     )
@@ -110,7 +114,9 @@ def changed_partition(old: PartitionImage, record: rec.PartitionChangeRecord) ->
     if record.directories is not None:
         changes["directories"] = _directories(record.directories, len(changes.get("replicas", old.replicas)))
     elif record.replicas is not None:
-        changes["directories"] = tuple(old.directory(broker) for broker in record.replicas)
+        known = any(directory != DIR_MIGRATING for directory in old.directories)
+        directories = [old.directory(broker) for broker in record.replicas] if known else None
+        changes["directories"] = _directories(directories, len(record.replicas))
     if record.isr is not None:
         changes["isr"] = tuple(record.isr)
     if record.removing_replicas is not None:
@@ -130,25 +136,16 @@ def changed_partition(old: PartitionImage, record: rec.PartitionChangeRecord) ->
     return replace(old, **changes)
 
 
-def _directories(directories: Any, replicas: int) -> tuple[Uuid, ...]:
+def _directories(directories: Sequence[bytes] | None, replicas: int) -> tuple[Uuid, ...]:
+    """The replicas' directories by a record; records of a level without directories have none."""
     if not directories:
-        return (DIR_UNASSIGNED,) * replicas
+        return (DIR_MIGRATING,) * replicas
     return tuple(Uuid(directory) for directory in directories)
 
 
-def has_collision_chars(name: str) -> bool:
-    """Whether another topic's metrics could carry the same name (``.`` and ``_`` look alike there)."""
-    return "." in name or "_" in name
-
-
-def unify_collision_chars(name: str) -> str:
-    """The form under which two colliding names are equal."""
-    return name.replace(".", "_")
-
-
 class TopicsDelta:
-    """What records change in topics, by id; a topic that came and went within the delta is in neither ``changed`` nor
-    ``deleted``."""
+    """The changes of topics, by id; a topic that was created and deleted within the delta is in neither ``changed``
+    nor ``deleted``."""
 
     def __init__(self, image: TopicsImage) -> None:
         self.changed: dict[Uuid, None] = {}
@@ -179,7 +176,7 @@ class TopicsDelta:
         return self._colliding
 
     def on_topic(self, record: rec.TopicRecord) -> None:
-        """A topic comes, without partitions yet."""
+        """Add a topic, without partitions yet."""
         by_name, by_id = self._mutable()
         name, topic_id = record.name, Uuid(record.topic_id)
         if name in by_name or topic_id in by_id:
@@ -208,7 +205,7 @@ class TopicsDelta:
         return own
 
     def on_partition(self, record: rec.PartitionRecord) -> None:
-        """A partition comes."""
+        """Add a partition."""
         topic_id = Uuid(record.topic_id)
         self._own_partitions(topic_id)[record.partition_id] = PartitionImage(
             replicas=tuple(record.replicas),
@@ -226,7 +223,7 @@ class TopicsDelta:
         self.changed_partitions.setdefault(topic_id, set()).add(record.partition_id)
 
     def on_partition_change(self, record: rec.PartitionChangeRecord) -> None:
-        """A partition changes."""
+        """Change a partition."""
         topic_id = Uuid(record.topic_id)
         partitions = self._own_partitions(topic_id)
         old = partitions.get(record.partition_id)
@@ -236,7 +233,7 @@ class TopicsDelta:
         self.changed_partitions.setdefault(topic_id, set()).add(record.partition_id)
 
     def on_remove_topic(self, record: rec.RemoveTopicRecord) -> str:
-        """A topic is gone; answers its name, under which more may be kept."""
+        """Remove a topic; its name, by which its configs are kept."""
         by_name, by_id = self._mutable()
         topic_id = Uuid(record.topic_id)
         topic = by_id.pop(topic_id, None)
@@ -260,7 +257,7 @@ class TopicsDelta:
         return topic.name
 
     def on_clear_elr(self, record: rec.ClearElrRecord) -> None:
-        """Eligible leader replicas are forgotten, of a topic or of all."""
+        """Clear the eligible leader replicas of a topic, or of all topics."""
         by_name, _ = self._mutable()
         if record.topic_name:
             if record.topic_name not in by_name:

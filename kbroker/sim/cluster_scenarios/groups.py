@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kbroker.sim.cluster import SimCluster
-from kbroker.sim.cluster_scenarios.courses import TOPIC, begin, some_chaos
 from kbroker.sim.cluster_scenarios.registry import scenario
-from kbroker.sim.group_clients import GroupMember
+from kbroker.sim.cluster_scenarios.steps import TOPIC, begin, some_chaos
+from kbroker.sim.group_clients import SimGroupMember
 
 
 @scenario()
@@ -38,7 +38,7 @@ async def _members_come_and_go(cluster: SimCluster, *, classic: float) -> None:
             instance_id = next(instances)
         members.append(cluster.join_group("group", TOPIC, 6, classic=is_classic, instance_id=instance_id))
 
-    members: list[GroupMember] = []
+    members: list[SimGroupMember] = []
     join()
     join()
     for _ in range(3):

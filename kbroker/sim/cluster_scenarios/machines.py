@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kbroker.sim.cluster import SimCluster
-from kbroker.sim.cluster_scenarios.courses import await_progress, begin, begin_transactions
 from kbroker.sim.cluster_scenarios.registry import scenario
-from kbroker.sim.history import Violation
+from kbroker.sim.cluster_scenarios.steps import await_progress, begin, begin_transactions
 from kbroker.sim.sim_env import DATA_DIR, SECOND_DIR
+from kbroker.sim.world import Violation
 
 
 @scenario()

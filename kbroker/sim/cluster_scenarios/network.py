@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from kbroker.sim.cluster import SimCluster
-from kbroker.sim.cluster_scenarios.courses import await_progress, begin, isolate
 from kbroker.sim.cluster_scenarios.registry import scenario
+from kbroker.sim.cluster_scenarios.steps import await_progress, begin, isolate
 from kbroker.sim.sim_node import SimNode
 from kbroker.types import TopicPartition
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kbroker.sim.cluster import SimCluster
-from kbroker.sim.cluster_scenarios.courses import await_progress, begin, some_chaos
 from kbroker.sim.cluster_scenarios.registry import scenario
+from kbroker.sim.cluster_scenarios.steps import await_progress, begin, end_and_start_one, some_chaos
 
 
 @scenario()
@@ -20,15 +20,7 @@ async def one_replica(cluster: SimCluster) -> None:
     """Partitions without followers, on nodes that are killed and stopped: what was written is there again after."""
     partitions = await begin(cluster, partitions=3, replication_factor=1, min_isr=1)
     for _ in range(4):
-        node = cluster.rng.choice(cluster.serving)
-        if cluster.rng.random() < 0.6:
-            node.kill()
-        else:
-            await node.stop()
-        await cluster.run_for(cluster.rng.uniform(0, 8))
-        node.start()
-        await cluster.await_serving([node])
-        await await_progress(cluster)
+        await end_and_start_one(cluster, killed=0.6, down=8)
     await cluster.finish(partitions)
 
 

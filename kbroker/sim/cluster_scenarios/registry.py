@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from kbroker.sim.clock import Trace, run_deterministically
+from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
+from kbroker.sim.clock import run_deterministically, sim_clock
 from kbroker.sim.cluster import SimCluster, simulated_cluster
-from kbroker.sim.streams import LinkFaults
+from kbroker.sim.tcp import LinkFaults
+from kbroker.sim.world import Trace
 
 Course = Callable[[SimCluster], Awaitable[None]]
 
@@ -25,20 +27,27 @@ class ClusterScenario:
     properties: Mapping[str, str] = field(default_factory=dict)
     quiet: bool = False
     """Whether the network is always a good one."""
+    metadata_version: int = LATEST_METADATA_VERSION
+    """The level that the nodes are formatted at."""
 
 
 CLUSTER_SCENARIOS: dict[str, ClusterScenario] = {}
 
 
 def scenario(
-    *, nodes: int = 3, controllers: int = 0, quiet: bool = False, **properties: str
+    *,
+    nodes: int = 3,
+    controllers: int = 0,
+    quiet: bool = False,
+    metadata_version: int = LATEST_METADATA_VERSION,
+    **properties: str,
 ) -> Callable[[Course], Course]:
     """Enter a course of events under its name; properties with underscores for dots."""
 
     def enter(course: Course) -> Course:
         name = "cluster-" + course.__name__.replace("_", "-")
         named = {key.replace("_", "."): value for key, value in properties.items()}
-        CLUSTER_SCENARIOS[name] = ClusterScenario(course, nodes, controllers, named, quiet)
+        CLUSTER_SCENARIOS[name] = ClusterScenario(course, nodes, controllers, named, quiet, metadata_version)
         return course
 
     return enter
@@ -46,13 +55,17 @@ def scenario(
 
 def run_cluster_scenario(name: str, seed: int, out: TextIO | None = None) -> str:
     """Run one; the hash of its trace. :class:`Violation` if something does not hold."""
-    found = CLUSTER_SCENARIOS[name]
+    return run_course(name, CLUSTER_SCENARIOS[name], seed, out)
+
+
+def run_course(name: str, found: ClusterScenario, seed: int, out: TextIO | None = None) -> str:
+    """As :func:`run_cluster_scenario`, of a scenario that has no name."""
     rng = random.Random(f"{name} {seed}")
     properties = {**_random_properties(rng), **found.properties}
     faults = LinkFaults() if found.quiet else LinkFaults.random(rng)
 
     async def main() -> str:
-        trace = Trace(out)
+        trace = Trace(sim_clock(), out)
         trace.note(f"{name} {seed} {properties} {faults}")
         async with simulated_cluster(
             rng.getrandbits(64),
@@ -60,6 +73,7 @@ def run_cluster_scenario(name: str, seed: int, out: TextIO | None = None) -> str
             count=found.nodes,
             controllers=found.controllers,
             properties=properties,
+            metadata_version=found.metadata_version,
             faults=faults,
         ) as cluster:
             await found.course(cluster)

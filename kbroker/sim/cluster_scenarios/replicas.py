@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.sim.cluster import SimCluster
-from kbroker.sim.cluster_scenarios.courses import await_progress, begin, some_chaos
 from kbroker.sim.cluster_scenarios.registry import scenario
-from kbroker.sim.history import Violation
+from kbroker.sim.cluster_scenarios.steps import await_progress, begin, some_chaos
+from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 
 

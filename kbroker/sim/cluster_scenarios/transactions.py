@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from kbroker.sim.cluster import SimCluster
-from kbroker.sim.cluster_scenarios.courses import await_progress, begin_transactions, some_chaos
 from kbroker.sim.cluster_scenarios.registry import scenario
+from kbroker.sim.cluster_scenarios.steps import await_progress, begin_transactions, some_chaos
 from kbroker.types import TopicPartition
 
 COPY: Final = "copy"
+SINGLE: Final = "single"
 
 
 @scenario()
@@ -18,6 +19,28 @@ async def transactions(cluster: SimCluster) -> None:
     partitions = await begin_transactions(cluster)
     await some_chaos(cluster, 8)
     await cluster.finish(partitions)
+
+
+@scenario()
+async def many_partitions(cluster: SimCluster) -> None:
+    """Transactions of many partitions, replicated or not, while leaders and coordinators are killed and moved."""
+    partitions = await begin_transactions(cluster, partitions=9, versions=(2, 2, 1))
+    client = cluster.client()
+    await client.create_topic(SINGLE, 3, 1)
+    client.close()
+    single = [TopicPartition(SINGLE, index) for index in range(3)]
+    cluster.consume(single, read_committed=True)
+    cluster.transact(partitions + single, versions=(2, 1))
+    for _ in range(4):
+        await await_progress(cluster, 60)
+        node = cluster.rng.choice(list(cluster.nodes.values()))
+        if cluster.rng.random() < 0.5:
+            node.kill()
+        else:
+            await node.stop()
+        await cluster.run_for(cluster.rng.choice((0.1, 1, 3)))
+        await cluster.heal()
+    await cluster.finish(partitions + single)
 
 
 @scenario()

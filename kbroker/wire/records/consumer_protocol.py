@@ -1,4 +1,4 @@
-"""What members of a classic group of consumers tell each other, opaque to the broker."""
+"""The messages of members of a classic consumer group to each other, opaque to the broker."""
 
 from __future__ import annotations
 

@@ -1,0 +1,132 @@
+"""Kafka's properties of groups of the kinds that kbroker does not have: described with their defaults, never set."""
+
+from __future__ import annotations
+
+from kbroker.config.absent.missing import missing
+from kbroker.config.definition import ConfigDef, ConfigKey, OneOf, Range
+from kbroker.config.group import GROUP_CONFIGS
+from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
+
+_OFFSET_RESET = OneOf(("latest", "earliest", "by_duration:PnDTnHnMn.nS"))
+
+ABSENT_GROUP_CONFIGS = ConfigDef(
+    "group",
+    [
+        *missing(
+            "kbroker has no share groups",
+            ConfigKey(
+                "share.assignment.interval.ms",
+                INT,
+                "1000",
+                MEDIUM,
+                "Shortest time between two assignments of the group, in milliseconds.",
+                validator=Range(0),
+            ),
+            ConfigKey(
+                "share.auto.offset.reset",
+                STRING,
+                "latest",
+                MEDIUM,
+                "Where the group begins in a partition: at its end, its beginning, or a duration ago.",
+                validator=_OFFSET_RESET,
+            ),
+            ConfigKey(
+                "share.delivery.count.limit",
+                INT,
+                "5",
+                MEDIUM,
+                "Times that a record is delivered at most.",
+                validator=Range(2),
+            ),
+            ConfigKey(
+                "share.heartbeat.interval.ms",
+                INT,
+                "5000",
+                MEDIUM,
+                "How often members of the group are told to send heartbeats, in milliseconds.",
+                validator=Range(1),
+            ),
+            ConfigKey(
+                "share.isolation.level",
+                STRING,
+                "read_uncommitted",
+                MEDIUM,
+                "Whether records of open and aborted transactions are delivered.",
+                validator=OneOf(("read_committed", "read_uncommitted")),
+            ),
+            ConfigKey(
+                "share.partition.max.record.locks",
+                INT,
+                "2000",
+                MEDIUM,
+                "Most records of a partition that are in delivery.",
+                validator=Range(100),
+            ),
+            ConfigKey(
+                "share.record.lock.duration.ms",
+                INT,
+                "30000",
+                MEDIUM,
+                "Milliseconds that a member has to process a record.",
+                validator=Range(1000),
+            ),
+            ConfigKey(
+                "share.renew.acknowledge.enable",
+                BOOLEAN,
+                "true",
+                MEDIUM,
+                "Let members ask for more time to process a record.",
+            ),
+            ConfigKey(
+                "share.session.timeout.ms",
+                INT,
+                "45000",
+                MEDIUM,
+                "Silence after which a member is taken out of the group, in milliseconds.",
+                validator=Range(1),
+            ),
+        ),
+        *missing(
+            "kbroker has no streams groups",
+            ConfigKey(
+                "streams.assignment.interval.ms",
+                INT,
+                "1000",
+                MEDIUM,
+                "Shortest time between two assignments of the group, in milliseconds.",
+                validator=Range(0),
+            ),
+            ConfigKey(
+                "streams.heartbeat.interval.ms",
+                INT,
+                "5000",
+                MEDIUM,
+                "How often members of the group are told to send heartbeats, in milliseconds.",
+                validator=Range(1),
+            ),
+            ConfigKey(
+                "streams.initial.rebalance.delay.ms",
+                INT,
+                "3000",
+                MEDIUM,
+                "Milliseconds for which the group, when new, waits for more members.",
+                validator=Range(0),
+            ),
+            ConfigKey(
+                "streams.num.standby.replicas", INT, "0", MEDIUM, "Standby replicas of each task.", validator=Range(0)
+            ),
+            ConfigKey(
+                "streams.session.timeout.ms",
+                INT,
+                "45000",
+                MEDIUM,
+                "Silence after which a member is taken out of the group, in milliseconds.",
+                validator=Range(1),
+            ),
+        ),
+    ],
+)
+"""Names, types, defaults and limits are Apache Kafka 4.3.1's; ``no_effect`` says what is missing."""
+
+ALL_GROUP_CONFIGS = ConfigDef("group", [*GROUP_CONFIGS.values(), *ABSENT_GROUP_CONFIGS.values()])
+"""Every property of a group that Apache Kafka has."""

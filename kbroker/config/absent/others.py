@@ -1,0 +1,154 @@
+"""Properties of plugins, quotas, telemetry, and single features."""
+
+from __future__ import annotations
+
+from kbroker.config.absent.missing import missing
+from kbroker.config.definition import ConfigKey, Range
+from kbroker.config.shorthand import BOOLEAN, CLASS, CLUSTER_WIDE, HIGH, INT, LIST, LONG, LOW, MEDIUM, PER_BROKER
+
+KEYS = [
+    *missing(
+        "no level of a feature is unstable in kbroker",
+        ConfigKey(
+            "unstable.feature.versions.enable",
+            BOOLEAN,
+            "false",
+            HIGH,
+            "Allow levels of features that Apache Kafka still changes.",
+            internal=True,
+        ),
+    ),
+    *missing(
+        "kbroker has no policy plugins",
+        ConfigKey(
+            "alter.config.policy.class.name",
+            CLASS,
+            None,
+            LOW,
+            "Java class that judges changes of configs.",
+        ),
+        ConfigKey(
+            "create.topic.policy.class.name",
+            CLASS,
+            None,
+            LOW,
+            "Java class that judges new topics.",
+        ),
+    ),
+    *missing(
+        "kbroker has no config providers",
+        ConfigKey(
+            "config.providers",
+            LIST,
+            "",
+            LOW,
+            "Names of providers that put values in the place of variables in properties.",
+            update_mode=CLUSTER_WIDE,
+        ),
+    ),
+    *missing(
+        "kbroker has no quotas of clients",
+        ConfigKey(
+            "client.quota.callback.class",
+            CLASS,
+            None,
+            LOW,
+            "Java class that decides on clients' quotas.",
+        ),
+        ConfigKey(
+            "controller.quota.window.num",
+            INT,
+            "11",
+            LOW,
+            "Windows that changes of topics are measured over for their quota.",
+            validator=Range(1),
+        ),
+        ConfigKey(
+            "controller.quota.window.size.seconds",
+            INT,
+            "1",
+            LOW,
+            "Seconds in a window of that quota.",
+            validator=Range(1),
+        ),
+    ),
+    *missing(
+        "kbroker asks no client for metrics",
+        ConfigKey(
+            "telemetry.max.bytes",
+            INT,
+            "1048576",
+            LOW,
+            "Most bytes of metrics that a client may send at once.",
+            validator=Range(1),
+        ),
+    ),
+    *missing(
+        "kbroker has no cordoned log directories",
+        ConfigKey(
+            "cordoned.log.dirs",
+            LIST,
+            "",
+            MEDIUM,
+            "Log directories that get no new partitions, `*` for all.",
+            update_mode=PER_BROKER,
+        ),
+    ),
+    *missing(
+        "kbroker does not report slow events of its controller",
+        ConfigKey(
+            "controller.performance.always.log.threshold.ms",
+            LONG,
+            "2000",
+            MEDIUM,
+            "Milliseconds from which an event of the controller is always reported.",
+            validator=Range(0),
+            internal=True,
+        ),
+        ConfigKey(
+            "controller.performance.sample.period.ms",
+            LONG,
+            "60000",
+            MEDIUM,
+            "Milliseconds of which the slowest events of the controller are reported.",
+            validator=Range(100),
+            internal=True,
+        ),
+    ),
+    *missing(
+        "it is there for Apache Kafka's own tests",
+        ConfigKey(
+            "internal.metadata.delete.delay.millis",
+            LONG,
+            "60000",
+            LOW,
+            "Milliseconds before a segment of the metadata log leaves the disk, for Apache Kafka's own tests.",
+            internal=True,
+        ),
+        ConfigKey(
+            "internal.metadata.log.segment.bytes",
+            INT,
+            None,
+            LOW,
+            "Size of a segment of the metadata log, for Apache Kafka's own tests.",
+            internal=True,
+        ),
+        ConfigKey(
+            "internal.metadata.max.batch.size.in.bytes",
+            INT,
+            "8388608",
+            LOW,
+            "Size of a batch of the metadata log, for Apache Kafka's own tests.",
+            internal=True,
+        ),
+        ConfigKey(
+            "unclean.leader.election.interval.ms",
+            LONG,
+            "300000",
+            MEDIUM,
+            "Milliseconds between two looks for partitions that need an unclean election.",
+            validator=Range(1),
+            internal=True,
+        ),
+    ),
+]

@@ -1,0 +1,84 @@
+"""The properties of a subscription to clients' metrics (resource type CLIENT_METRICS, KIP-714).
+
+Names, types and defaults are Apache Kafka 4.3.1's (a test compares them with a table of its facts). A subscription is
+metadata: it is kept and described. No client is asked for metrics, as in Apache Kafka without a plugin that takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, ListOf
+from kbroker.config.java_regex import is_java_regex
+from kbroker.config.shorthand import INT, LIST, MEDIUM
+from kbroker.errors import ApiError, ErrorCode
+
+_INTERVAL, _MATCH, _METRICS = "interval.ms", "match", "metrics"
+
+CLIENT_METRICS_CONFIGS = ConfigDef(
+    "client metrics",
+    [
+        ConfigKey(_INTERVAL, INT, "300000", MEDIUM, "How often a client is to send metrics, in milliseconds."),
+        ConfigKey(
+            _MATCH,
+            LIST,
+            "",
+            MEDIUM,
+            "Which clients are meant: `name=regular expression` each, with the names client_id, client_instance_id, "
+            "client_software_name, client_software_version, client_source_address, client_source_port; empty for all.",
+            validator=ListOf(),
+        ),
+        ConfigKey(
+            _METRICS,
+            LIST,
+            "",
+            MEDIUM,
+            "Beginnings of the names of the metrics wanted; `*` for all metrics, empty for none.",
+            validator=ListOf(),
+        ),
+    ],
+)
+"""Properties that may be set for one subscription."""
+
+_SHORTEST_MS, _LONGEST_MS = 100, 3_600_000
+_PARSED_IN_ORDER = (_METRICS, _INTERVAL, _MATCH)
+_SELECTORS = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+
+def validate_client_metrics(subscription: str, configs: Mapping[str, str]) -> None:
+    """Judge all that is set for a subscription; ``ApiError`` (Kafka's ``ClientMetricsConfigs.validate``)."""
+    if not subscription:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    for name in configs:
+        if name not in CLIENT_METRICS_CONFIGS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
+    values = {name: CLIENT_METRICS_CONFIGS.parse(name, configs[name]) for name in _PARSED_IN_ORDER if name in configs}
+    interval = values.get(_INTERVAL)
+    if interval is not None and not _SHORTEST_MS <= interval <= _LONGEST_MS:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid value {interval} for {_INTERVAL}, interval must be between {_SHORTEST_MS} and {_LONGEST_MS} "
+            "(1 hour)",
+        )
+    _check_patterns(values.get(_MATCH, ()))
+
+
+def _check_patterns(patterns: Sequence[str]) -> None:
+    for pattern in patterns:
+        selector, equals, expression = pattern.rstrip("=").partition("=")
+        if (
+            not equals
+            or "=" in expression
+            or selector.strip() not in _SELECTORS
+            or not is_java_regex(expression.strip())
+        ):
+            raise InvalidConfig(f"Illegal client matching pattern: {pattern}")

@@ -1,0 +1,56 @@
+"""A request that names a group or a partition several times: each is looked up once, and answered as often as named.
+
+Apache Kafka answers every mention in full. So does this, up to a bound: a name takes a few bytes, its description may
+take megabytes, and a frame has room for a million names. Not an API itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.wire.compiler import encode_parts
+
+MOST_REPEATED_BYTES = 8 << 20
+"""Bytes of duplicate answers in one response. First answers are bounded by what the node holds."""
+
+A = TypeVar("A")
+
+
+def encoded_size(response: Any, version: int) -> int:
+    """Bytes that a response takes."""
+    return sum(len(part) for part in encode_parts(response, version))
+
+
+class DuplicateAnswers(Generic[A]):
+    """The answers of one response by their subject, so that a duplicate is answered without another look-up."""
+
+    def __init__(self, size: Callable[[A], int]) -> None:
+        """``size(answer)``: about how many bytes the answer takes."""
+        self._size = size
+        self._answers: dict[Hashable, A] = {}
+        self._sizes: dict[Hashable, int] = {}
+        self._room = MOST_REPEATED_BYTES
+
+    def add(self, key: Hashable, answer: A) -> None:
+        """Keep an answer."""
+        self._answers[key] = answer
+
+    def again(self, key: Hashable) -> A | None:
+        """The answer given before; ``None`` if the key is new.
+
+        ``ApiError`` INVALID_REQUEST when duplicates take more than ``MOST_REPEATED_BYTES`` of the response.
+        """
+        answer = self._answers.get(key)
+        if answer is None:
+            return None
+        size = self._sizes.get(key)
+        if size is None:
+            size = self._sizes[key] = self._size(answer)
+        self._room -= size
+        if self._room < 0:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"What the request names again takes more than {MOST_REPEATED_BYTES} bytes"
+            )
+        return answer

@@ -1,0 +1,331 @@
+"""The appends of one Produce request: what it may write to, the answer for each batch, and what they wait for.
+
+A batch is appended at once, or gathered with others of the round (`Partition.gather`). Its answer may have to wait for
+the end of the round, for a flush that ``flush.messages`` asks for, or for replication (acks=all). Not an API itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.leaders import current_leader
+from kbroker.handlers.transactional_produce import Response, Unverified, Verified, is_transactional
+from kbroker.later import Later
+from kbroker.log.validation import check_produce_version
+from kbroker.replication.offset_waiter import Appended, Key
+from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services import Partition, Partitions
+    from kbroker.log.partition_log import AppendInfo
+    from kbroker.log.producer_state import VerificationGuard
+    from kbroker.round import Round
+
+logger = logging.getLogger(__name__)
+
+_ADMIN_CLIENT = "__admin_client"
+
+_REFUSED_BY_PRODUCER_STATE = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
+)
+"""Told with the log start offset, as all that a log finds wrong with a batch itself."""
+
+_Unreplicated = tuple[PartitionProduceResponse, Appended]
+"""The answer for a batch that is in the log of this node, and the batch, which is to be replicated first."""
+
+
+class Appends:
+    """One request's appends. `response` gives its answer once each batch has been appended, gathered or refused."""
+
+    __slots__ = (
+        "_ctx",
+        "_failed",
+        "_gathered",
+        "_manager",
+        "_request",
+        "_unflushed",
+        "_unreplicated",
+        "_verified",
+        "round",
+    )
+
+    def __init__(
+        self, request: ProduceRequest, ctx: RequestContext, verified: Verified | None, round: Round | None
+    ) -> None:
+        self.round = round
+        """The crowded round that the request is served in; None if there is none, or it has ended."""
+        self._gathered: list[tuple[PartitionProduceResponse, Partition, int]] | None = None
+        self._request = request
+        self._ctx = ctx
+        self._manager = ctx.services.replica_manager
+        self._verified = verified
+        self._failed = False
+        self._unreplicated: list[_Unreplicated] = []
+        self._unflushed: list[tuple[PartitionProduceResponse, Partition]] | None = None
+
+    def partition_for(self, name: str | None, data: PartitionProduceData) -> Partition:
+        """The partition to append to. ``ApiError`` for all that can be refused before the records are looked at."""
+        if name is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._manager.partitions.get((name, data.index))
+        if partition is None:
+            partition = self._manager.get_partition(name, data.index)
+        request, header = self._request, self._ctx.header
+        _check_records(data.records, header.api_version, request.transactional_id)
+        if request.acks not in (-1, 1, 0):
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if partition.is_internal and header.client_id != _ADMIN_CLIENT:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+        return partition
+
+    def guard(self, name: str | None, index: int) -> VerificationGuard | None:
+        """The guard that the coordinator has given for the partition's transaction. Raises its refusal."""
+        guard = self._verified.get((name, index)) if self._verified is not None and name is not None else None
+        if isinstance(guard, ApiError):
+            raise guard
+        return guard
+
+    def appended(self, index: int, partition: Partition, info: AppendInfo) -> PartitionProduceResponse:
+        """The answer for a batch that is in the log; ``response`` waits for its flush and its replication."""
+        answer = _answer(index, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+        self._await(answer, partition, info.last_offset)
+        return answer
+
+    def _await(self, answer: PartitionProduceResponse, partition: Partition, last_offset: int) -> None:
+        if partition.must_flush:
+            if self._unflushed is None:
+                self._unflushed = []
+            self._unflushed.append((answer, partition))
+        if self._request.acks == -1 and partition.state.high_watermark <= last_offset:
+            appended = Appended(partition, partition.state.leader_epoch, last_offset + 1)
+            self._unreplicated.append((answer, appended))
+
+    def gather(
+        self, index: int, partition: Partition, records: memoryview, now_ms: int, round: Round
+    ) -> PartitionProduceResponse | None:
+        """The answer for a batch that is written at the end of the round; None if it must be appended now."""
+        try:
+            placed = partition.gather(records, self._request.acks, now_ms, round)
+        except ApiError:
+            return None  # appending it meets the same error, and answers in full
+        if placed is None:
+            return None
+        first_offset, last_offset, log_append_time_ms, log_start_offset = placed
+        answer = _answer(index, first_offset, log_append_time_ms, log_start_offset)
+        partition.on_write_failed.append(lambda error: self._write_failed(answer, error))
+        if self._gathered is None:
+            self._gathered = []
+        self._gathered.append((answer, partition, last_offset))
+        return answer
+
+    def _write_failed(self, answer: PartitionProduceResponse, error: ApiError) -> None:
+        self._failed = True
+        answer.error_code = error.code
+        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+
+    def refused(self, name: str | None, index: int, error: ApiError) -> PartitionProduceResponse:
+        """The answer for a batch that is not in the log."""
+        self._failed = True
+        return _error_answer(index, error, self._manager, name)
+
+    def response(self, topics: list[TopicProduceResponse]) -> Response:
+        """The answer to the request: now, after what it waits for, or none for acks=0."""
+        request, ctx = self._request, self._ctx
+        if request.acks == 0:
+            if self._failed:
+                # The client expects no answer: closing is the only way to tell it (KafkaApis.handleProduceRequest).
+                raise CloseConnection(f"error in a produce request with acks=0: {_summary(topics)}")
+            return None
+        response = ProduceResponse(responses=topics)
+        if self._gathered is None:
+            return self._when_acknowledged(response)
+        assert self.round is not None, "leave_round leaves nothing gathered to the next round"
+        delayed: Later[ProduceResponse | None] = Later()
+
+        def at_end() -> None:
+            try:
+                self._await_gathered()
+                set_from(delayed, self._when_acknowledged(response))
+            except Exception:
+                logger.exception("Produce from %s failed", ctx.connection.peer)
+                ctx.connection.scope.cancel()
+
+        self.round.at_end(at_end)
+        return delayed
+
+    def leave_round(self) -> None:
+        """The request gives way to others, and goes on after the round. Its gathered batches are written at its end."""
+        round, self.round = self.round, None
+        if round is not None and self._gathered is not None:
+            round.at_end(self._await_gathered)
+
+    def _await_gathered(self) -> None:
+        """Note what the gathered batches wait for, in the leader epoch in which they have just been written.
+
+        Later would be too late: another leader may have cut them off, and its high watermark says nothing of them.
+        """
+        gathered, self._gathered = self._gathered, None
+        for answer, partition, last_offset in gathered or ():
+            if not answer.error_code:
+                try:
+                    self._await(answer, partition, last_offset)
+                except ApiError as error:  # its disk has failed since
+                    self._write_failed(answer, error)
+
+    def _when_acknowledged(self, response: ProduceResponse) -> Response:
+        """The answer to the request: later if a batch has to be flushed or replicated first."""
+        request, ctx = self._request, self._ctx
+        if self._failed and ctx.header.api_version >= 10:
+            _add_leaders(response, ctx)
+        if self._unflushed is not None:
+            return _flush_first(response, self._unflushed, self._unreplicated, request.timeout_ms, ctx)
+        if self._unreplicated:
+            return _delay(Later(), response, self._unreplicated, request.timeout_ms, ctx)
+        return response
+
+
+def _answer(index: int, offset: int, log_append_time_ms: int, log_start_offset: int) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, base_offset=offset, log_append_time_ms=log_append_time_ms, log_start_offset=log_start_offset
+    )
+
+
+def _flush_first(
+    response: ProduceResponse,
+    unflushed: list[tuple[PartitionProduceResponse, Partition]],
+    unreplicated: Sequence[_Unreplicated],
+    timeout_ms: int,
+    ctx: RequestContext,
+) -> Later[ProduceResponse | None]:
+    """Flush the partitions for which ``flush.messages`` asks for it; then answer, or wait for replication."""
+    delayed: Later[ProduceResponse | None] = Later()
+    manager = ctx.services.replica_manager
+
+    async def flush() -> None:
+        for answer, partition in unflushed:
+            try:
+                await partition.flush()
+            except ApiError as error:
+                answer.error_code = error.code
+                answer.base_offset = -1
+        if unreplicated:
+            _delay(delayed, response, unreplicated, timeout_ms, ctx)
+        else:
+            delayed.set(response)
+
+    manager.start_soon(flush)
+    return delayed
+
+
+def _check_records(records: Any, version: int, transactional_id: str | None) -> None:
+    """Refuse records that the version forbids, and a transaction without its id; the log judges all else."""
+    if records is None:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} must have at least one record batch per partition",
+        )
+    if version < 7:
+        check_produce_version(records, version)
+    if transactional_id is None and is_transactional(records):
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+def _error_answer(index: int, error: ApiError, manager: Partitions, name: str | None) -> PartitionProduceResponse:
+    record_errors = getattr(error, "record_errors", ())
+    log_start_offset = -1
+    unverified = isinstance(error, Unverified)
+    if record_errors or (error.code in _REFUSED_BY_PRODUCER_STATE and not unverified):
+        partition = None if name is None else manager.partitions.get((name, index))
+        if partition is not None and partition.has_log and not partition.offline:
+            log_start_offset = partition.log.log_start_offset
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=log_start_offset,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+            for batch_index, message in record_errors
+        ],
+        # For what ``ReplicaManager.appendRecordsToLeader`` finds wrong in records, not for what the shape of the
+        # request forbids; and for a batch whose transaction could not be verified.
+        error_message=error.message if record_errors or unverified else None,
+    )
+
+
+def _add_leaders(response: ProduceResponse, ctx: RequestContext) -> None:
+    endpoints: dict[int, NodeEndpoint] = {}
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            name = topic.name
+            if topic.topic_id != ZERO_UUID:
+                name = ctx.services.replica_manager.topic_name(Uuid(topic.topic_id)) or name
+            leader = current_leader(ctx, name, partition.index)
+            partition.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
+            if leader.host is not None:
+                endpoints[leader.leader_id] = NodeEndpoint(
+                    node_id=leader.leader_id, host=leader.host, port=leader.port, rack=leader.rack
+                )
+    response.node_endpoints = list(endpoints.values())
+
+
+def _delay(
+    delayed: Later[ProduceResponse | None],
+    response: ProduceResponse,
+    unreplicated: Sequence[_Unreplicated],
+    timeout_ms: int,
+    ctx: RequestContext,
+) -> Later[ProduceResponse | None]:
+    """Answer once every appended batch is replicated, or with errors for those that are not in time.
+
+    A batch may also have been lost: others have had turns since the append, if the request is long or was flushed.
+    """
+
+    def finish(results: dict[Key, Any]) -> None:
+        failed = False
+        for answer, appended in unreplicated:
+            error = results[appended.partition.topic_partition]
+            if error is not None:
+                failed = True
+                answer.error_code = error
+        if failed and ctx.header.api_version >= 10:
+            _add_leaders(response, ctx)  # whoever leads by now, so that the client need not ask
+        delayed.set(response)
+
+    appends = [appended for _, appended in unreplicated]
+    ctx.services.replica_manager.watch_produce(appends, finish, timeout_ms)
+    return delayed
+
+
+def _summary(topics: list[TopicProduceResponse]) -> str:
+    return ", ".join(
+        f"{topic.name}-{partition.index}: {ErrorCode(partition.error_code).name}"
+        for topic in topics
+        for partition in topic.partition_responses
+        if partition.error_code
+    )
+
+
+def set_from(delayed: Later[ProduceResponse | None], response: Response) -> None:
+    """Give ``delayed`` the response, or the value of one that comes later."""
+    if isinstance(response, Later):
+        response.on_done(lambda: delayed.set(response.value))
+    else:
+        delayed.set(response)

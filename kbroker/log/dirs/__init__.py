@@ -1,0 +1,1 @@
+"""The log dirs of a node: what is in each, their checkpoints, and moves between them."""

@@ -1,0 +1,86 @@
+"""The content of a log dir's checkpoint files, and the tasks that write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kbroker.log.checkpoint_files import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from kbroker.log.log_dir import LogDir
+from kbroker.log.partition_log import PartitionLog
+from kbroker.types import TopicPartition
+
+_FILES = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, HIGH_WATERMARKS)
+
+
+class CheckpointTasks:
+    """Collects on the owner's side, at once, what a task then writes in any thread.
+
+    Tasks may run in any order: of two that write the same file, what was collected later stays.
+    """
+
+    def __init__(self, logs_in: Callable[[LogDir], Iterable[PartitionLog]]) -> None:
+        self._logs_in = logs_in
+        self._number = 0
+        self._collected: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
+        """By log dir and file, what was collected last; it may not be written yet."""
+
+    def collect(
+        self, log_dir: LogDir, *names: str, high_watermarks: dict[TopicPartition, int] | None = None
+    ) -> Callable[[], None]:
+        """A task that writes these checkpoint files, if they change and the dir is not offline by then; ``OSError``."""
+        work = [(name, self._offsets(log_dir, name)) for name in names]
+        if high_watermarks is not None:
+            work.append((HIGH_WATERMARKS, high_watermarks))
+        self._collected.update(((log_dir.path, name), offsets) for name, offsets in work)
+        self._number += 1
+        number = self._number
+
+        def run() -> None:
+            for name, offsets in work:
+                if log_dir.offline is None:
+                    log_dir.write_offsets(name, offsets, number)
+
+        return run
+
+    def forget(self, log_dir: LogDir, topic_partition: TopicPartition) -> None:
+        """A log is made anew: write down that the files say nothing of it, if they do. ``OSError``.
+
+        They may still speak of the last one of its name, and after a crash the new one would be judged by that: it
+        would be taken for durable, or dropped as it ends before its log start offset.
+        """
+        log_dir.cleaner_offsets.pop(topic_partition, None)
+        if any(topic_partition in offsets for name in _FILES for offsets in self._said(log_dir, name)):
+            present = {log.topic_partition for log in self._logs_in(log_dir) if log.is_on_disk}
+            *_, said = self._said(log_dir, HIGH_WATERMARKS)
+            marks = {tp: offset for tp, offset in said.items() if tp in present}
+            self.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, high_watermarks=marks)()
+
+    def _said(self, log_dir: LogDir, name: str) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        """The offsets in a checkpoint file, and those that belong there now."""
+        written = log_dir.written.get(name, {})
+        return written, self._collected.get((log_dir.path, name), written)
+
+    def _offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
+        if name == CLEANER_OFFSETS:
+            return dict(log_dir.cleaner_offsets)
+        logs = [log for log in self._logs_in(log_dir) if log.is_on_disk]
+        if name == RECOVERY_POINTS:
+            return {log.topic_partition: log.durability.checkpoint for log in logs}
+        assert name == LOG_START_OFFSETS, name
+        # As in Kafka: what the first segment's name says need not be said again.
+        return {
+            log.topic_partition: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+
+
+def write_all(tasks: Sequence[tuple[LogDir, Callable[[], None]]]) -> list[tuple[LogDir, OSError]]:
+    """Run tasks that write checkpoint files, in any thread; the log dirs where that failed."""
+    failed: list[tuple[LogDir, OSError]] = []
+    for log_dir, task in tasks:
+        try:
+            task()
+        except OSError as error:
+            failed.append((log_dir, error))
+    return failed

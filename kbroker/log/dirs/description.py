@@ -1,0 +1,26 @@
+"""Log directories as DescribeLogDirs tells of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kbroker.types import TopicPartition
+
+
+class LogDescription(NamedTuple):
+    """A log in a log directory; one that ``is_future`` is on its way there, and lacks ``offset_lag`` records."""
+
+    topic_partition: TopicPartition
+    size: int
+    offset_lag: int = 0
+    is_future: bool = False
+
+
+class LogDirDescription(NamedTuple):
+    """One log directory: its file system's bytes, and the logs in it."""
+
+    path: str
+    offline: bool
+    total_bytes: int
+    usable_bytes: int
+    logs: list[LogDescription]

@@ -1,0 +1,60 @@
+"""Directories of logs that are not in use: a suffix of the name says why, as in Apache Kafka.
+
+``-delete``: it is removed (``Removals``). ``-stray``: a person is to look at it. ``-future``: it is on its way here.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from kbroker.log.disk import Disk
+from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, LogDir
+
+if TYPE_CHECKING:
+    from kbroker.log.dirs.due_flushes import DueFlushes
+    from kbroker.log.dirs.removals import Removals
+    from kbroker.log.partition_log import PartitionLog
+    from kbroker.types import TopicPartition
+
+
+class MarkedDirectories:
+    """Gives directories such names; the logs that they were of are neither flushed nor looked after any more."""
+
+    __slots__ = ("_disk", "_flushes", "_removals", "_rng")
+
+    def __init__(self, disk: Disk, rng: random.Random, flushes: DueFlushes, removals: Removals) -> None:
+        self._disk = disk
+        self._rng = rng
+        self._flushes = flushes
+        self._removals = removals
+
+    def future_path(self, topic_partition: TopicPartition, log_dir: LogDir) -> str:
+        """The directory in which a log is written that is moving to this log dir."""
+        return log_dir.marked_path(topic_partition, FUTURE_SUFFIX, self._rng)
+
+    def set_aside(self, log: PartitionLog, log_dir: LogDir, suffix: str) -> None:
+        """Rename the directory of a log, if it has one by now; ``OSError``.
+
+        Readers that hold a region of it are not disturbed.
+        """
+        self._flushes.forget(log)
+        self._removals.forget(log)
+        if not log.is_on_disk:
+            log.renamed(log.directory)
+            return
+        path = log_dir.marked_path(log.topic_partition, suffix, self._rng)
+        old = log.directory
+        log.renamed(path)
+        self._rename(old, path, log.config.file_delete_delay_ms)
+
+    def set_directory_aside(
+        self, directory: str, topic_partition: TopicPartition, log_dir: LogDir, suffix: str
+    ) -> None:
+        """Rename a directory that no log uses, and whose removal need not wait; ``OSError``."""
+        self._rename(directory, log_dir.marked_path(topic_partition, suffix, self._rng), 0)
+
+    def _rename(self, directory: str, marked_path: str, delay_ms: int) -> None:
+        self._disk.rename(directory, marked_path)
+        if marked_path.endswith(DELETE_SUFFIX):
+            self._removals.add_directory(marked_path, delay_ms)

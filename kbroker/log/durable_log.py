@@ -1,0 +1,159 @@
+"""A log on the disk: its directory, and the flushes that make more of it durable.
+
+One owner (the node's loop) calls all methods; only :meth:`FlushTask.run` may run in another thread. ``OSError`` means
+that the disk refused; the log dir is then to go offline.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from kbroker.log.checkpoint_files import write_partition_metadata
+from kbroker.log.disk import Disk
+from kbroker.log.flushing import Durability, FlushTask
+from kbroker.log.log_config import LogConfig
+from kbroker.log.log_reader import LogReader
+from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.recovery import LoadedLog
+from kbroker.log.segments.open_files import OpenFiles
+from kbroker.log.segments.segment_list import SegmentList
+from kbroker.types import TopicPartition, Uuid
+
+
+class DurableLog(LogReader):
+    """The log of one partition, to be read, flushed and closed. ``PartitionLog`` changes it."""
+
+    __slots__ = (
+        "_on_disk",
+        "config",
+        "directory",
+        "disk",
+        "durability",
+        "generation",
+        "leader_epochs",
+        "producers",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: Uuid | None,
+        config: LogConfig,
+        disk: Disk,
+        files: OpenFiles,
+        producers: ProducerStateManager,
+        loaded: LoadedLog,
+        *,
+        on_disk: bool,
+    ) -> None:
+        segment_list = SegmentList(disk, files, directory, loaded.segments, config.index_interval_bytes)
+        super().__init__(topic_partition, segment_list, loaded.log_start_offset, loaded.log_end_offset)
+        self.directory = directory
+        self.topic_id = topic_id
+        self.config = config
+        self.disk = disk
+        self.producers = producers
+        self.leader_epochs = loaded.leader_epochs
+        self.durability = Durability(loaded.recovery_point, loaded.indexed)
+        """The part of it that is on the disk."""
+        self.generation = 0
+        """Changes whenever something that the log held becomes something else: a truncation, a rename."""
+        self._on_disk = on_disk
+
+    # -- on and off the disk
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the directory exists."""
+        return self._on_disk
+
+    def ensure_on_disk(self) -> None:
+        """Create the directory with ``partition.metadata`` and the first segment's files, unless that was done."""
+        if not self._on_disk:
+            self.disk.make_dirs(self.directory)
+            if self.topic_id is not None:
+                write_partition_metadata(self.disk, self.directory, self.topic_id)
+            self._segments[-1].create_files()
+            self._on_disk = True
+
+    def adopt_topic_id(self, topic_id: Uuid | None) -> None:
+        """The log was found without an id: write down whose it is."""
+        self.topic_id = topic_id
+        if topic_id is not None and self._on_disk:
+            write_partition_metadata(self.disk, self.directory, topic_id)
+
+    def close(self) -> None:
+        """Make everything durable and leave the files as a clean stop does. ``OSError`` if that fails."""
+        task = self.begin_close()
+        if task is not None:
+            task.run()
+            self.disk.sync_dir(os.path.dirname(self.directory))
+            task.end()
+
+    def begin_close(self) -> FlushTask | None:
+        """Do the owner's part of :meth:`close`. The task that it returns is to be run, the log dir itself synced
+        (once for all of its logs), and the task ended."""
+        if not self._on_disk:
+            return None
+        self._segments[-1].complete_indexes()
+        snapshot = self.producers.take_snapshot(sync=False)
+        return self.begin_flush(extra=[snapshot] if snapshot is not None else [], closing=True)
+
+    def release(self) -> None:
+        """Drop open files; regions that readers hold stay valid."""
+        self._list.release()
+
+    def renamed(self, directory: str) -> None:
+        """The partition's directory has another name now; no file is used any more."""
+        self.release()
+        self.generation += 1
+        self.directory = directory
+        self._on_disk = False
+
+    # -- flushing
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is durable: after a crash only what follows is verified."""
+        return self.durability.recovery_point
+
+    def needs_flush(self, now_ms: int) -> bool:
+        """Whether a sealed segment, ``flush.messages`` or ``flush.ms`` ask for a flush."""
+        return self.durability.needs_flush(self.log_end_offset, self._bases[-1], self.config, now_ms)
+
+    @property
+    def flush_due_ms(self) -> int:
+        """The time (milliseconds) at which ``flush.ms`` asks for a flush; far in the future if it does not."""
+        return self.durability.due_ms(self.log_end_offset, self.config.flush_ms)
+
+    def flush(self) -> None:
+        """Make all that was appended durable. On ``OSError`` the log must not be trusted any more."""
+        task = self.begin_flush()
+        if task is not None:
+            task.run()
+            task.end()
+
+    def begin_flush(
+        self, *, sealed_only: bool = False, extra: Sequence[str] = (), closing: bool = False
+    ) -> FlushTask | None:
+        """Prepare a flush up to the log end, or of the sealed segments; ``None`` if all is durable."""
+        if not self._on_disk:
+            return None
+        return self.durability.begin(
+            self._list,
+            self.leader_epochs,
+            self.log_end_offset,
+            topic_partition=self.topic_partition,
+            generation=self.generation,
+            on_durable=self._on_durable,
+            sealed_only=sealed_only,
+            extra=extra,
+            closing=closing,
+        )
+
+    def _on_durable(self, task: FlushTask) -> None:
+        if task.generation == self.generation:
+            self.durability.flushed(task.offset, task.indexed, self.log_end_offset, self._bases[-1], task.sealed_only)

@@ -1,0 +1,183 @@
+"""A partition's directory as it is found on opening: its segments, and the changes that were left half done."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection
+
+from kbroker.log.disk import Disk
+from kbroker.log.file_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    file_name,
+)
+from kbroker.log.log_config import LogConfig
+from kbroker.log.segments.open_files import OpenFiles
+from kbroker.log.segments.segment import Segment
+from kbroker.wire.batch_header import HEADER_SIZE, parse_header
+from kbroker.wire.compression import CorruptRecord
+
+logger = logging.getLogger(__name__)
+
+TEMPORARY_SUFFIX = ".tmp"
+SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
+"""Snapshots of the metadata log that are on their way out; they belong to ``raft_metadata``."""
+
+
+def is_offset_name(stem: str) -> bool:
+    """Whether a file's stem is the 20 digits of an offset."""
+    return len(stem) == 20 and stem.isascii() and stem.isdigit()
+
+
+def just_replaced(names: list[str]) -> set[int]:
+    """Base offsets of segments that compaction has put in the place of others whose files are still here.
+
+    Here, what compaction touches is known to be durable before (``CleanerOffsets.before_round``); Apache Kafka may
+    replace segments that its checkpoints say nothing of yet.
+    """
+    present = set(names)
+    return {
+        _offset_of(name)
+        for name in names
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) or (name.endswith(LOG_SUFFIX) and name + DELETED_SUFFIX in present)
+    }
+
+
+def finish_interrupted_work(disk: Disk, directory: str, names: list[str]) -> list[str]:
+    """Remove what was on its way out, and complete a swap of cleaned segments, as Kafka's ``LogLoader`` does."""
+    cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    gone: set[str] = set()
+
+    def remove(name: str) -> None:
+        disk.remove(os.path.join(directory, name))
+        gone.add(name)
+
+    for name in names:
+        deleted = name.endswith(DELETED_SUFFIX) and not name.endswith(SNAPSHOT_DELETED_SUFFIX)
+        if deleted or (name.endswith(TEMPORARY_SUFFIX) and name.startswith("leader-epoch")):
+            remove(name)
+    if not cleaned and not swaps:
+        return [name for name in names if name not in gone]
+
+    # A .swap at or above a .cleaned file belongs to a split that did not finish (KAFKA-6264).
+    least_cleaned = min((_offset_of(name) for name in cleaned), default=None)
+    for name in [*swaps, *cleaned]:
+        if name.endswith(CLEANED_SUFFIX) or (least_cleaned is not None and _offset_of(name) >= least_cleaned):
+            remove(name)
+    swaps = [name for name in swaps if name not in gone]
+    low, high = None, -1
+    replaced: set[int] = set()
+    for name in swaps:
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            base = _offset_of(name)
+            replaced.add(base)
+            low = base if low is None else min(low, base)
+            high = max(high, _end_of_file(disk, os.path.join(directory, name), base))
+    if low is not None:
+        # The swapped-in segments replace all that lies in their range (and, empty, the segment of their name).
+        for name in names:
+            stem, suffix = os.path.splitext(name)
+            if suffix in SEGMENT_SUFFIXES and is_offset_name(stem):
+                if low <= int(stem) < high or int(stem) in replaced:
+                    remove(name)
+    for name in swaps:
+        disk.rename(os.path.join(directory, name), os.path.join(directory, name[: -len(SWAP_SUFFIX)]))
+    disk.sync_dir(directory)
+    return disk.list_dir(directory)
+
+
+def _offset_of(name: str) -> int:
+    stem = name[:20]
+    return int(stem) if is_offset_name(stem) else -1
+
+
+def _end_of_file(disk: Disk, path: str, base_offset: int) -> int:
+    """The offset after the last batch of a segment file that has another name for now."""
+    file = disk.open(path)
+    size = file.size()
+    position, end = 0, base_offset
+    while position + HEADER_SIZE <= size:
+        try:
+            header = parse_header(file.pread(HEADER_SIZE, position), 0)
+        except CorruptRecord:
+            break
+        position += header.size
+        end = max(end, header.next_offset)
+    return end
+
+
+def open_segments(
+    disk: Disk,
+    files: OpenFiles,
+    directory: str,
+    names: list[str],
+    config: LogConfig,
+    now_ms: int,
+    flushed: int,
+    compacted: bool,
+) -> tuple[list[Segment], list[Segment]]:
+    """All segments, and those that lack an index file. Empty ones below offset ``flushed`` are removed, but for
+    the first of a compacted log: there its name alone says where the log starts."""
+    present = set(names)
+    stems = sorted(
+        name[: -len(LOG_SUFFIX)]
+        for name in names
+        if name.endswith(LOG_SUFFIX) and is_offset_name(name[: -len(LOG_SUFFIX)])
+    )
+    for name in names:
+        stem, suffix = os.path.splitext(name)
+        if suffix in SEGMENT_SUFFIXES and is_offset_name(stem) and stem + LOG_SUFFIX not in present:
+            logger.warning("%s belongs to no segment; it is removed", os.path.join(directory, name))
+            disk.remove(os.path.join(directory, name))
+    segments: list[Segment] = []
+    without_index: list[Segment] = []
+    for index, stem in enumerate(stems):
+        size = disk.size(os.path.join(directory, stem + LOG_SUFFIX))
+        segment = Segment(
+            disk,
+            files,
+            directory,
+            int(stem),
+            index_interval=config.index_interval_bytes,
+            size=size,
+            created_ms=now_ms,
+            exists=True,
+        )
+        if size == 0:
+            keeps_start = compacted and index == 0
+            if not keeps_start and index < len(stems) - 1 and int(stems[index + 1]) <= flushed:
+                remove_files(disk, segment)
+                continue
+            segment.begin_rebuild()
+        elif not has_indexes(segment.base_offset, present):
+            without_index.append(segment)
+        segments.append(segment)
+    return segments, without_index
+
+
+def has_indexes(base_offset: int, names: Collection[str]) -> bool:
+    """Whether a segment's index files are among a directory's names."""
+    stem = file_name(base_offset)
+    return stem + OFFSET_INDEX_SUFFIX in names and stem + TIME_INDEX_SUFFIX in names
+
+
+def new_segment(
+    disk: Disk, files: OpenFiles, directory: str, base_offset: int, config: LogConfig, now_ms: int
+) -> Segment:
+    """A segment that has no files yet."""
+    return Segment(disk, files, directory, base_offset, index_interval=config.index_interval_bytes, created_ms=now_ms)
+
+
+def remove_files(disk: Disk, segment: Segment) -> None:
+    """Remove a segment's files, whichever there are."""
+    segment.close_files()
+    stem = segment.path[: -len(LOG_SUFFIX)]
+    for suffix in SEGMENT_SUFFIXES:
+        disk.remove(stem + suffix)

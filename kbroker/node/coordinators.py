@@ -1,0 +1,62 @@
+"""The coordinators of groups and of transactions, made from a node's other parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbroker.config import BrokerConfig
+from kbroker.groups.settings import GroupSettings
+from kbroker.node.broker_requests import MARKERS, MEMBERSHIP, BrokerRequests
+from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
+from kbroker.node.group_driver import GroupDriver
+from kbroker.node.producer_ids import ProducerIdAllocator
+from kbroker.node.replica_manager import ReplicaManager
+from kbroker.node.transaction_driver import TransactionDriver
+from kbroker.node.transaction_markers import MarkerWriter
+from kbroker.raft_metadata.config_schema import group_config
+from kbroker.transactions.settings import TransactionSettings
+
+if TYPE_CHECKING:
+    from kbroker.env import Env
+
+
+class Coordinators(NamedTuple):
+    """The coordinators of a broker, and the writer of transaction markers."""
+
+    groups: GroupDriver
+    transactions: TransactionDriver
+    markers: MarkerWriter
+
+
+def make_coordinators(
+    config: BrokerConfig,
+    env: Env,
+    replica_manager: ReplicaManager,
+    dynamic_config: DynamicBrokerConfig,
+    producer_ids: ProducerIdAllocator,
+    address_of: Callable[[int], tuple[str, int] | None],
+) -> Coordinators:
+    """The coordinators of one broker; ``address_of`` gives the address of another broker."""
+    group_settings = GroupSettings.from_config(config)
+    groups = GroupDriver(
+        env=env,
+        replica_manager=replica_manager,
+        settings=lambda: group_settings,
+        group_config=lambda image, group_id: group_config(image, config, group_id),
+    )
+
+    def transaction_settings(image: Any) -> TransactionSettings:
+        return TransactionSettings.from_config(dynamic_config.with_prefix("transaction."))
+
+    markers = MarkerWriter(env, replica_manager, groups, config.request_timeout_ms)
+    transactions = TransactionDriver(
+        env=env,
+        replica_manager=replica_manager,
+        settings=transaction_settings,
+        producer_ids=producer_ids,
+        markers=markers,
+        remote_markers=BrokerRequests(MARKERS, env, config, replica_manager.start_soon, address_of),
+        remote_coordinators=BrokerRequests(MEMBERSHIP, env, config, replica_manager.start_soon, address_of),
+    )
+    return Coordinators(groups, transactions, markers)

@@ -1,0 +1,193 @@
+"""From a request frame to its reply: a shortcut, or decoding and the API's handler; and what happens when that fails.
+
+There are two ways in. `Dispatcher.serve_now` serves what never waits and may be called by the poller's task;
+`Dispatcher.serve` is for the connection's own task, and serves everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.api_versions import unsupported_version
+from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.forwarding import NotForwarded, by_controller, error_codes
+from kbroker.handlers.registration import Forwarding, Registration
+from kbroker.node.request_wait import ConnectionLost
+from kbroker.shortcuts.cache import ShortcutCache
+from kbroker.wire.compiler import decode
+from kbroker.wire.errors import WireError
+from kbroker.wire.headers import decode_request_header
+
+if TYPE_CHECKING:
+    from kbroker.handlers.context import Services
+    from kbroker.handlers.services import Connection
+    from kbroker.node.reply_queue import ReplyQueue
+    from kbroker.round import Round
+
+logger = logging.getLogger(__name__)
+
+API_VERSIONS_KEY = 18
+
+LONG_REQUEST = 64 * 1024
+"""Bytes of a request from which on others have a turn between decoding, serving and encoding it."""
+
+_PREFIX = Struct(">hhi")
+
+
+class Dispatcher:
+    """Serves the requests of one connection, each into the connection's ``ReplyQueue``.
+
+    ``table`` holds the APIs of the listener, by key.
+    """
+
+    __slots__ = ("_connection", "_replies", "_services", "_shortcuts", "_table", "requests", "surplus_bytes")
+
+    def __init__(
+        self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: ReplyQueue
+    ) -> None:
+        self._connection = connection
+        self._services = services
+        self._table = table
+        self._replies = replies
+        self._shortcuts = ShortcutCache()
+        self.requests = 0
+        """Requests so far."""
+        self.surplus_bytes = 0
+        """Bytes that followed requests within their frames. They are ignored, as Kafka does."""
+
+    def close(self) -> None:
+        """Forget the connection's requests."""
+        self._shortcuts.clear()
+
+    def serve_now(self, frame: memoryview, round: Round | None = None) -> bool:
+        """Serve a request whose handler never waits; false, and nothing done, if it is not one.
+
+        ``round`` is the crowded round of the poller that the request came in. ``CloseConnection`` ends the connection.
+        """
+        api_key, version, correlation_id = _PREFIX.unpack_from(frame)
+        registration = self._table.get(api_key)
+        if registration is None or registration.is_async:
+            return False
+        shortcut = self._shortcuts.known.get(api_key)
+        if shortcut is not None:
+            reply = shortcut.try_serve(frame, round)
+            if reply is not None:
+                self.requests += 1
+                self._shortcuts.credit += 1
+                if not isinstance(reply, bytes):
+                    self._replies.delay(reply, api_key, version, correlation_id)
+                elif self._replies.slots:
+                    self._replies.add([reply])
+                else:
+                    self._replies.parts.append(reply)
+                return True
+        if version not in registration.versions:
+            return False
+        self.requests += 1
+        request, context = self._decode(frame, registration, round)
+        try:
+            response: Any = registration.handle(request, context)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            response = self._failed(request, context, error)
+        else:
+            self._shortcuts.on_unrecognised(api_key, frame, request, response, context)
+        self._replies.answer(response, api_key, version, correlation_id)
+        return True
+
+    async def serve(self, frame: memoryview) -> None:
+        """Serve any request, waiting as long as its handler does.
+
+        ``WireError``: it is none that the listener serves. ``CloseConnection`` and ``ConnectionLost`` as from handlers.
+        """
+        if self.serve_now(frame):
+            return
+        self.requests += 1
+        api_key, version, correlation_id = _PREFIX.unpack_from(frame)
+        registration = self._table.get(api_key)
+        if registration is None:
+            raise WireError(f"API key {api_key} is not served on this listener")
+        if version not in registration.versions:
+            if api_key == API_VERSIONS_KEY:
+                # KIP-511: whatever the version, the client can read v0.
+                self._replies.answer(unsupported_version(), api_key, 0, correlation_id)
+                return
+            low, high = registration.versions
+            raise WireError(f"version {version} of API key {api_key} is not served ({low} to {high} are)")
+        is_long = len(frame) > LONG_REQUEST
+        if is_long:
+            await self._give_way(registration)
+        request, context = self._decode(frame, registration, None)
+        if is_long:
+            await self._give_way(registration)
+        try:
+            response = await self._handle(registration, request, context)
+        except (CloseConnection, ConnectionLost):
+            raise
+        except Exception as error:
+            response = self._failed(request, context, error)
+        if is_long:
+            await self._give_way(registration)
+        self._replies.answer(response, api_key, version, correlation_id)
+
+    async def _handle(self, registration: Registration, request: Any, context: RequestContext) -> Any:
+        """Call the handler, or have the active controller answer if the connection is to forward the request."""
+        if registration.forwarding is not Forwarding.BY_CONNECTION or self._connection.is_controller:
+            return await registration.handle(request, context)
+        metadata = self._services.metadata
+        return await by_controller(
+            metadata,
+            lambda: metadata.forward(request, context.api_version),
+            lambda: registration.handle(request, context),
+            error_codes,
+        )
+
+    def _decode(self, frame: memoryview, registration: Registration, round: Round | None) -> tuple[Any, RequestContext]:
+        header, offset = decode_request_header(frame)
+        request, end = decode(registration.request_class, header.api_version, frame, offset)
+        if end != len(frame):
+            self._count_surplus(header.api_key, header.api_version, len(frame) - end)
+        return request, RequestContext(header, self._connection, self._services, round)
+
+    async def _give_way(self, registration: Registration) -> None:
+        """Let others have a turn before a step of a large request; for one to the controller, other such steps too."""
+        pace = self._services.long_steps
+        if registration.is_for_controller:
+            await pace.turn()
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def _failed(self, request: Any, context: RequestContext, error: Exception) -> Any:
+        """The answer to a request whose handler has raised; ``CloseConnection`` if its API has none. Logs mistakes."""
+        from kbroker.handlers.error_answers import error_answer  # most nodes never need it
+
+        api_key, version = context.header.api_key, context.api_version
+        if isinstance(error, NotForwarded):
+            code, reason = error.code, str(error)
+        else:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            reason = code.name
+            logger.error("API key %d v%d from %s failed", api_key, version, self._connection.peer, exc_info=error)
+        response = error_answer(api_key, version, request, code)
+        if response is None:
+            raise CloseConnection(f"the request failed, and its API has no place to say so: {reason}")
+        return response
+
+    def _count_surplus(self, api_key: int, version: int, size: int) -> None:
+        """Warn once of a client that declares more than it means, or writes a version that it does not name."""
+        if not self.surplus_bytes:
+            logger.warning(
+                "%d bytes are left over after API key %d v%d from %s; they are ignored",
+                size,
+                api_key,
+                version,
+                self._connection.peer,
+            )
+        self.surplus_bytes += size

@@ -1,0 +1,57 @@
+"""A node's properties with those that were set at run time (Kafka's ``DynamicBrokerConfig``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from kbroker.config import BrokerConfig, effective_topic_config
+from kbroker.errors import FatalError
+from kbroker.log.log_config import LogConfig
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+
+logger = logging.getLogger(__name__)
+
+
+class DynamicBrokerConfig:
+    """Follows the metadata, where properties set at run time are; none before the first image."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._image = MetadataImage()
+        self._reconfigured: dict[str, tuple[dict[str, str], BrokerConfig]] = {}
+        """By prefix of their names: properties set at run time, and the node's own with them."""
+
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow the metadata."""
+        self._image = image
+
+    def _changed(self) -> dict[str, str]:
+        """Properties that were set at run time, for this node or for all; its own win."""
+        configs = self._image.configs
+        return {**configs.for_broker(None), **configs.for_broker(self._config.node_id)}
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """The configuration of a topic's logs, given the topic's own configs."""
+        return LogConfig.from_values(effective_topic_config(self._config, overrides, self._changed()))
+
+    def with_prefix(self, prefix: str) -> BrokerConfig:
+        """The node's properties, with those set at run time whose names begin with ``prefix``.
+
+        Those were judged by the properties file that the active controller had at the time. Where they do not go
+        together with this node's file of today, that is logged once, and they have no effect: as in Apache Kafka, which
+        keeps the properties before a change that a broker cannot apply.
+        """
+        changed = {name: value for name, value in self._changed().items() if name.startswith(prefix)}
+        if not changed:
+            return self._config
+        known = self._reconfigured.get(prefix)
+        if known is not None and known[0] == changed:
+            return known[1]
+        try:
+            config = self._config.with_properties(changed)
+        except FatalError as error:
+            config = self._config
+            logger.error("set at run time, but without effect on this node: %s: %s", ", ".join(sorted(changed)), error)
+        self._reconfigured[prefix] = changed, config
+        return config

@@ -1,0 +1,113 @@
+"""Publishes the committed metadata: reads records into images, and hands each image to all that follow the metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.image.loader import ImageLoader, Published
+from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
+from kbroker.types import OffsetAndEpoch
+
+Subscriber = Callable[[MetadataDelta, MetadataImage], None]
+"""Called with the changes and the new image, in order, on the event loop. Must not wait."""
+
+
+class ImagePublisher:
+    """The latest published image of the metadata log, and its subscribers (Kafka's ``MetadataLoader``)."""
+
+    def __init__(self, log: ReplicatedLog) -> None:
+        """Begin with the latest snapshot, if there is one; its image is published with the first records after it."""
+        self._log = log
+        self._loader = ImageLoader()
+        self._image = MetadataImage()
+        self._next_offset = 0
+        self._subscribers: list[Subscriber] = []
+        self._published = trio.Event()
+        latest = log.latest_snapshot_id
+        if latest is not None and latest.offset > 0:
+            self._load_snapshot(latest)
+
+    @property
+    def image(self) -> MetadataImage:
+        """The latest published image; everything in it is committed."""
+        return self._image
+
+    @property
+    def loaded_image(self) -> MetadataImage:
+        """The image of all records read so far, which may end within a transaction (KIP-868)."""
+        return self._loader.image
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the first record that has not been read."""
+        return self._next_offset
+
+    @property
+    def last_timestamp(self) -> int:
+        """The timestamp of the last batch read, in milliseconds."""
+        return self._loader.last_timestamp
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call ``subscriber(delta, image)`` with every further image, and now with the whole of the latest."""
+        self._subscribers.append(subscriber)
+        if self._image.offset >= 0:
+            delta = MetadataDelta(MetadataImage())
+            for record in self._image.records():
+                delta.replay(record)
+            subscriber(delta, self._image)
+
+    async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Wait until ``condition`` holds for the latest image."""
+        while not condition(self._image):
+            if self._published.is_set():
+                self._published = trio.Event()  # one for all who wait
+            await self._published.wait()
+
+    def read_to(self, end_offset: int, epoch: int) -> None:
+        """Publish the log's records below ``end_offset``, from its latest snapshot if older ones are gone.
+
+        ``epoch`` is the image's if there are no records to take one from.
+        """
+        if self._next_offset >= end_offset:
+            return
+        if self._next_offset < self._log.start_offset:
+            latest = self._log.latest_snapshot_id
+            assert latest is not None, "the log begins at a snapshot"
+            self._publish(*self._load_snapshot(latest))
+        for batch in self._log.read(self._next_offset, end_offset):
+            self._loader.take(batch)
+            self._next_offset = batch.last_offset + 1
+            epoch = batch.epoch
+        if self._next_offset - 1 > self._image.offset:
+            published = self._loader.publish(OffsetAndEpoch(self._next_offset - 1, epoch))
+            if published is not None:
+                self._publish(*published)
+
+    def adopt(self, delta: MetadataDelta, image: MetadataImage, timestamp_ms: int) -> None:
+        """Publish the image that this node's controller has made of the next records of the log."""
+        self._next_offset = image.offset + 1
+        self._loader.adopt(image, timestamp_ms)
+        self._publish(delta, image)
+
+    def abandon_transaction(self) -> bool:
+        """Forget the records of a transaction whose writer is gone (KIP-868); whether there was one."""
+        if not self._loader.in_transaction:
+            return False
+        self._loader.abandon_transaction()
+        return True
+
+    def _load_snapshot(self, snapshot_id: OffsetAndEpoch) -> Published:
+        content = self._log.load_snapshot(snapshot_id)
+        published = self._loader.load_snapshot(content.records, snapshot_id)
+        self._loader.last_timestamp = content.last_contained_log_timestamp
+        self._next_offset = snapshot_id.offset
+        return published
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._image = image
+        self._published.set()
+        for subscriber in self._subscribers:
+            subscriber(delta, image)

@@ -1,0 +1,121 @@
+"""A node's listeners together: bound before anything else, opened one after another, limited as a whole."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+import trio
+
+from kbroker.config import BrokerConfig, Listener
+from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
+from kbroker.node.listener import ConnectionLimits, ConnectionQuota
+from kbroker.node.listener import Listener as ListenerServer
+from kbroker.node.memory_budget import MemoryBudget
+from kbroker.raft_metadata.image import Endpoint
+
+if TYPE_CHECKING:
+    from kbroker.env import Network, StreamListener
+    from kbroker.handlers.context import Services
+
+DEFAULT_REQUEST_MEMORY = 512 << 20
+"""Bytes of incomplete requests that all connections together may hold, when ``queued.max.request.bytes`` is -1."""
+
+OTHER_FILES = 64
+"""Open files that are neither logs nor clients: other nodes, processes, pipes, files that are written whole."""
+
+_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class Listeners:
+    """The configured listeners, from ``bind`` to ``close``."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.ports: dict[str, tuple[str, int]] = {}
+        """The address that each listener is bound to, by listener name."""
+        self.servers: list[ListenerServer] = []
+        """Those that are open."""
+        self._bound: dict[str, StreamListener] = {}
+
+    async def bind(self, network: Network) -> None:
+        """Take the addresses. ``FatalError`` if one cannot be had."""
+        for listener in self._config.listeners:
+            stream_listener = await network.listen(listener.host, listener.port)
+            self._bound[listener.name] = stream_listener
+            self.ports[listener.name] = stream_listener.address
+
+    def endpoints(self, listeners: Iterable[Listener]) -> list[Endpoint]:
+        """The addresses that clients are told: the advertised ones, with the port that was bound for port 0."""
+        result = []
+        for listener in listeners:
+            host, port = listener.host, listener.port
+            if port == 0 and listener.name in self.ports:
+                port = self.ports[listener.name][1]
+            if host in ("", "0.0.0.0", "::"):
+                host = socket.gethostname()
+            protocol = _SECURITY_PROTOCOLS.get(listener.security_protocol, 0)
+            result.append(Endpoint(listener.name, host, port, protocol))
+        return result
+
+    def open(
+        self,
+        services: Services,
+        nursery: trio.Nursery,
+        *,
+        only: Collection[str] | None = None,
+        serve: Callable[[ListenerServer], Awaitable[None]] = ListenerServer.serve,
+    ) -> None:
+        """Accept connections on all listeners that are not open yet, or on those named in ``only``.
+
+        ``serve`` runs each in ``nursery``. The limits hold for the connections of all that one call opens.
+        """
+        config = self._config
+        limits = ConnectionLimits(
+            max_connections=min(config.max_connections, _connections_by_file_limit()),
+            max_connections_per_ip=config.max_connections_per_ip,
+            per_ip_overrides=config.max_connections_per_ip_overrides,
+            max_idle=config.connections_max_idle_ms / 1000,
+            max_frame_bytes=config.socket_request_max_bytes,
+        )
+        quota = ConnectionQuota(limits)
+        memory = config.queued_max_request_bytes
+        budget = MemoryBudget(memory if memory > 0 else DEFAULT_REQUEST_MEMORY)
+        opened = {server.name for server in self.servers}
+        for name, stream_listener in self._bound.items():
+            if name in opened or (only is not None and name not in only):
+                continue
+            is_controller = name in config.controller_listener_names
+            server = ListenerServer(
+                name,
+                stream_listener,
+                services=services,
+                table=registrations(
+                    CONTROLLER if is_controller else BROKER, unstable=config.unstable_api_versions_enable
+                ),
+                is_controller=is_controller,
+                quota=quota,
+                budget=budget,
+            )
+            self.servers.append(server)
+            nursery.start_soon(serve, server)
+
+    def close(self) -> None:
+        """Give the addresses back."""
+        for stream_listener in self._bound.values():
+            stream_listener.close()
+
+
+def _connections_by_file_limit() -> int:
+    """Connections that leave file descriptors for all else. The logs have half of them: three eighths are for segments
+    (``LogManager.open``), a third as many for indexes (``OpenFiles``).
+
+    One must be left for a log at any time: a log that cannot be opened is taken for a disk that fails.
+    """
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - not a POSIX system
+        return 1 << 31
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 31 if soft == resource.RLIM_INFINITY else max(64, soft // 2 - min(OTHER_FILES, soft // 8))

@@ -1,0 +1,222 @@
+"""The parts of a node that keep the cluster's metadata, put together: handlers and the rest of the node ask this one.
+
+``quorum`` replicates the metadata log, ``images`` publishes what is committed, ``controller_log`` takes the changes
+that the active controller decides, ``sessions`` watches over the brokers, ``client`` asks the active controller.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from kbroker.config import BrokerConfig
+from kbroker.env import Env
+from kbroker.node.broker_sessions import SessionKeeper
+from kbroker.node.controller_client import ControllerClient
+from kbroker.node.controller_log import ControllerLog
+from kbroker.node.image_publisher import ImagePublisher, Subscriber
+from kbroker.node.metadata_snapshots import MetadataSnapshots
+from kbroker.node.quorum import MetadataLog, Quorum
+from kbroker.node.raft_runner import failure_of
+from kbroker.raft_metadata.config_schema import ConfigSchema
+from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
+from kbroker.raft_metadata.controller.brokers import BrokerRegistration
+from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
+from kbroker.raft_metadata.features import KRAFT_VERSION, features_to_register
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION
+from kbroker.raft_metadata.raft.messages import RaftRequest, RaftResponse
+from kbroker.raft_metadata.raft.record_store import RecordStore
+from kbroker.raft_metadata.raft.voters import VoterSet
+from kbroker.raft_metadata.topics import NewTopic
+from kbroker.types import Uuid, random_uuid
+
+if TYPE_CHECKING:
+    from kbroker.handlers.context import Services
+    from kbroker.handlers.services import Connection
+    from kbroker.raft_metadata.raft.quorum_description import QuorumDescription
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class MetadataPlane:
+    """One node's part in the cluster's metadata. ``run`` it in a nursery; ``wait_ready`` before asking it anything."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        env: Env,
+        *,
+        cluster_id: str,
+        directory_id: Uuid,
+        services: Callable[[], Services],
+        store: RecordStore | None = None,
+    ) -> None:
+        """Open the metadata log. :class:`FatalError` if it cannot be read.
+
+        ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``store`` takes
+        the place of the log's files.
+        """
+        self.config = config
+        self.env = env
+        self.node_id = config.node_id
+        self.cluster_id = cluster_id
+        self.directory_id = directory_id
+        self.schema = ConfigSchema(config)
+        self.controller = Controller(config.node_id, self.schema, env.rng)
+        self.incarnation_id = random_uuid(env.rng)
+        files: MetadataLog | None = None
+        try:
+            files = MetadataLog(config, env, store)
+            self.images = ImagePublisher(files.replicated)
+            self.quorum = Quorum(config, env, files, cluster_id, directory_id, owner=self)
+            self.controller_log = ControllerLog(self.controller, self.quorum, self.images, env, files)
+        except Exception as error:
+            if files is not None:
+                files.replicated.close()
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            raise failure from error
+        self.snapshots = MetadataSnapshots(
+            files.replicated,
+            files.snapshots,
+            self.images,
+            env,
+            config.metadata_log_max_record_bytes_between_snapshots,
+        )
+        self.sessions = SessionKeeper(self.controller_log, env, config.broker_session_timeout_ms, self.incarnation_id)
+        self.client = ControllerClient(
+            config,
+            env.network,
+            self.images,
+            is_local=lambda: self.controller_log.is_active,
+            leader=self.quorum.leader_node,
+            services=services,
+        )
+        self._leads = (-1, -1)
+        """The active controller and its epoch, by the latest image."""
+        self.images.subscribe(self._log_leader)
+
+    def _log_leader(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if (image.controller_id, image.epoch) != self._leads:
+            self._leads = image.controller_id, image.epoch
+            if not self.is_alone:
+                logger.info("node %d leads the metadata quorum in epoch %d", *self._leads)
+
+    # Its life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take part in the quorum until cancelled; started when the log is open and, on a node that is the only voter,
+        its controller decides. :class:`FatalError` when it cannot go on."""
+        try:
+            await self.quorum.run(self.snapshots.run, self.sessions.run, task_status=task_status)
+        finally:
+            self.client.close()
+
+    async def wait_ready(self) -> None:
+        """Wait for a leader, and for an image of all that was committed before. Raises why that will never be."""
+        await self.quorum.wait_ready()
+
+    # For the quorum (QuorumOwner)
+
+    def on_role_changed(self) -> None:
+        """The replica leads, or follows another."""
+        self.controller_log.on_role_changed()
+        self.client.on_role_changed()
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """More of the log is committed."""
+        self.controller_log.on_high_watermark(high_watermark)
+        if self.image.features.metadata_version and self.quorum.core.leader_id >= 0:
+            self.quorum.set_ready()
+        self.snapshots.on_high_watermark()
+
+    def on_quorum_failed(self) -> None:
+        """The replica has ended."""
+        self.controller_log.fail()
+
+    # The metadata
+
+    @property
+    def image(self) -> MetadataImage:
+        """The latest image; everything in it is committed."""
+        return self.images.image
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call ``subscriber(delta, image)`` with every further image, and now with the whole of the latest."""
+        self.images.subscribe(subscriber)
+
+    async def wait_for_image(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Wait until ``condition`` holds for the latest image."""
+        await self.images.wait_for(condition)
+
+    def features(self) -> dict[str, tuple[int, int]]:
+        """The levels of features that this node registers with."""
+        found = features_to_register(self.image.features.levels)
+        return {name: (levels.min, levels.max) for name, levels in found.items()}
+
+    def finalized_features(self) -> tuple[dict[str, int], int]:
+        """Finalized levels with ``kraft.version``, and the epoch that ApiVersions gives them (an image's offset)."""
+        levels = dict(self.image.features.levels)
+        kraft_version = self.quorum.log.kraft_version
+        if kraft_version:
+            levels[KRAFT_VERSION] = kraft_version
+        return levels, self.image.offset
+
+    @property
+    def knows_controllers(self) -> bool:
+        """Whether controllers register at the level of ``metadata.version``."""
+        return self.image.features.metadata_version >= CONTROLLER_REGISTRATION
+
+    # The quorum
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is the only voter."""
+        return self.quorum.is_alone
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voters, as far as known."""
+        return self.quorum.voters
+
+    def describe_quorum(self) -> QuorumDescription:
+        """The leader, the voters and observers, and their log end offsets."""
+        return self.quorum.describe()
+
+    async def ask_quorum(self, request: RaftRequest) -> RaftResponse:
+        """The replica's answer to a request of another (Vote, Fetch and the like)."""
+        return await self.quorum.ask(request)
+
+    # The controller
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node is the active controller."""
+        return self.controller_log.is_active
+
+    async def submit(self, operation: Callable[[ControllerView], ControllerResult[T]]) -> T:
+        """Run a step on the active controller, which must be this node: :meth:`ControllerLog.submit`."""
+        return await self.controller_log.submit(operation)
+
+    def check_registration(self, registration: BrokerRegistration) -> None:
+        """``ApiError`` DUPLICATE_BROKER_REGISTRATION if another node has the id and lives."""
+        self.sessions.check_registration(registration)
+
+    async def heartbeat(self, beat: Heartbeat, connection: Connection) -> HeartbeatState:
+        """A broker shows on a connection that it lives: :meth:`SessionKeeper.heartbeat`."""
+        return await self.sessions.heartbeat(beat, connection)
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, object]:
+        """Create topics wherever the active controller is: :meth:`ControllerClient.create_topics`."""
+        return await self.client.create_topics(topics)
+
+    async def forward(self, request: Any, version: int) -> Any:
+        """Another node's response, as the active controller, to a client's request; None if it cannot be had."""
+        return await self.client.forward(request, version)

@@ -1,0 +1,217 @@
+"""Configuration as DescribeConfigs and CreateTopics show it: each property, its value, and the sources of the value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kbroker.config import (
+    TOPIC_CONFIG_SYNONYMS,
+    TOPIC_CONFIGS,
+    InvalidConfig,
+    UpdateMode,
+    effective_topic_config,
+)
+from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
+from kbroker.config.reconfiguration import BROKER_SYNONYMS
+from kbroker.raft_metadata.config_schema import ConfigSchema, dynamic_broker_configs
+from kbroker.raft_metadata.image import ConfigsImage
+
+UNKNOWN_SOURCE = 0
+DYNAMIC_TOPIC_CONFIG = 1
+DYNAMIC_BROKER_CONFIG = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+STATIC_BROKER_CONFIG = 4
+DEFAULT_CONFIG = 5
+DYNAMIC_BROKER_LOGGER_CONFIG = 6
+CLIENT_METRICS_CONFIG = 7
+GROUP_CONFIG = 8
+
+
+class Synonym(NamedTuple):
+    """A source's value of a property: in force, or it would be without the synonyms before it."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """One effective property: ``value`` is None if it is null or secret; ``synonyms`` begins with the one in force."""
+
+    name: str
+    value: str | None
+    source: int
+    sensitive: bool
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+    type: int
+    documentation: str | None
+
+
+def topic_entries(
+    schema: ConfigSchema, configs: ConfigsImage, overrides: Mapping[str, str], *, documentation: bool = False
+) -> list[ConfigEntry]:
+    """Every property of a topic with these overrides."""
+    dynamic = dynamic_broker_configs(configs, schema.config.node_id)
+    values = effective_topic_config(schema.config, overrides, dynamic or None)
+    entries = []
+    for name, key in TOPIC_CONFIGS.items():
+        if key.internal and name not in overrides:
+            continue
+        value = None if key.sensitive else key.format(values.get(name))
+        synonyms: list[Synonym] = []
+        if name in overrides:
+            synonyms.append(Synonym(name, value, DYNAMIC_TOPIC_CONFIG))
+        of_broker = TOPIC_CONFIG_SYNONYMS.get(name)
+        if of_broker:
+            synonyms += _broker_synonyms(schema, configs, of_broker[0][0])
+        entries.append(
+            ConfigEntry(
+                name,
+                value,
+                synonyms[0].source if synonyms else DEFAULT_CONFIG,
+                key.sensitive,
+                False,
+                tuple(synonyms),
+                int(key.type),
+                key.doc if documentation else None,
+            )
+        )
+    return entries
+
+
+def broker_entries(schema: ConfigSchema, configs: ConfigsImage, *, documentation: bool = False) -> list[ConfigEntry]:
+    """Every property of this node: all of Kafka's, and unknown ones that were set."""
+    from kbroker.config.absent import ALL_BROKER_CONFIGS
+
+    dynamic = dynamic_broker_configs(configs, schema.config.node_id)
+    names = [name for name, key in ALL_BROKER_CONFIGS.items() if not key.internal or name in schema.static]
+    names += sorted(name for name in {**schema.static, **dynamic} if name not in ALL_BROKER_CONFIGS)
+    return [
+        _broker_entry(schema, name, configs, _broker_value(schema, name, dynamic), True, documentation)
+        for name in names
+    ]
+
+
+def broker_default_entries(
+    schema: ConfigSchema, configs: ConfigsImage, *, documentation: bool = False
+) -> list[ConfigEntry]:
+    """The dynamic default configs of all brokers."""
+    return [
+        _broker_entry(schema, name, configs, value, False, documentation)
+        for name, value in sorted(configs.for_broker(None).items())
+    ]
+
+
+def group_entries(
+    schema: ConfigSchema, configs: ConfigsImage, overrides: Mapping[str, str], *, documentation: bool = False
+) -> list[ConfigEntry]:
+    """Every property of a group with these overrides, whatever its kind."""
+    from kbroker.config.absent import ALL_BROKER_CONFIGS
+    from kbroker.config.absent.groups import ALL_GROUP_CONFIGS
+
+    dynamic = dynamic_broker_configs(configs, schema.config.node_id)
+    entries = []
+    for name, key in ALL_GROUP_CONFIGS.items():
+        of_broker = f"group.{name}"
+        has_synonym = of_broker in ALL_BROKER_CONFIGS
+        default = _broker_value(schema, of_broker, dynamic) if has_synonym else key.format(key.default_value())
+        value = overrides.get(name, default)
+        synonyms = [Synonym(name, value, GROUP_CONFIG)] if name in overrides else []
+        if has_synonym:
+            synonyms += _broker_synonyms(schema, configs, of_broker)
+        else:
+            synonyms.append(Synonym(name, default, DEFAULT_CONFIG))
+        entries.append(
+            ConfigEntry(
+                name,
+                value,
+                synonyms[0].source,
+                False,
+                False,
+                tuple(synonyms),
+                int(key.type),
+                key.doc if documentation else None,
+            )
+        )
+    return entries
+
+
+def client_metrics_entries(overrides: Mapping[str, str], *, documentation: bool = False) -> list[ConfigEntry]:
+    """Every property of a subscription to clients' metrics with these overrides."""
+    from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
+
+    entries = []
+    for name, key in CLIENT_METRICS_CONFIGS.items():
+        value = key.format(key.parse(overrides[name]) if name in overrides else key.default_value())
+        own = (Synonym(name, value, CLIENT_METRICS_CONFIG),) if name in overrides else ()
+        entries.append(
+            ConfigEntry(
+                name,
+                value,
+                CLIENT_METRICS_CONFIG if own else DEFAULT_CONFIG,
+                False,
+                False,
+                own,
+                int(key.type),
+                key.doc if documentation else None,
+            )
+        )
+    return entries
+
+
+def _broker_value(schema: ConfigSchema, name: str, dynamic: Mapping[str, str]) -> str | None:
+    text = dynamic.get(name)
+    key = broker_config_key(name)
+    if key is None or name in DYNAMIC_BROKER_CONFIGS:
+        return text if text is not None else schema.static.get(name)  # such as one of DYNAMIC_BROKER_CONFIGS
+    if text is not None:
+        try:
+            return key.format(key.parse(text))
+        except InvalidConfig:
+            pass  # stored by an earlier release: the node runs without it, and shows that
+    values = schema.config.values
+    return key.format(values[name] if name in values else key.default_value())
+
+
+def _broker_entry(
+    schema: ConfigSchema, name: str, configs: ConfigsImage, value: str | None, per_broker: bool, documentation: bool
+) -> ConfigEntry:
+    key = broker_config_key(name)
+    sensitive = key.sensitive if key is not None else True
+    synonyms = [
+        synonym
+        for synonym in _broker_synonyms(schema, configs, name)
+        if per_broker or synonym.source == DYNAMIC_DEFAULT_BROKER_CONFIG
+    ]
+    return ConfigEntry(
+        name,
+        None if sensitive else value,
+        synonyms[0].source if synonyms else DEFAULT_CONFIG,
+        sensitive,
+        key is None or key.update_mode is UpdateMode.READ_ONLY,
+        tuple(synonyms),
+        0 if key is None else int(key.type),
+        key.doc if documentation and key is not None and name not in DYNAMIC_BROKER_CONFIGS else None,
+    )
+
+
+def _broker_synonyms(schema: ConfigSchema, configs: ConfigsImage, name: str) -> list[Synonym]:
+    key = broker_config_key(name)
+    sensitive = key.sensitive if key is not None else True
+    found: list[Synonym] = []
+    for table, source in (
+        (configs.for_broker(schema.config.node_id), DYNAMIC_BROKER_CONFIG),
+        (configs.for_broker(None), DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (schema.static, STATIC_BROKER_CONFIG),
+        (schema.defaults, DEFAULT_CONFIG),
+    ):
+        for synonym in BROKER_SYNONYMS.get(name, (name,)):
+            value = table.get(synonym)
+            if value is not None:
+                found.append(Synonym(synonym, None if sensitive else value, source))
+    # As Kafka: values before the property's own name belong to another property.
+    while found and found[0].name != name:
+        found.pop(0)
+    return found

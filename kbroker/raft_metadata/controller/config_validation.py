@@ -1,0 +1,115 @@
+"""Whether a resource can have the dynamic configs that a request gives it (Kafka's
+``ControllerConfigurationValidator``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker.config import (
+    BROKER_CONFIGS,
+    InvalidConfig,
+    UpdateMode,
+    validate_group_configs,
+    validate_topic_configs,
+)
+from kbroker.config.dynamic import broker_config_key
+from kbroker.config.group import check_consumer_group_bounds
+from kbroker.config.reconfiguration import overridden, validate_reconfiguration
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.config_schema import ConfigSchema, broker_values
+from kbroker.raft_metadata.image import ConfigsImage
+
+_SECURITY_CONFIGS = frozenset(
+    {
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.key.password",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+    }
+)
+
+
+def validate_topic_config(schema: ConfigSchema, configs: Mapping[str, str]) -> None:
+    """``ApiError`` INVALID_CONFIG if a topic cannot have these overrides."""
+    try:
+        validate_topic_configs(configs, schema.config.values)
+    except InvalidConfig as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, error.message) from None
+
+
+def validate_group_config(schema: ConfigSchema, image: ConfigsImage, configs: Mapping[str, str]) -> None:
+    """``ApiError`` INVALID_CONFIG if a group cannot have these configs."""
+    try:
+        validate_group_configs(configs, broker_values(image, schema.config))
+    except InvalidConfig as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, error.message) from None
+
+
+def validate_broker_config(
+    schema: ConfigSchema, image: ConfigsImage, configs: Mapping[str, str], *, broker_id: int | None
+) -> None:
+    """``ApiError`` INVALID_REQUEST (Kafka's choice of code) if these cannot be a broker's dynamic configs.
+
+    ``broker_id``: the broker, which is assumed to have this node's properties file; None for the default of all
+    brokers, which is judged as if for this node.
+    """
+    fixed = _with_mode(configs, UpdateMode.READ_ONLY)
+    if fixed:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    unprefixed = sorted(_SECURITY_CONFIGS.intersection(configs))
+    if unprefixed:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(unprefixed)}]",
+        )
+    values: dict[str, Any] = {}
+    try:
+        for name, value in configs.items():
+            key = broker_config_key(name)
+            if key is not None:
+                values[name] = key.parse(value)
+        check_consumer_group_bounds(schema.config.values | values)
+    except InvalidConfig as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
+    if broker_id is None:
+        single = _with_mode(configs, UpdateMode.PER_BROKER)
+        if single:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "Cannot update these configs at default cluster level, broker id must be specified: "
+                f"[{', '.join(single)}]",
+            )
+    _refuse_absent(configs, image.for_broker(broker_id))
+    default = image.for_broker(None)
+    own = image.for_broker(schema.config.node_id if broker_id is None else broker_id)
+    try:
+        validate_reconfiguration(
+            overridden(schema.config.raw, (default, own)),
+            overridden(schema.config.raw, (configs, own) if broker_id is None else (default, configs)),
+        )
+    except InvalidConfig as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
+
+
+def _with_mode(configs: Mapping[str, str], mode: UpdateMode) -> list[str]:
+    return sorted(name for name in configs if (key := broker_config_key(name)) is not None and key.update_mode is mode)
+
+
+def _refuse_absent(configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """``ApiError`` for a new value of a property that kbroker does not implement; values of earlier releases stay."""
+    others = [name for name in configs if name not in BROKER_CONFIGS and configs[name] != before.get(name)]
+    if not others:
+        return
+    from kbroker.config.absent import set_otherwise
+
+    for name, key in set_otherwise(configs, others).items():
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} cannot be set: {key.no_effect}")

@@ -1,0 +1,127 @@
+"""Batches of the metadata log and its snapshots: metadata records and control records to bytes and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from kbroker.raft_metadata.metadata_version import (
+    CORDONED_DIRECTORIES,
+    DIRECTORIES,
+    ELIGIBLE_LEADER_REPLICAS,
+    MIGRATION,
+)
+from kbroker.wire.batch_header import check_crc, walk_headers
+from kbroker.wire.control_batch import ControlRecordType, parse_control_record
+from kbroker.wire.errors import WireError
+from kbroker.wire.record_batch import Record, build_batch, iter_records
+from kbroker.wire.records import control, metadata
+from kbroker.wire.schema import struct_spec
+
+_CONTROL_TYPES: dict[type[Any], ControlRecordType] = {
+    control.LeaderChangeMessage: ControlRecordType.LEADER_CHANGE,
+    control.SnapshotHeaderRecord: ControlRecordType.SNAPSHOT_HEADER,
+    control.SnapshotFooterRecord: ControlRecordType.SNAPSHOT_FOOTER,
+    control.KRaftVersionRecord: ControlRecordType.KRAFT_VERSION,
+    control.VotersRecord: ControlRecordType.KRAFT_VOTERS,
+}
+
+
+class MetadataBatch(NamedTuple):
+    """A decoded batch. ``records`` are metadata records, or control records if ``is_control``."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp: int
+    is_control: bool
+    records: list[Any]
+    size: int
+
+
+def _highest_version(cls: type[Any]) -> int:
+    return struct_spec(cls).versions.highest
+
+
+def record_version(record: Any, metadata_version: int) -> int:
+    """The version in which Kafka writes a record at a level of ``metadata.version``."""
+    if isinstance(record, metadata.PartitionRecord | metadata.PartitionChangeRecord):
+        if metadata_version >= ELIGIBLE_LEADER_REPLICAS:
+            return 2
+        return 1 if metadata_version >= DIRECTORIES else 0
+    if isinstance(record, metadata.BrokerRegistrationChangeRecord):
+        if record.cordoned_log_dirs is not None:
+            return 3
+        if record.log_dirs:
+            return 2
+        return 1 if record.in_controlled_shutdown else 0
+    if isinstance(record, metadata.RegisterBrokerRecord):
+        if metadata_version >= CORDONED_DIRECTORIES:
+            return 4
+        if metadata_version >= DIRECTORIES:
+            return 3
+        return 2 if metadata_version >= MIGRATION else 1
+    return _highest_version(type(record))
+
+
+def encode_records(
+    records: Sequence[Any], *, base_offset: int, epoch: int, timestamp_ms: int, metadata_version: int
+) -> bytes:
+    """One batch of metadata records, with offsets and leader epoch in place."""
+    return build_batch(
+        [
+            Record(
+                0,
+                timestamp_ms,
+                None,
+                metadata.encode_metadata_record(record, record_version(record, metadata_version)),
+            )
+            for record in records
+        ],
+        base_offset=base_offset,
+        partition_leader_epoch=epoch,
+    )
+
+
+def encode_control_records(records: Sequence[Any], *, base_offset: int, epoch: int, timestamp_ms: int) -> bytes:
+    """One batch of control records."""
+    return build_batch(
+        [
+            Record(
+                0,
+                timestamp_ms,
+                control.encode_control_key(_CONTROL_TYPES[type(record)]),
+                control.encode_control_value(record),
+            )
+            for record in records
+        ],
+        base_offset=base_offset,
+        partition_leader_epoch=epoch,
+        is_control=True,
+    )
+
+
+def decode_batches(data: bytes | memoryview) -> Iterator[MetadataBatch]:
+    """The batches in ``data``, each with its CRC checked; ``WireError`` for anything that is not one."""
+    for position, header in walk_headers(data):
+        check_crc(data, position, header)
+        batch = data[position : position + header.size]
+        records: list[Any] = []
+        for record in iter_records(batch):
+            if record.value is None:
+                raise WireError(f"the metadata record at offset {record.offset} has no value")
+            if header.is_control:
+                kind = parse_control_record(record)
+                if kind in _CONTROL_TYPES.values():
+                    records.append(control.decode_control_value(kind, record.value))
+            else:
+                records.append(metadata.decode_metadata_record(record.value)[0])
+        yield MetadataBatch(
+            header.base_offset,
+            header.last_offset,
+            header.partition_leader_epoch,
+            header.max_timestamp,
+            header.is_control,
+            records,
+            header.size,
+        )

@@ -1,0 +1,206 @@
+"""Snapshots of the metadata (KIP-630): ``<end offset>-<epoch>.checkpoint`` beside the log.
+
+A snapshot holds all records below its end offset, compacted: a header, the voters, the image's records, a footer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kbroker.log.disk import Disk, write_atomically
+from kbroker.raft_metadata.raft.batches import decode_batches, encode_control_records, encode_records
+from kbroker.raft_metadata.raft.voters import VoterSet
+from kbroker.types import OffsetAndEpoch
+from kbroker.wire.errors import WireError
+from kbroker.wire.records import control
+
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+_FILE_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
+PART_SUFFIX = ".part"
+"""Ends the name of a snapshot that is being fetched."""
+_RECORDS_PER_BATCH = 1000
+
+
+class SnapshotContent(NamedTuple):
+    """The content of a snapshot. ``voters`` and ``kraft_version`` are None if it has no such records."""
+
+    records: list[Any]
+    kraft_version: int | None
+    voters: VoterSet | None
+    last_contained_log_timestamp: int
+
+
+class CorruptSnapshot(Exception):
+    """A damaged snapshot file; the text names the file and the damage."""
+
+
+def snapshot_file_name(snapshot_id: OffsetAndEpoch) -> str:
+    """The file's name. It has the end offset, the first that is not in the snapshot."""
+    return f"{snapshot_id.offset:020d}-{snapshot_id.epoch:010d}.checkpoint"
+
+
+def parse_snapshot_file_name(name: str) -> OffsetAndEpoch | None:
+    """The id in a file's name, None for other files."""
+    match = _FILE_NAME.match(name)
+    return None if match is None else OffsetAndEpoch(int(match[1]), int(match[2]))
+
+
+def encode_snapshot(
+    records: Iterable[Any],
+    *,
+    epoch: int = 0,
+    now_ms: int,
+    last_contained_log_timestamp: int,
+    kraft_version: int | None = None,
+    voters: VoterSet | None = None,
+    metadata_version: int = 30,
+) -> bytes:
+    """The bytes of a snapshot. ``epoch`` is written into the batches, as Kafka does."""
+    head: list[Any] = [control.SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_log_timestamp)]
+    if kraft_version is not None and kraft_version > 0:
+        head.append(control.KRaftVersionRecord(kraft_version=kraft_version))
+        if voters is not None:
+            head.append(voters.to_record())
+    out = bytearray(encode_control_records(head, base_offset=0, epoch=epoch, timestamp_ms=now_ms))
+    offset = len(head)
+    pending: list[Any] = []
+
+    def write(batch: Sequence[Any]) -> None:
+        nonlocal offset
+        out.extend(
+            encode_records(
+                batch, base_offset=offset, epoch=epoch, timestamp_ms=now_ms, metadata_version=metadata_version
+            )
+        )
+        offset += len(batch)
+
+    for record in records:
+        pending.append(record)
+        if len(pending) == _RECORDS_PER_BATCH:
+            write(pending)
+            pending = []
+    if pending:
+        write(pending)
+    out += encode_control_records(
+        [control.SnapshotFooterRecord()], base_offset=offset, epoch=epoch, timestamp_ms=now_ms
+    )
+    return bytes(out)
+
+
+def decode_snapshot(data: bytes) -> SnapshotContent:
+    """The content of a whole snapshot; ``WireError`` if it is damaged or ends before its footer."""
+    records: list[Any] = []
+    kraft_version: int | None = None
+    voters: VoterSet | None = None
+    timestamp = -1
+    seen_header = seen_footer = False
+    end = 0
+    for batch in decode_batches(data):
+        end += batch.size
+        if not batch.is_control:
+            if not seen_header or seen_footer:
+                raise WireError("records outside the snapshot's header and footer")
+            records += batch.records
+            continue
+        for record in batch.records:
+            if isinstance(record, control.SnapshotHeaderRecord):
+                seen_header = True
+                timestamp = record.last_contained_log_timestamp
+            elif isinstance(record, control.SnapshotFooterRecord):
+                seen_footer = True
+            elif isinstance(record, control.KRaftVersionRecord):
+                kraft_version = record.kraft_version
+            elif isinstance(record, control.VotersRecord):
+                voters = VoterSet.from_record(record)
+    if not seen_header:
+        raise WireError("the snapshot has no header")
+    if not seen_footer or end != len(data):
+        raise WireError("the snapshot ends before its footer")
+    return SnapshotContent(records, kraft_version, voters, timestamp)
+
+
+class SnapshotStore:
+    """The snapshots in the metadata log's directory."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self.directory = directory
+
+    def ids(self) -> list[OffsetAndEpoch]:
+        """The ids of the snapshots, oldest first."""
+        if not self._disk.is_dir(self.directory):
+            return []
+        found = (parse_snapshot_file_name(name) for name in self._disk.list_dir(self.directory))
+        return sorted(snapshot_id for snapshot_id in found if snapshot_id is not None)
+
+    def path(self, snapshot_id: OffsetAndEpoch) -> str:
+        """The file of a snapshot."""
+        return os.path.join(self.directory, snapshot_file_name(snapshot_id))
+
+    def read(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
+        """A snapshot's content; :class:`CorruptSnapshot` if the file is damaged."""
+        path = self.path(snapshot_id)
+        try:
+            return decode_snapshot(self._disk.read_bytes(path))
+        except WireError as error:
+            raise CorruptSnapshot(f"{path} is damaged: {error}") from error
+
+    def write(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        """Put a snapshot in place; on return it is on disk. Blocks."""
+        write_atomically(self._disk, self.path(snapshot_id), data)
+
+    def read_range(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """A snapshot's size and up to ``max_bytes`` of it; None if there is no such file."""
+        try:
+            file = self._disk.open(self.path(snapshot_id))
+        except FileNotFoundError:
+            return None
+        try:
+            return file.size(), file.pread(max_bytes, position)
+        finally:
+            file.close()
+
+    def write_chunk(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """Keep a part of a snapshot that is being fetched, in a ``.part`` file; position 0 begins it anew."""
+        path = self.path(snapshot_id) + PART_SUFFIX
+        if position == 0:
+            self._disk.remove(path)
+        file = self._disk.open(path, create=True)
+        try:
+            file.write_at(position, [data])
+        finally:
+            file.close()
+
+    def finish(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Check the fetched parts and put them in place durably. :class:`CorruptSnapshot` if they are damaged."""
+        path = self.path(snapshot_id)
+        part = path + PART_SUFFIX
+        data = self._disk.read_bytes(part)
+        try:
+            decode_snapshot(data)
+        except WireError as error:
+            self._disk.remove(part)
+            raise CorruptSnapshot(f"the snapshot fetched into {path} is damaged: {error}") from error
+        write_atomically(self._disk, path, data)
+        self._disk.remove(part)
+
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> list[OffsetAndEpoch]:
+        """Remove the snapshots older than ``snapshot_id``; their ids."""
+        old = [other for other in self.ids() if other < snapshot_id]
+        for other in old:
+            self._disk.remove(self.path(other))
+        return old
+
+
+def read_bootstrap(disk: Disk, log_dir: str) -> list[Any] | None:
+    """The records of ``bootstrap.checkpoint``, None without that file; :class:`CorruptSnapshot` if it is damaged."""
+    path = os.path.join(log_dir, BOOTSTRAP_FILE)
+    if not disk.exists(path):
+        return None
+    try:
+        return decode_snapshot(disk.read_bytes(path)).records
+    except WireError as error:
+        raise CorruptSnapshot(f"{path} is damaged: {error}") from error

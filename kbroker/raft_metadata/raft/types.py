@@ -1,0 +1,137 @@
+"""The interface of the Raft core: its settings, the log that it reads, and the ``Ready`` that a driver carries out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from kbroker.raft_metadata.raft.election_state import ElectionState
+from kbroker.raft_metadata.raft.leader_state import QuorumReplicaProgress
+from kbroker.raft_metadata.raft.messages import OutboundRequest, OutboundResponse, SnapshotChunk
+from kbroker.raft_metadata.raft.voters import VoterSetHistory
+from kbroker.types import OffsetAndEpoch
+
+BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
+"""The id of the snapshot that formatting writes. It is never sent: the first leader writes its voters into the log."""
+
+
+class LogView(Protocol):
+    """The log and the snapshots, as the core reads them. Only the driver changes them."""
+
+    @property
+    def start_offset(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        ...
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record, of the latest snapshot if there is none, else 0."""
+        ...
+
+    @property
+    def voters(self) -> VoterSetHistory:
+        """The voter sets in the log."""
+        ...
+
+    @property
+    def kraft_version(self) -> int:
+        """The level of ``kraft.version`` in the log."""
+        ...
+
+    @property
+    def earliest_snapshot_id(self) -> OffsetAndEpoch | None: ...
+
+    @property
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None: ...
+
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
+        """The end offset of the largest epoch not above ``epoch``; the log's end for an epoch above all."""
+        ...
+
+    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds ``offset``; at least one if there is any."""
+        ...
+
+    def read_snapshot(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """A snapshot's size, and up to ``max_bytes`` from ``position``; None if there is no such snapshot."""
+        ...
+
+
+class RaftConfig(NamedTuple):
+    """Kafka's ``controller.quorum.*``, in milliseconds and bytes."""
+
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    election_backoff_max_ms: int = 1000
+    request_timeout_ms: int = 2000
+    retry_backoff_ms: int = 20
+    fetch_max_bytes: int = 1024 * 1024
+    fetch_snapshot_max_bytes: int = 1024 * 1024
+    fetch_max_wait_ms: int = 500
+    auto_join: bool = False
+    initial_election_timeout_ms: int = 200
+    """Longest wait of a voter that starts and knows no leader. It may be short: a pre-vote disturbs no leader."""
+    refused_election_timeout_ms: int = 100
+    """Longest wait of a follower whose leader's address refuses connections."""
+
+
+class Ready:
+    """The driver's instructions, to be carried out in the order of the fields before it calls the core again.
+
+    - ``role_changed``: role, epoch or leader have changed. The owner hears of it first, so that it decides nothing more
+      for an epoch that is over.
+    - ``election_state`` must be on disk before the driver goes on.
+    - ``append``, of a leader: append a batch of control records in the epoch of the core.
+    - ``truncate_to``, of a follower: cut the log there. ``snapshot``: keep a chunk; with the last one the snapshot
+      replaces the log. ``records``: append the leader's batches, as far as they are intact.
+    - ``flush``: the whole log must be on disk before the messages go out. At the end the driver calls ``on_flushed``.
+      After ``append`` without ``flush`` it calls ``on_appended`` instead, and ``on_flushed`` once the batch is on disk.
+    - ``send``: requests to other nodes; ``respond``: responses to requests of other nodes.
+    - ``high_watermark``: all below is committed; None if it did not move.
+    """
+
+    __slots__ = (
+        "append",
+        "election_state",
+        "flush",
+        "high_watermark",
+        "records",
+        "respond",
+        "role_changed",
+        "send",
+        "snapshot",
+        "truncate_to",
+    )
+
+    def __init__(self) -> None:
+        self.role_changed = False
+        self.election_state: ElectionState | None = None
+        self.append: list[Any] = []
+        self.truncate_to: int | None = None
+        self.snapshot: SnapshotChunk | None = None
+        self.records = b""
+        self.flush = False
+        self.send: list[OutboundRequest] = []
+        self.respond: list[OutboundResponse] = []
+        self.high_watermark: int | None = None
+
+    @property
+    def needs_disk(self) -> bool:
+        """Whether carrying it out may wait for the disk."""
+        return (
+            self.flush or self.election_state is not None or self.truncate_to is not None or self.snapshot is not None
+        )
+
+
+class QuorumView(NamedTuple):
+    """The quorum as its leader sees it; the times are of the core's clock, -1 for never."""
+
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    log_end_offset: int
+    """The end of this replica's own log."""
+    voters: list[QuorumReplicaProgress]
+    observers: list[QuorumReplicaProgress]

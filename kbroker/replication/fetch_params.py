@@ -1,0 +1,49 @@
+"""The terms of a Fetch request, and the result of serving it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kbroker.replication.fetch_view import ViewedPartition
+from kbroker.wire.messages.fetch import PartitionData
+
+CONSUMER_REPLICA_ID = -1
+
+
+@dataclass(slots=True)
+class FetchParams:
+    """The terms of a Fetch request, its partitions apart (Kafka's ``FetchParams``)."""
+
+    replica_id: int
+    """The follower's; -1 for a consumer, -2 for a debugging consumer."""
+    replica_epoch: int
+    """The follower's broker epoch (KIP-903); -1 if it is not known."""
+    max_wait_ms: int
+    min_bytes: int
+    """At most ``max_bytes``."""
+    max_bytes: int
+    committed_only: bool
+    """Isolation level read_committed."""
+    only_leader: bool
+    """Whether a replica that does not lead must refuse (a client that knows nothing of KIP-392, or a follower)."""
+    rack: str
+    """The rack of a consumer that may be sent to a nearer replica; else ""."""
+    uses_topic_ids: bool
+    """Topics are named by id (Fetch 13+), and not by name."""
+
+
+class FetchResult(Protocol):
+    """The answers of the partitions that were read, in the order of reading; the three sequences are parallel."""
+
+    @property
+    def partitions(self) -> Sequence[ViewedPartition]: ...
+
+    @property
+    def names(self) -> Sequence[str | None]:
+        """Topic names; None for an unknown topic id."""
+        ...
+
+    @property
+    def results(self) -> Sequence[PartitionData]: ...

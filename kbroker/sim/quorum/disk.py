@@ -1,0 +1,160 @@
+"""The disk of one replica of the metadata log: when the node dies, unflushed data is lost in part or whole."""
+
+from __future__ import annotations
+
+import random
+from typing import Union
+
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
+from kbroker.raft_metadata.raft.record_store import PartitionStore
+from kbroker.raft_metadata.raft.replicated_log import SnapshotFiles
+from kbroker.raft_metadata.raft.snapshot import CorruptSnapshot, SnapshotContent, SnapshotStore, decode_snapshot
+from kbroker.sim.quorum.memory_store import MemoryStore
+from kbroker.types import OffsetAndEpoch
+from kbroker.wire.errors import WireError
+
+LOG_DIR = "/node"
+DIRECTORY = f"{LOG_DIR}/__cluster_metadata-0"
+SEGMENT_BYTES = 2048
+"""Small, so that segments are rolled."""
+
+SimStore = Union[MemoryStore, "FileStore"]
+
+
+class SimSnapshots:
+    """Snapshots in memory; one is durable as soon as it has its name."""
+
+    def __init__(self) -> None:
+        self._files: dict[OffsetAndEpoch, bytes] = {}
+        self._parts: dict[OffsetAndEpoch, bytes] = {}
+
+    def ids(self) -> list[OffsetAndEpoch]:
+        """Which there are, oldest first."""
+        return sorted(self._files)
+
+    def read(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
+        """A snapshot's content."""
+        return decode_snapshot(self._files[snapshot_id])
+
+    def read_range(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """Size and some bytes."""
+        data = self._files.get(snapshot_id)
+        return None if data is None else (len(data), data[position : position + max_bytes])
+
+    def write_chunk(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """Keep a part."""
+        self._parts[snapshot_id] = self._parts.get(snapshot_id, b"")[:position] + data
+
+    def finish(self, snapshot_id: OffsetAndEpoch) -> None:
+        """All parts are there."""
+        data = self._parts.pop(snapshot_id)
+        try:
+            decode_snapshot(data)
+        except WireError as error:
+            raise CorruptSnapshot(str(error)) from error
+        self._files[snapshot_id] = data
+
+    def write(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        """Put one in place."""
+        self._files[snapshot_id] = data
+
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> list[OffsetAndEpoch]:
+        """Remove older ones."""
+        old = [other for other in self.ids() if other < snapshot_id]
+        for other in old:
+            del self._files[other]
+        return old
+
+
+class SimDisk:
+    """The log, the snapshots and ``quorum-state`` of one node, in memory: quick, and close enough to files."""
+
+    def __init__(self, rng: random.Random, max_latency_ms: int) -> None:
+        self.store: SimStore = MemoryStore()
+        self.snapshots: SnapshotFiles = SimSnapshots()
+        self.election: ElectionState | None = None
+        self._writing: ElectionState | None = None
+        self._rng = rng
+        self._max_latency_ms = max_latency_ms
+
+    def latency_ms(self) -> int:
+        """How long the next flush takes; now and then a disk is slow."""
+        if self._rng.random() < 0.02:
+            return self._rng.randrange(20 * self._max_latency_ms + 1)
+        return self._rng.randrange(self._max_latency_ms + 1)
+
+    def begin_election(self, state: ElectionState) -> None:
+        """``quorum-state`` is being written."""
+        self._writing = state
+
+    def end_election(self) -> None:
+        """It is durable."""
+        if self._writing is not None:
+            self.election, self._writing = self._writing, None
+
+    def crash(self) -> None:
+        """The power fails: of what was not durable, a part may be there."""
+        if self._rng.random() < 0.5:
+            self.end_election()
+        self._writing = None
+        self._lose()
+
+    def _lose(self) -> None:
+        assert isinstance(self.store, MemoryStore)
+        self.store.crash(keep=self._rng.random())
+
+
+class FileSimDisk(SimDisk):
+    """The node's real files on a disk in memory that loses sectors and names when the power fails: the partition log,
+    its recovery, the snapshot files and ``quorum-state`` as a node writes them."""
+
+    def __init__(self, rng: random.Random, max_latency_ms: int) -> None:
+        super().__init__(rng, max_latency_ms)
+        self._disk = FakeDisk(seed=rng.randrange(1 << 30))
+        self._disk.make_dirs(LOG_DIR)
+        self._disk.sync_dir("/")
+        self._open()
+
+    def _open(self) -> None:
+        self._file = QuorumStateFile(self._disk, DIRECTORY)
+        self.election = self._file.read()
+        self.snapshots = SnapshotStore(self._disk, DIRECTORY)
+        ids = self.snapshots.ids()
+        self.store = FileStore(self._disk, ids[-1].offset if ids else 0)
+
+    def end_election(self) -> None:
+        if self._writing is not None:
+            self._file.write(self._writing, 1, [])
+        super().end_election()
+
+    def _lose(self) -> None:
+        if self._rng.random() < 0.5:
+            self._disk.kill()
+        else:
+            self._disk.crash()
+        self._open()
+
+
+class FileStore(PartitionStore):
+    """The node's metadata log, with what a simulation asks besides."""
+
+    def __init__(self, disk: FakeDisk, snapshot_offset: int) -> None:
+        store = PartitionStore.open(
+            DIRECTORY, disk, segment_bytes=SEGMENT_BYTES, now_ms=0, snapshot_offset=snapshot_offset
+        )
+        super().__init__(store.log)
+        self._durable = self.log_end_offset  # what is there after a crash stays there
+
+    @property
+    def flushed_offset(self) -> int:
+        """All below survives a crash."""
+        return max(self._durable, min(self.log.recovery_point, self.log_end_offset))
+
+    def truncate_to(self, offset: int) -> None:
+        super().truncate_to(offset)
+        self._durable = min(self._durable, self.log_end_offset)
+
+    def restart_at(self, offset: int) -> None:
+        super().restart_at(offset)
+        self._durable = offset

@@ -1,0 +1,187 @@
+"""Levels of this process's loggers, asked and changed as configs of a BROKER_LOGGER."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from kbroker.errors import ErrorCode as E
+from kbroker.handlers.broker_loggers import LEVELS, log_levels
+from kbroker.wire.messages import alter_configs as alter
+from kbroker.wire.messages import describe_configs as dc
+from kbroker.wire.messages import incremental_alter_configs as inc
+from kbroker.wire.messages import list_config_resources as lst
+from tests.handlers.metadata_plane import Plane, metadata_plane
+
+LOGGER = 8
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+PACKAGE, MODULE = "kbroker.tested", "kbroker.tested.module"
+
+
+@pytest.fixture(autouse=True)
+def levels_as_before() -> Iterator[None]:
+    logging.getLogger(MODULE)
+    named = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("kbroker")]
+    before = [(logger, logger.level) for logger in (logging.root, *named)]
+    yield
+    for logger, level in before:
+        logger.setLevel(level)
+
+
+def converse(path: Path, talk: Callable[[Plane], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with metadata_plane(path) as plane:
+            await talk(plane)
+
+    trio.run(main)
+
+
+def change(
+    *configs: tuple[str, int, str | None], name: str = "1", dry: bool = False
+) -> inc.IncrementalAlterConfigsRequest:
+    entries = [inc.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
+    resource = inc.AlterConfigsResource(resource_type=LOGGER, resource_name=name, configs=entries)
+    return inc.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
+
+
+def describe(name: str = "1", *keys: str) -> dc.DescribeConfigsRequest:
+    resource = dc.DescribeConfigsResource(
+        resource_type=LOGGER, resource_name=name, configuration_keys=list(keys) or None
+    )
+    return dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+
+
+async def described(plane: Plane) -> dict[str, str]:
+    result = (await plane.ask(describe())).results[0]
+    assert (result.error_code, result.resource_type, result.resource_name) == (0, LOGGER, "1")
+    assert {(c.config_source, c.read_only, c.is_sensitive, c.config_type) for c in result.configs} == {
+        (6, False, False, 0)
+    }
+    assert not any(c.synonyms or c.documentation for c in result.configs)
+    return {config.name: config.value for config in result.configs}
+
+
+def test_every_level_is_set_and_described_as_it_was_set(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        assert {"root", "kbroker", "kbroker.node.metadata_plane", PACKAGE, MODULE} <= set(await described(plane))
+        for level, number in LEVELS.items():
+            answer = (await plane.ask(change((PACKAGE, SET, level)))).responses[0]
+            assert (answer.error_code, answer.error_message, answer.resource_type) == (0, None, LOGGER)
+            assert logging.getLogger(MODULE).getEffectiveLevel() == number
+            levels = await described(plane)
+            assert levels[PACKAGE] == levels[MODULE] == level
+
+    converse(tmp_path, talk)
+
+
+def test_a_logger_without_its_own_level_has_its_packages(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        await plane.ask(change(("root", SET, "ERROR"), ("kbroker", SET, "WARN"), (MODULE, SET, "DEBUG")))
+        levels = await described(plane)
+        assert [levels[name] for name in ("root", "kbroker", PACKAGE, MODULE)] == ["ERROR", "WARN", "WARN", "DEBUG"]
+        await plane.ask(change((MODULE, DELETE, None), ("kbroker", DELETE, None)))
+        levels = await described(plane)
+        assert [levels[name] for name in ("root", "kbroker", PACKAGE, MODULE)] == ["ERROR"] * 4
+        assert not logging.getLogger(MODULE).isEnabledFor(logging.WARNING)
+
+    converse(tmp_path, talk)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "text"),
+    [
+        (("no.such.Logger", SET, "INFO"), E.INVALID_CONFIG, "Logger no.such.Logger does not exist!"),
+        (("no.such.Logger", DELETE, None), E.INVALID_CONFIG, "Logger no.such.Logger does not exist!"),
+        ((MODULE, SET, "LOUD"), E.INVALID_CONFIG, "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"),
+        ((MODULE, SET, "info"), E.INVALID_CONFIG, f"Cannot set the log level of {MODULE} to info as it is not"),
+        ((MODULE, SET, None), E.INVALID_REQUEST, f"Null value not supported for : {MODULE}"),
+        (("root", DELETE, None), E.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"),
+        ((MODULE, APPEND, "INFO"), E.INVALID_REQUEST, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
+        ((MODULE, SUBTRACT, "INFO"), E.INVALID_REQUEST, "SUBTRACT operation is not allowed for the BROKER_LOGGER"),
+        ((MODULE, 9, "INFO"), E.INVALID_REQUEST, "Unknown operation type 9 is not allowed for the BROKER_LOGGER"),
+    ],
+)
+@pytest.mark.parametrize("is_controller", [False, True], ids=["broker", "controller"])
+def test_a_wrong_change_is_refused_with_all_beside_it(
+    tmp_path: Path, wanted: tuple[str, int, str | None], code: int, text: str, is_controller: bool
+) -> None:
+    async def talk(plane: Plane) -> None:
+        before = await described(plane)
+        beside = ("kbroker.tested", SET, "FATAL")
+        answer = (await plane.ask(change(beside, wanted), is_controller=is_controller)).responses[0]
+        assert answer.error_code == code and text in answer.error_message
+        assert await described(plane) == before
+
+    converse(tmp_path, talk)
+
+
+def test_only_validated_changes_nothing(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        before = await described(plane)
+        assert (await plane.ask(change((MODULE, SET, "FATAL"), dry=True))).responses[0].error_code == 0
+        assert await described(plane) == before
+
+    converse(tmp_path, talk)
+
+
+def test_a_controllers_own_loggers_are_changed_on_its_listener(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = await plane.ask(change((MODULE, SET, "FATAL")), listener="CONTROLLER", is_controller=True)
+        assert answer.responses[0].error_code == 0
+        assert (await described(plane))[MODULE] == "FATAL"
+
+    converse(tmp_path, talk)
+
+
+@pytest.mark.parametrize(
+    ("name", "changing", "describing"),
+    [
+        ("2", "Unexpected node id. Expected 1, but received 2", "Unexpected broker id, expected 1 but received 2"),
+        ("one", "Node id must be an integer, but it is: one", "Broker id must be an integer, but it is: one"),
+        ("", "Node id must be an integer, but it is: ", "Broker id must not be empty"),
+    ],
+)
+def test_another_nodes_loggers_are_asked_of_that_node(
+    tmp_path: Path, name: str, changing: str, describing: str
+) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = (await plane.ask(change((MODULE, SET, "FATAL"), name=name))).responses[0]
+        assert (answer.error_code, answer.error_message) == (E.INVALID_REQUEST, changing)
+        result = (await plane.ask(describe(name))).results[0]
+        assert (result.error_code, result.error_message, result.configs) == (E.INVALID_REQUEST, describing, [])
+
+    converse(tmp_path, talk)
+
+
+def test_all_levels_at_once_cannot_be_replaced(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        resource = alter.AlterConfigsResource(
+            resource_type=LOGGER, resource_name="1", configs=[alter.AlterableConfig(name=MODULE, value="INFO")]
+        )
+        answer = (await plane.ask(alter.AlterConfigsRequest(resources=[resource]))).responses[0]
+        assert (answer.error_code, answer.error_message) == (E.INVALID_REQUEST, "Unknown resource type 8")
+
+    converse(tmp_path, talk)
+
+
+def test_chosen_loggers_are_described_and_every_node_is_listed(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        result = (await plane.ask(describe("1", MODULE, "root", "no.such.Logger"))).results[0]
+        assert sorted(config.name for config in result.configs) == [MODULE, "root"]
+        listed = await plane.ask(lst.ListConfigResourcesRequest(resource_types=[LOGGER]))
+        assert [(r.resource_name, r.resource_type) for r in listed.config_resources] == [("1", LOGGER)]
+
+    converse(tmp_path, talk)
+
+
+@pytest.mark.parametrize(
+    ("level", "name"),
+    [(1, "TRACE"), (5, "TRACE"), (7, "TRACE"), (10, "DEBUG"), (25, "INFO"), (50, "FATAL"), (51, "OFF")],
+)
+def test_levels_that_kafka_has_no_name_for(level: int, name: str) -> None:
+    logging.getLogger(MODULE).setLevel(level)
+    assert log_levels()[MODULE] == name

@@ -1,0 +1,171 @@
+"""Subscriptions to clients' metrics: set, judged, described, listed, removed. They are metadata and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from kbroker.config.java_regex import is_java_regex
+from kbroker.errors import ErrorCode as E
+from kbroker.handlers.registration import BOTH, registrations
+from kbroker.raft_metadata.image import ConfigResource
+from kbroker.wire.messages import alter_configs as alter
+from kbroker.wire.messages import describe_configs as dc
+from kbroker.wire.messages import incremental_alter_configs as inc
+from kbroker.wire.messages import list_config_resources as lst
+from tests.handlers.metadata_plane import Plane, metadata_plane
+
+METRICS = 16
+SET, DELETE, APPEND = 0, 1, 2
+
+
+def converse(path: Path, talk: Callable[[Plane], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with metadata_plane(path) as plane:
+            await talk(plane)
+
+    trio.run(main)
+
+
+def change(name: str, *configs: tuple[str, int, str | None], dry: bool = False) -> inc.IncrementalAlterConfigsRequest:
+    entries = [inc.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
+    resource = inc.AlterConfigsResource(resource_type=METRICS, resource_name=name, configs=entries)
+    return inc.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
+
+
+async def described(plane: Plane, name: str) -> dict[str, tuple[str | None, int, int, list[tuple[str, str, int]]]]:
+    resource = dc.DescribeConfigsResource(resource_type=METRICS, resource_name=name, configuration_keys=None)
+    request = dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+    result = (await plane.ask(request)).results[0]
+    assert result.error_code == 0
+    assert not any(config.read_only or config.is_sensitive for config in result.configs)
+    assert all(config.documentation for config in result.configs)
+    return {
+        config.name: (
+            config.value,
+            config.config_source,
+            config.config_type,
+            [(s.name, s.value, s.source) for s in config.synonyms],
+        )
+        for config in result.configs
+    }
+
+
+async def listed(plane: Plane, version: int = 1) -> list[tuple[str, int]]:
+    request = lst.ListConfigResourcesRequest(resource_types=[METRICS] if version else [])
+    answer = await plane.ask(request, version)
+    return [(entry.resource_name, entry.resource_type) for entry in answer.config_resources]
+
+
+def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        unset = {"interval.ms": ("300000", 5, 3, []), "match": ("", 5, 7, []), "metrics": ("", 5, 7, [])}
+        assert await described(plane, "s") == unset
+        wanted = (
+            ("interval.ms", SET, "1000"),
+            ("match", SET, "client_software_name=Java, client_software_version = 11.1.*"),
+            ("metrics", SET, "org.apache.kafka.producer.,org.apache.kafka.consumer."),
+        )
+        assert (await plane.ask(change("s", *wanted, dry=True))).responses[0].error_code == 0
+        assert await listed(plane) == []
+        assert (await plane.ask(change("s", *wanted))).responses[0].error_code == 0
+        assert dict(plane.metadata.image.configs.get(ConfigResource(METRICS, "s"))) == {
+            name: value for name, _, value in wanted
+        }
+        match = "client_software_name=Java,client_software_version = 11.1.*"
+        assert await described(plane, "s") == {
+            "interval.ms": ("1000", 7, 3, [("interval.ms", "1000", 7)]),
+            "match": (match, 7, 7, [("match", match, 7)]),
+            "metrics": (wanted[2][2], 7, 7, [("metrics", wanted[2][2], 7)]),
+        }
+        assert await listed(plane) == [("s", METRICS)]
+        assert [name for name, _ in await listed(plane, 0)] == ["s"]
+        resource = alter.AlterConfigsResource(
+            resource_type=METRICS, resource_name="s", configs=[alter.AlterableConfig(name="metrics", value="*")]
+        )
+        assert (await plane.ask(alter.AlterConfigsRequest(resources=[resource]))).responses[0].error_code == 0
+        assert await described(plane, "s") == unset | {"metrics": ("*", 7, 7, [("metrics", "*", 7)])}
+        assert (await plane.ask(change("s", ("metrics", DELETE, None)))).responses[0].error_code == 0
+        assert await listed(plane) == []
+
+    converse(tmp_path, talk)
+
+
+@pytest.mark.parametrize(
+    ("subscription", "wanted", "code", "text"),
+    [
+        ("", ("interval.ms", SET, "1000"), E.INVALID_REQUEST, "Subscription name can't be empty"),
+        ("s", ("foo", SET, "1"), E.INVALID_REQUEST, "Unknown client metrics configuration: foo"),
+        ("s", ("interval.ms", SET, "99"), E.INVALID_REQUEST, "Invalid value 99 for interval.ms, interval must be"),
+        ("s", ("interval.ms", SET, "3600001"), E.INVALID_REQUEST, "must be between 100 and 3600000 (1 hour)"),
+        ("s", ("interval.ms", SET, "soon"), E.INVALID_CONFIG, "Invalid value soon for configuration interval.ms: Not"),
+        ("s", ("metrics", SET, "a,"), E.INVALID_CONFIG, "Configuration 'metrics' values must not be empty."),
+        ("s", ("metrics", APPEND, "a"), E.INVALID_CONFIG, "Can't APPEND to key metrics because its type is not LIST."),
+        ("s", ("match", SET, "Java"), E.INVALID_CONFIG, "Illegal client matching pattern: Java"),
+        ("s", ("match", SET, "client_id="), E.INVALID_CONFIG, "Illegal client matching pattern: client_id="),
+        ("s", ("match", SET, "client_id=a=b"), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=a=b"),
+        ("s", ("match", SET, "client=a"), E.INVALID_CONFIG, "Illegal client matching pattern: client=a"),
+        ("s", ("match", SET, "client_id=["), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=["),
+        ("s", ("match", SET, "client_id=a**"), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=a**"),
+        ("s", ("match", SET, "client_id=" + "(" * 20_000), E.INVALID_CONFIG, "Illegal client matching pattern"),
+    ],
+)
+def test_a_wrong_subscription_is_refused(
+    tmp_path: Path, subscription: str, wanted: tuple[str, int, str], code: int, text: str
+) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = (await plane.ask(change(subscription, wanted))).responses[0]
+        assert answer.error_code == code and text in answer.error_message
+        assert await listed(plane) == []
+
+    converse(tmp_path, talk)
+
+
+def test_a_subscription_without_a_name_is_not_described(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        resource = dc.DescribeConfigsResource(resource_type=METRICS, resource_name="", configuration_keys=None)
+        result = (await plane.ask(dc.DescribeConfigsRequest(resources=[resource]))).results[0]
+        assert (result.error_code, result.error_message) == (
+            E.INVALID_REQUEST,
+            "Client metrics subscription name must not be empty",
+        )
+
+    converse(tmp_path, talk)
+
+
+def test_no_client_is_told_that_it_may_send_metrics() -> None:
+    assert not {71, 72} & set(registrations(BOTH))
+
+
+# As java.util.regex.Pattern of Java 17 judges them.
+JAVA = ["", "11.1.*", "a{2}{3}", "{3}", "a*+", "(?<n>a)\\k<n>", "(?i)x", "(?-i:x)", "[]a]", "[a&&[^b]]", "[a-]", "]}"]
+JAVA += [
+    "\\p{Alpha}\\pL\\p{IsGreek}\\P{Lu}",
+    "\\Q(*\\E+",
+    "\\Q[",
+    "\\x{1F600}\\u0041\\07\\cA",
+    "\\R\\h\\z\\1",
+    "(?>a|)b",
+]
+NOT_JAVA = ["*a", "a**", "a{", "a{,2}", "a{3,1}", "(", ")", "(?x", "(?P<n>a)", "(?<n>a)(?<n>b)", "\\k<n>", "[", "[]"]
+NOT_JAVA += ["[a", "[b-a]", "[a&&]]" + "[", "\\", "\\y", "\\p{Foo}", "\\xg", "\\u12", "\\08", "\\x{110000}", "|?"]
+
+
+@pytest.mark.parametrize("text", JAVA)
+def test_what_java_compiles(text: str) -> None:
+    assert is_java_regex(text)
+
+
+@pytest.mark.parametrize("text", NOT_JAVA)
+def test_what_java_does_not_compile(text: str) -> None:
+    assert not is_java_regex(text)
+
+
+def test_no_expression_is_too_deep() -> None:
+    depth = 50_000
+    assert is_java_regex("(" * depth + ")" * depth)
+    assert is_java_regex("[" * depth + "a" + "]" * depth)
+    assert not is_java_regex("\\Q" * depth + "(" * depth + "\\E[")

@@ -1,0 +1,183 @@
+"""A request with many parts gives way to others between them, whatever it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from node_harness import run, running_node
+
+from kbroker.handlers import fair_share, list_offsets
+from kbroker.node import dispatcher, reply_queue, timestamp_lookup_queue
+from kbroker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from kbroker.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kbroker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
+from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.describe_producers import DescribeProducersRequest
+from kbroker.wire.messages.describe_producers import TopicRequest as ProducersTopic
+from kbroker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kbroker.wire.messages.describe_topic_partitions import TopicRequest as PartitionsTopic
+from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    IncrementalAlterConfigsRequest,
+)
+from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kbroker.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kbroker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+PARTS = 120
+NAMES = [f"n{index}" for index in range(PARTS)]
+INDEXES = list(range(PARTS))
+
+
+class Steps(trio.abc.Instrument):
+    """How often a task was given its turn."""
+
+    count = 0
+
+    def before_task_step(self, task: Any) -> None:
+        self.count += 1
+
+
+def requests() -> Iterator[Any]:
+    yield MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in NAMES])
+    ids = [index.to_bytes(16, "big") for index in range(1, PARTS + 1)]
+    yield MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=each) for each in ids])
+    yield DescribeTopicPartitionsRequest(topics=[PartitionsTopic(name=name) for name in NAMES])
+    yield FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES)
+    yield DescribeGroupsRequest(groups=NAMES)
+    yield ConsumerGroupDescribeRequest(group_ids=NAMES)
+    yield DeleteGroupsRequest(groups_names=NAMES)
+    yield DescribeTransactionsRequest(transactional_ids=NAMES)
+    yield OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=[]) for name in NAMES])
+    yield DescribeProducersRequest(topics=[ProducersTopic(name="t", partition_indexes=INDEXES)])
+    yield AlterReplicaLogDirsRequest(
+        dirs=[AlterReplicaLogDir(path="/x", topics=[AlterReplicaLogDirTopic(name="t", partitions=INDEXES)])]
+    )
+    deleted = [DeleteRecordsPartition(partition_index=index, offset=0) for index in INDEXES]
+    yield DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=deleted)])
+    epochs = [OffsetForLeaderPartition(partition=index, leader_epoch=0) for index in INDEXES]
+    yield OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=epochs)])
+    one = [OffsetDeleteRequestPartition(partition_index=0)]
+    yield OffsetDeleteRequest(
+        group_id="g", topics=[OffsetDeleteRequestTopic(name=name, partitions=one) for name in NAMES]
+    )
+    offsets = [TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in INDEXES]
+    yield TxnOffsetCommitRequest(
+        transactional_id="id", group_id="g", topics=[TxnOffsetCommitRequestTopic(name="none", partitions=offsets)]
+    )
+    yield DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=2, resource_name=name) for name in NAMES]
+    )
+    yield AlterConfigsRequest(resources=[AlterConfigsResource(resource_type=2, resource_name=name) for name in NAMES])
+    change = [AlterableConfig(name="retention.ms", value="1")]
+    yield IncrementalAlterConfigsRequest(
+        resources=[IncrementalResource(resource_type=2, resource_name=name, configs=change) for name in NAMES]
+    )
+    yield CreateTopicsRequest(topics=[CreatableTopic(name=name + "/", num_partitions=1) for name in NAMES])
+    yield CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=2) for name in NAMES])
+    yield ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="none", partitions=INDEXES)])
+    wanted = [ListOffsetsPartition(partition_index=index, timestamp=list_offsets.LATEST) for index in INDEXES]
+    yield ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="none", partitions=wanted)])
+
+
+def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_share, "PARTS", 2)
+    monkeypatch.setattr(list_offsets, "MOST_AT_ONCE", PARTS - 1)
+    monkeypatch.setattr(timestamp_lookup_queue, "SLICE_SECONDS", 0)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+            await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]))
+            steps = Steps()
+            trio.lowlevel.add_instrument(steps)
+            for request in requests():
+                await trio.testing.wait_all_tasks_blocked()
+                steps.count = 0
+                answer = await client.ask(request)
+                assert steps.count >= PARTS / 2, (steps.count, answer)
+            trio.lowlevel.remove_instrument(steps)
+
+    run(test)
+
+
+def test_others_have_a_turn_before_and_after_a_large_request_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            request = DescribeTransactionsRequest(transactional_ids=NAMES)
+            turn_taken: list[str] = []
+
+            class Others(trio.abc.Instrument):
+                def before_task_step(self, task: Any) -> None:
+                    turn_taken.append("step")
+
+            real_decode, real_encode = dispatcher.decode, reply_queue.encode_parts
+
+            def decode(*args: Any) -> Any:
+                turn_taken.append("decode")
+                return real_decode(*args)
+
+            def encode(*args: Any) -> Any:
+                turn_taken.append("encode")
+                return real_encode(*args)
+
+            def describe(*_: Any) -> None:
+                turn_taken.append("serve")
+
+            monkeypatch.setattr(fair_share, "PARTS", PARTS)
+            monkeypatch.setattr(dispatcher, "decode", decode)
+            monkeypatch.setattr(reply_queue, "encode_parts", encode)
+            monkeypatch.setattr(node.broker.services.transactions, "partition_for", describe)
+            instrument = Others()
+            trio.lowlevel.add_instrument(instrument)
+            for limit, expected in ((1 << 20, set()), (0, {"step"})):
+                monkeypatch.setattr(dispatcher, "LONG_REQUEST", limit)
+                await trio.testing.wait_all_tasks_blocked()
+                turn_taken.clear()
+                await client.ask(request)
+                begin, end = turn_taken.index("decode"), turn_taken.index("encode")
+                first = turn_taken.index("serve")
+                assert set(turn_taken[begin + 1 : first]) == expected
+                last = end - 1 - turn_taken[:end][::-1].index("serve")
+                assert set(turn_taken[last + 1 : end]) == expected
+            trio.lowlevel.remove_instrument(instrument)
+
+    run(test)

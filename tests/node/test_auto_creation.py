@@ -1,0 +1,101 @@
+"""Topics that are made when a client first asks for them get the shape that the broker that was asked gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from node_harness import run
+from quorum_harness import Quorum, quorum
+
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+PARTITIONS, FACTOR = "num.partitions", "default.replication.factor"
+
+
+async def ask_for(cluster: Quorum, node_id: int, topic: str) -> tuple[int, int]:
+    """Partitions and replication factor of a topic that a client has asked a broker for."""
+    client = await cluster.node(node_id).connect()
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+    await client.ask(request)
+    await client.stream.aclose()
+    return await shape(cluster, topic)
+
+
+async def shape(cluster: Quorum, topic: str) -> tuple[int, int]:
+    await cluster.topics_everywhere([topic])
+    partitions = cluster.newest_image().topics.by_name[topic].partitions
+    return len(partitions), len(partitions[0].replicas)
+
+
+@pytest.mark.parametrize(
+    ("controller", "brokers", "expected"),
+    [
+        ({}, ({PARTITIONS: "4"}, {PARTITIONS: "5", FACTOR: "2"}), ((4, 1), (5, 2))),
+        ({PARTITIONS: "3", FACTOR: "2"}, ({}, {PARTITIONS: "1", FACTOR: "1"}), ((3, 2), (1, 1))),
+    ],
+)
+def test_the_broker_that_is_asked_decides_and_the_controller_where_it_does_not(
+    tmp_path: Path,
+    controller: Mapping[str, str],
+    brokers: tuple[Mapping[str, str], ...],
+    expected: tuple[tuple[int, int], ...],
+) -> None:
+    async def test() -> None:
+        properties_of = {number: dict(own) for number, own in enumerate((controller, *brokers), 1)}
+        roles_of = {1: "controller", 2: "broker", 3: "broker"}
+        async with quorum(tmp_path, 3, initial=1, roles_of=roles_of, properties_of=properties_of) as cluster:
+            await cluster.start(1, 2, 3)
+            for broker, wanted in zip((2, 3), expected, strict=True):
+                assert await ask_for(cluster, broker, f"asked-{broker}") == wanted
+            # Who creates a topic without a count gets the controller's, whichever broker is asked.
+            client = await cluster.node(3).connect()
+            made = CreatableTopic(name="made", num_partitions=-1, replication_factor=-1)
+            answer = await client.ask(CreateTopicsRequest(topics=[made], timeout_ms=5000))
+            assert answer.topics[0].error_code == 0
+            assert await shape(cluster, "made") == (
+                int(controller.get(PARTITIONS, "1")),
+                int(controller.get(FACTOR, "1")),
+            )
+
+    run(test)
+
+
+def test_three_combined_nodes_decide_each_for_themselves(tmp_path: Path) -> None:
+    async def test() -> None:
+        properties_of = {1: {PARTITIONS: "2"}, 2: {PARTITIONS: "3", FACTOR: "3"}, 3: {FACTOR: "2"}}
+        async with quorum(tmp_path, properties_of=properties_of) as cluster:
+            await cluster.start(1, 2, 3)
+            leader = await cluster.await_leader()
+            defaults = properties_of[leader]
+            for node_id, own in properties_of.items():
+                wanted = tuple(int({**defaults, **own}.get(name, "1")) for name in (PARTITIONS, FACTOR))
+                assert await ask_for(cluster, node_id, f"asked-{node_id}") == wanted
+
+    run(test)
+
+
+@pytest.mark.parametrize("kind", ["metadata", "coordinator"])
+def test_internal_topics_have_the_asked_brokers_shape_as_well(tmp_path: Path, kind: str) -> None:
+    async def test() -> None:
+        own = {
+            "offsets.topic.num.partitions": "7",
+            "offsets.topic.replication.factor": "2",
+            "transaction.state.log.num.partitions": "5",
+            "transaction.state.log.replication.factor": "2",
+        }
+        roles_of = {1: "controller", 2: "broker", 3: "broker"}
+        async with quorum(tmp_path, 3, initial=1, roles_of=roles_of, properties_of={3: own}) as cluster:
+            await cluster.start(1, 2, 3)
+            client = await cluster.node(3).connect()
+            for key_type, topic, wanted in ((0, "__consumer_offsets", (7, 2)), (1, "__transaction_state", (5, 2))):
+                if kind == "metadata":
+                    assert await ask_for(cluster, 3, topic) == wanted
+                else:
+                    await client.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k"]))
+                    assert await shape(cluster, topic) == wanted
+
+    run(test)

@@ -1,0 +1,326 @@
+"""The controller's log on a real disk: first start, restart, group commit, snapshots, damage."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kbroker.config import BrokerConfig
+from kbroker.env import RealEnv
+from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.node.metadata_plane import MetadataPlane
+from kbroker.raft_metadata.controller import ControllerResult
+from kbroker.raft_metadata.controller.topics import create_topics
+from kbroker.raft_metadata.image import Endpoint, MetadataImage
+from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.raft_metadata.topics import NewTopic
+from kbroker.types import Uuid
+from kbroker.wire.records.metadata import RegisterBrokerRecord
+from tests.handlers.metadata_plane import register_broker
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
+DIRECTORY_ID = Uuid(bytes(range(16)))
+
+
+def config(path: Path, **more: str) -> BrokerConfig:
+    return BrokerConfig.from_properties(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+            "log.dirs": str(path),
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+    )
+
+
+def directory_id(path: Path) -> Uuid:
+    from kbroker.types import uuid_from_str
+
+    lines = dict(line.split("=", 1) for line in (path / "meta.properties").read_text().splitlines() if "=" in line)
+    return uuid_from_str(lines["directory.id"])
+
+
+def format_dir(path: Path, levels: dict[str, int] | None = None) -> None:
+    env = RealEnv(seed=1)
+    format_log_dirs(
+        env.disk,
+        [str(path)],
+        str(path),
+        node_id=1,
+        cluster_id=CLUSTER_ID,
+        rng=env.rng,
+        now_ms=1_700_000_000_000,
+        feature_levels=levels,
+        standalone_listeners=[("CONTROLLER", "127.0.0.1", 9093)],
+        ignore_formatted=True,
+    )
+
+
+def no_services() -> Any:
+    raise AssertionError("nothing is asked of this node's own handlers")
+
+
+@asynccontextmanager
+async def running(path: Path, **more: str) -> AsyncIterator[MetadataPlane]:
+    env = RealEnv(seed=2)
+    own = directory_id(path)
+    metadata = MetadataPlane(config(path, **more), env, cluster_id=CLUSTER_ID, directory_id=own, services=no_services)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(metadata.run)
+        await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [own])
+        yield metadata
+        nursery.cancel_scope.cancel()
+
+
+async def create(metadata: MetadataPlane, *topics: NewTopic) -> dict[str, Any]:
+    return await metadata.submit(lambda view: create_topics(view, topics))
+
+
+def run(function: Any, *args: Any) -> Any:
+    return trio.run(function, *args)
+
+
+def test_first_start_registers_the_broker(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+
+    async def main() -> MetadataImage:
+        async with running(tmp_path) as metadata:
+            return metadata.image
+
+    image = run(main)
+    assert image.controller_id == 1
+    assert image.features.metadata_version == 30
+    assert not image.brokers[1].fenced
+    assert image.brokers[1].endpoints["PLAINTEXT"].port == 9092
+
+
+def test_restart_brings_back_topics_ids_and_configs(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+
+    async def first() -> MetadataImage:
+        async with running(tmp_path) as metadata:
+            await create(metadata, NewTopic("a", 3, 1, (), [("retention.ms", "5")]), NewTopic("b", 1, 1))
+            return metadata.image
+
+    async def second() -> MetadataImage:
+        async with running(tmp_path) as metadata:
+            return metadata.image
+
+    before, after = run(first), run(second)
+    assert after.topics == before.topics
+    assert after.configs == before.configs
+    assert after.offset > before.offset and after.epoch == before.epoch + 1
+
+
+def test_restart_after_a_snapshot(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+
+    async def first() -> MetadataImage:
+        async with running(tmp_path) as metadata:
+            await create(metadata, NewTopic("a", 3, 1))
+            await metadata.snapshots.write()
+            await create(metadata, NewTopic("b", 2, 1))
+            return metadata.image
+
+    async def second() -> MetadataImage:
+        async with running(tmp_path) as metadata:
+            await create(metadata, NewTopic("c", 2, 1))
+            await metadata.snapshots.write()
+            return metadata.image
+
+    before, after = run(first), run(second)
+    assert set(after.topics.by_name) == {"a", "b", "c"}
+    assert after.topics.by_name["a"] == before.topics.by_name["a"]
+    assert set(run(second_again, tmp_path).topics.by_name) == {"a", "b", "c"}
+
+
+async def second_again(path: Path) -> MetadataImage:
+    async with running(path) as metadata:
+        return metadata.image
+
+
+def test_concurrent_changes_share_flushes_and_are_seen_in_order(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    flushes = 0
+
+    async def main() -> list[int]:
+        nonlocal flushes
+        offsets: list[int] = []
+        async with running(tmp_path) as metadata:
+            metadata.subscribe(lambda delta, image: offsets.append(image.offset))
+            real = metadata.env.run_blocking
+
+            async def counted(fn: Any, *args: Any) -> Any:
+                nonlocal flushes
+                flushes += 1
+                return await real(fn, *args)
+
+            metadata.env.run_blocking = counted  # type: ignore[method-assign]
+            async with trio.open_nursery() as nursery:
+                for number in range(50):
+                    nursery.start_soon(create, metadata, NewTopic(f"t{number}", 1, 1))
+            assert len(metadata.image.topics.by_name) == 50
+        return offsets
+
+    offsets = run(main)
+    assert offsets == sorted(offsets) and len(offsets) == 51
+    assert flushes <= 5
+
+
+def test_an_answer_waits_for_the_disk(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+
+    async def main() -> None:
+        async with running(tmp_path) as metadata:
+            gate = trio.Event()
+            real = metadata.env.run_blocking
+
+            async def held(fn: Any, *args: Any) -> Any:
+                await gate.wait()
+                return await real(fn, *args)
+
+            metadata.env.run_blocking = held  # type: ignore[method-assign]
+            answered = []
+            async with trio.open_nursery() as nursery:
+
+                async def ask() -> None:
+                    await create(metadata, NewTopic("a", 1, 1))
+                    answered.append(True)
+
+                nursery.start_soon(ask)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not answered and "a" not in metadata.image.topics.by_name
+                gate.set()
+            assert answered and "a" in metadata.image.topics.by_name
+
+    run(main)
+
+
+def test_a_failed_flush_stops_the_controller_and_answers_nobody(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    errors: list[ErrorCode] = []
+
+    async def main() -> None:
+        async with running(tmp_path) as metadata:
+
+            async def broken(fn: Any, *args: Any) -> Any:
+                raise OSError(5, "Input/output error")
+
+            metadata.env.run_blocking = broken  # type: ignore[method-assign]
+            try:
+                with trio.CancelScope(shield=True):
+                    await create(metadata, NewTopic("a", 1, 1))
+            except ApiError as error:
+                errors.append(error.code)
+
+    with pytest.RaisesGroup(FatalError, flatten_subgroups=True, allow_unwrapped=True):
+        run(main)
+    assert errors == [ErrorCode.NOT_CONTROLLER]
+
+
+def test_a_disk_that_fails_under_the_quorum_s_own_work_is_told_in_one_line(tmp_path: Path) -> None:
+    """Whichever of its tasks meets that first: here the one that writes snapshots."""
+    format_dir(tmp_path)
+    planes: list[MetadataPlane] = []
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.checkpoint")
+
+    async def main() -> None:
+        async with running(tmp_path, metadata_log_max_record_bytes_between_snapshots="1") as metadata:
+            planes.append(metadata)
+            metadata.snapshots._store.write = full  # type: ignore[method-assign]
+            await create(metadata, NewTopic("a", 1, 1))
+            await trio.sleep_forever()
+
+    told = "^metadata log: a.checkpoint No space left on device$"
+    with pytest.RaisesGroup(pytest.RaisesExc(FatalError, match=told)):
+        run(main)
+    with pytest.raises(FatalError, match=told):
+        run(planes[0].wait_ready)
+
+
+def test_a_thousand_partitions_wait_for_the_disk_as_often_as_one(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+
+    async def main() -> list[int]:
+        async with running(tmp_path) as metadata:
+            run_blocking, waits = metadata.env.run_blocking, 0
+
+            async def counted(fn: Any, *args: Any) -> Any:
+                nonlocal waits
+                waits += 1
+                return await run_blocking(fn, *args)
+
+            metadata.env.run_blocking = counted  # type: ignore[method-assign]
+            counts = []
+            for name, partitions in (("small", 1), ("big", 1000)):
+                waits = 0
+                await create(metadata, NewTopic(name, partitions, 1))
+                counts.append(waits)
+            assert len(metadata.image.topics.by_name["big"].partitions) == 1000
+            return counts
+
+    small, big = run(main)
+    assert 0 < small == big
+
+
+def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    path = tmp_path / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
+    data = bytearray(path.read_bytes())
+    data[80] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FatalError, match=r"0000000000.checkpoint is damaged"):
+        run(second_again, tmp_path)
+
+
+def test_all_who_wait_for_an_image_see_it(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+
+    async def main() -> None:
+        async with running(tmp_path) as metadata:
+
+            async def wait(name: str) -> None:
+                await metadata.wait_for_image(lambda image: name in image.topics.by_name)
+
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    for name in ("a", "b", "a"):
+                        nursery.start_soon(wait, name)
+                    await trio.testing.wait_all_tasks_blocked()
+                    await create(metadata, NewTopic("a", 1, 1))
+                    await create(metadata, NewTopic("b", 1, 1))
+
+    run(main)
+
+
+def test_a_record_that_its_level_cannot_express_fails_its_change_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    format_dir(tmp_path, {"metadata.version": 16})
+    broker = RegisterBrokerRecord(broker_id=9, broker_epoch=9, log_dirs=[bytes(range(16))])
+
+    async def main() -> None:
+        async with running(tmp_path) as metadata:
+            before = metadata.image
+            with pytest.raises(ApiError) as caught:
+                await metadata.submit(lambda view: ControllerResult(None, [broker]))
+            assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+            assert metadata.image == before == metadata.controller.image
+            await create(metadata, NewTopic("a", 1, 1))
+            assert set(metadata.image.topics.by_name) == {"a"} and set(metadata.image.brokers) == {1}
+
+    run(main)
+    assert "metadata.version 16 cannot express" in caplog.text

@@ -1,0 +1,148 @@
+"""Clients that ask foolish things in a loop, while brokers are killed: others lead no later than without them.
+
+KBROKER_FOOLISH_ROUNDS sets how often a broker is killed under each kind of them (1 by default).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.sim.foolish_client import described, forwarded_frames, frame_of, malformed
+from kbroker.testing import RunningCluster, running_cluster
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = int(os.environ.get("KBROKER_FOOLISH_ROUNDS", "1"))
+
+LATER = 1.0
+"""Seconds by which a leader may be elected later on a machine that has more to do. A session takes nine."""
+
+LATER_BEHIND_LARGE = 4.0
+"""The same while the controller makes changes of very many parts, one of which it does not interrupt."""
+
+TOPICS = 20_000
+"""In a large request."""
+
+Frames = Callable[[], bytes]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[RunningCluster]:
+    with running_cluster(3) as cluster, cluster.client() as client:
+        create_topics(client, [NewTopic("t", 6, 3)])
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: RunningCluster) -> RunningCluster:
+    shared.heal()
+    return shared
+
+
+class Fools:
+    """Threads, each with a connection on which it asks one thing after the other."""
+
+    def __init__(self, addresses: list[str], frames: Frames, pause: float, *, count: int = 1) -> None:
+        self.answers = 0
+        self._stop = threading.Event()
+        self._frames = frames
+        self._pause = pause
+        self._threads = [
+            threading.Thread(target=self._run, args=(address,), daemon=True) for address in addresses * count
+        ]
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Until the end of the block; they are at it when it begins."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            deadline = time.monotonic() + 10
+            while not self.answers and time.monotonic() < deadline:
+                self._stop.wait(0.01)
+            self._stop.wait(4)  # longer than a controller looks after a broker whose connection has ended
+            yield
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join(10)
+
+    def _run(self, address: str) -> None:
+        host, _, port = address.partition(":")
+        while not self._stop.is_set():
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 2) as connection:
+                connection.settimeout(2)
+                while not self._stop.wait(self._pause):
+                    connection.sendall(self._frames())
+                    if not connection.recv(1 << 20):
+                        break
+                    self.answers += 1
+            self._stop.wait(self._pause)
+
+
+def seconds_without_leader(cluster: RunningCluster) -> float:
+    """From the end of a broker that leads something, and is no active controller, until others lead that."""
+    active = cluster.controller
+    killed = next(node for node in cluster.nodes if node.id != active.id)
+    with cluster.client() as client:
+        client.ask_controller(ElectLeadersRequest(topic_partitions=None, timeout_ms=5000), lambda _: None)
+    led = [partition for partition in range(6) if cluster.leader_of("t", partition).id == killed.id]
+    assert led
+    killed.kill()
+    began = time.monotonic()
+    assert all(cluster.leader_of("t", partition).id != killed.id for partition in led)
+    took = time.monotonic() - began
+    cluster.heal()
+    return took
+
+
+@pytest.fixture(scope="module")
+def usual(shared: RunningCluster) -> float:
+    """How long it takes without any fool."""
+    return max(seconds_without_leader(shared) for _ in range(2))
+
+
+def _any(rng: random.Random) -> Frames:
+    frames = list(itertools.chain.from_iterable(forwarded_frames().values()))
+    return lambda: rng.choice(frames)
+
+
+def _large() -> Frames:
+    topics = [CreatableTopic(name=f"{number:030}", num_partitions=-1) for number in range(TOPICS)]
+    frame = frame_of(7, CreateTopicsRequest(topics=topics, validate_only=True))
+    return lambda: frame
+
+
+@pytest.mark.parametrize("kind", ["old", "malformed", "never whole", "flood", "large"])
+def test_others_lead_no_later_than_without_foolish_clients(cluster: RunningCluster, usual: float, kind: str) -> None:
+    rng = random.Random(kind)
+    addresses = [node.bootstrap_servers for node in cluster.nodes]
+    monitored = [frame_of(version, described()) for version in (0, 1, 2)]
+    anything = _any(rng)
+    fools = {
+        "old": lambda: Fools(addresses, lambda: rng.choice(monitored), 0.05),
+        "malformed": lambda: Fools(addresses, lambda: malformed(rng), 0.02),
+        "never whole": lambda: Fools(addresses, lambda: anything()[:-3], 0.02, count=5),
+        "flood": lambda: Fools(addresses, anything, 0.002, count=10),
+        "large": lambda: Fools(addresses, _large(), 0.0),
+    }
+    for _ in range(ROUNDS):
+        those = fools[kind]()
+        with those.at_work():
+            assert those.answers or kind == "never whole"
+            took = seconds_without_leader(cluster)
+        print(f"{kind}: {took:.2f} s without a leader, {usual:.2f} s without fools; {those.answers} answers")
+        assert took <= usual + (LATER_BEHIND_LARGE if kind == "large" else LATER)

@@ -1,0 +1,212 @@
+"""The short way of an OffsetCommit that repeats the last one: it stores and answers what the long way does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node_harness import Client, Node, run, running_node
+
+from kbroker.errors import ErrorCode
+from kbroker.shortcuts.offset_commit import OffsetCommitShortcut
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.shortcuts import short_way
+
+Offsets = dict[tuple[str, int], int]
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each time that the short way was tried, whether it was taken."""
+    return short_way.watch(monkeypatch, OffsetCommitShortcut)
+
+
+async def _coordinated(node: Node) -> Client:
+    """A connection to a node that is ready to coordinate any group."""
+    client = await node.connect()
+    find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    while (await client.ask(find, 4)).coordinators[0].error_code:
+        pass  # __consumer_offsets is being created
+    while (await _fetched(client, "any"))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        pass
+    return client
+
+
+async def _fetched(client: Client, group_id: str) -> tuple[int, Offsets]:
+    """The error code, and the offsets that the group has committed."""
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+    answer = (await client.ask(request, 8)).groups[0]
+    found = {
+        (topic.name, each.partition_index): each.committed_offset
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+    return answer.error_code, found
+
+
+def _request(ids: dict[str, bytes], offsets: Offsets, **fields: Any) -> OffsetCommitRequest:
+    metadata, epoch = fields.pop("metadata", ""), fields.pop("leader_epoch", -1)
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (name, index), offset in offsets.items():
+        partition = OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_leader_epoch=epoch, committed_metadata=metadata
+        )
+        topics.setdefault(name, []).append(partition)
+    asked = [
+        OffsetCommitRequestTopic(name=name, topic_id=ids.get(name, bytes(16)), partitions=partitions)
+        for name, partitions in topics.items()
+    ]
+    return OffsetCommitRequest(topics=asked, **fields)
+
+
+SAME: list[Offsets] = [
+    {("one", 0): offset, ("one", 1): offset // 2, ("two", 0): 7} for offset in (0, 1, 127, 128, 1 << 40, (1 << 63) - 1)
+]
+
+ODD: list[tuple[Offsets, dict[str, Any]]] = [
+    ({("one", 0): 9, ("one", 1): 9}, {}),
+    ({("one", 0): 9, ("one", 1): 9, ("two", 1): 9}, {}),
+    ({("one", 0): 9, ("one", 9): 9, ("two", 0): 9}, {}),
+    ({("one", 0): 9, ("one", 1): 9, ("off", 0): 9}, {}),
+    ({}, {}),
+    ({("one", 0): -5, ("one", 1): -1, ("two", 0): -9}, {}),
+    (SAME[0], {"metadata": "said"}),
+    (SAME[0], {"metadata": "x" * 5_000}),
+    (SAME[0], {"metadata": None}),
+    (SAME[0], {"leader_epoch": 3}),
+    (SAME[0], {"generation_id_or_member_epoch": 4}),
+    (SAME[0], {"member_id": "who"}),
+    (SAME[0], {"group_instance_id": "where"}),
+    (SAME[0], {"retention_time_ms": 60_000}),
+    (SAME[0], {"retention_time_ms": 2**63 - 1}),
+]
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_answers_and_stores_as_the_long_way_does(tmp_path: Path, version: int, taken: list[bool]) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            ids = {name: await node.create_topic(name, 2) for name in ("one", "two")}
+            repeats = await _coordinated(node)
+
+            async def both(offsets: Offsets, **fields: Any) -> None:
+                fresh = await node.connect()
+                answers = []
+                for client, group_id in ((repeats, "repeats"), (fresh, "fresh_as")):
+                    answers.append(await client.ask(_request(ids, offsets, group_id=group_id, **fields), version))
+                assert answers[0] == answers[1]
+                stored = [await _fetched(fresh, group_id) for group_id in ("repeats", "fresh_as")]
+                assert stored[0] == stored[1]
+                await fresh.stream.aclose()
+
+            for offsets in SAME:
+                await both(offsets)
+            assert taken == [True] * (len(SAME) - 2), "all but the first two"
+            for offsets, fields in ODD:
+                if "group_instance_id" in fields and version < 7:
+                    continue
+                await both(offsets, **fields)
+                del taken[:]
+                await both(SAME[1])
+                assert taken == [True]
+            assert (await _fetched(repeats, "repeats"))[1] == {**SAME[1], ("two", 1): 9}
+
+    run(test)
+
+
+def test_many_at_once_are_answered_in_order(tmp_path: Path, taken: list[bool]) -> None:
+    """Commits of one turn of the loop are appended together, so that most answers come later."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            ids = {"one": await node.create_topic("one", 1)}
+            clients = [await _coordinated(node) for _ in range(5)]
+            for last in range(100):
+                for number, client in enumerate(clients):
+                    await client.send(_request(ids, {("one", 0): last}, group_id=f"group-{number}"), 7)
+            for number, client in enumerate(clients):
+                ids_told = [(await client.receive()) for _ in range(100)]
+                assert [told for told, _ in ids_told] == sorted(told for told, _ in ids_told)
+                assert {each.topics[0].partitions[0].error_code for _, each in ids_told} == {0}
+                assert await _fetched(client, f"group-{number}") == (0, {("one", 0): 99})
+            assert taken.count(True) >= 5 * 95
+
+    run(test)
+
+
+def test_a_topic_of_the_same_name_is_another_topic(tmp_path: Path, taken: list[bool]) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            ids = {"again": await node.create_topic("again")}
+            client = await _coordinated(node)
+            request = _request(ids, {("again", 0): 5}, group_id="g")
+
+            async def code(asked: OffsetCommitRequest, version: int) -> int:
+                return int((await client.ask(asked, version)).topics[0].partitions[0].error_code)
+
+            assert [await code(request, 7) for _ in range(4)] == [0] * 4
+            assert taken == [True] * 2
+            topic = DeleteTopicState(name="again")
+            deleted = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
+            assert deleted.responses[0].error_code == 0
+            assert await code(request, 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ids["again"] = await node.create_topic("again")
+            assert (await _fetched(client, "g"))[1] == {}
+            assert await code(request, 7) == 0
+            assert (await _fetched(client, "g"))[1] == {("again", 0): 5}
+            assert taken == [True, True, False, False]
+
+    run(test)
+
+
+def test_the_group_is_asked_each_time(tmp_path: Path, taken: list[bool]) -> None:
+    """Another member that joins makes the group refuse what it took before."""
+
+    def join(member_id: str = "") -> JoinGroupRequest:
+        return JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+
+    async def test() -> None:
+        async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
+            ids = {"one": await node.create_topic("one", 1)}
+            client = await _coordinated(node)
+            request = _request(ids, {("one", 0): 5}, group_id="g")
+            answers = [await client.ask(request, 7) for _ in range(4)]
+            assert {each.topics[0].partitions[0].error_code for each in answers} == {0}
+            assert taken == [True] * 2
+            other = await node.connect()
+            joined = await other.ask(join(), 3)
+            assert joined.error_code == 0
+            refused = await client.ask(request, 7)
+            assert refused.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert taken == [True, True, False]
+            mine = _of_member(request, joined.generation_id, joined.member_id)
+            early = await client.ask(mine, 7)
+            assert early.topics[0].partitions[0].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+    run(test)
+
+
+def _of_member(request: OffsetCommitRequest, generation_id: int, member_id: str) -> OffsetCommitRequest:
+    """The same commit of a member."""
+    return OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=generation_id,
+        member_id=member_id,
+        topics=request.topics,
+    )

@@ -1,0 +1,28 @@
+"""A cluster at each level of ``metadata.version``, in each shape: it starts, serves, loses nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.raft_metadata.metadata_version import METADATA_VERSION_NAMES
+from kbroker.sim.cluster_scenarios.registry import ClusterScenario, run_course
+from kbroker.sim.cluster_scenarios.upgrades import at_one_level
+
+SHAPES = ((1, 0), (1, 1), (3, 0), (3, 1), (3, 3))
+"""Brokers, and controllers apart from them: alone, in two roles, in threes."""
+
+TURNING_POINTS = (7, 14, 16, 17)
+"""The oldest level, the last ones without controllers and directories in the log, and the first one with them."""
+
+
+def shapes(level: int) -> list[tuple[int, int]]:
+    """All at turning points; of the others two, so that each shape is seen at many."""
+    return [SHAPES[(level + step) % len(SHAPES)] for step in range(len(SHAPES) if level in TURNING_POINTS else 2)]
+
+
+@pytest.mark.parametrize("level", METADATA_VERSION_NAMES)
+def test_a_cluster_serves_at_each_level(level: int) -> None:
+    for brokers, controllers in shapes(level):
+        properties = {"min.insync.replicas": "1"} if brokers == 1 else {}
+        found = ClusterScenario(at_one_level, brokers, controllers, properties, metadata_version=level)
+        run_course(f"{brokers} brokers, {controllers} controllers at {level}", found, seed=level)
