@@ -4,7 +4,7 @@
 FROM python:3.11-slim
 
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY kbroker kbroker
 # The user has the id of apache/kafka's, so that volumes written by either can be opened by the other; the directories
 # are those that its users mount volumes at.

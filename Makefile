@@ -21,7 +21,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python
 done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-py313 soak check format demo bench compat compat-kafka compat-spark kafka docs dist clean
+.PHONY: help run test test-py313 soak check format demo bench compat compat-kafka compat-spark kafka docs site dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ $(VENV)/.spark: $(VENV)/.dev
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
+
+$(VENV)/.site: $(VENV)/.dev
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 # --- Use --------------------------------------------------------------------------------------------------------
@@ -87,7 +91,7 @@ format: $(VENV)/.dev ## Lay out the code
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-compat: $(VENV)/.spark ## Stock clients and Kafka's own tools against kbroker (ONLY=compat_tests/kcat)
+compat: $(VENV)/.spark ## Stock clients and Kafka's own tools against kbroker, one node and three (ONLY=compat_tests/kcat)
 	$(PY) -m pytest $(ONLY) $(ARGS)
 
 compat-kafka: $(VENV)/.spark ## The same cases against Apache Kafka, which shows that they are right
@@ -107,6 +111,10 @@ bench: $(VENV)/.bench ## kbroker and Apache Kafka side by side (ARGS=--quick)
 
 docs: $(VENV)/.dev ## Write the generated pages of docs/
 	$(PY) -m docs.generate
+
+site: $(VENV)/.site ## Build the documentation site into out/site; a broken link is an error
+	$(PY) -m sphinx -q -E -W --keep-going -n -b html -c docs . out/site
+	@echo "out/site/index.html"
 
 dist: $(VENV)/.dev ## Build the wheel and the source archive into dist/
 	$(PY) -m pip install --quiet --disable-pip-version-check build

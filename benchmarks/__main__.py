@@ -4,6 +4,8 @@
     python -m benchmarks                     everything, two rounds: about an hour
     python -m benchmarks --only 'produce-*'  some of it (--list names them)
     python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
+    python -m benchmarks --before ../earlier --rounds 9
+                                             this checkout and an earlier one, in place of Apache Kafka
 
 Needs Java 17 and Maven for Apache Kafka and the Java clients, and a C compiler for figures that the client does
 not bound. Give it a quiet machine: both brokers and the load share its processors.
@@ -30,13 +32,13 @@ from typing import Any
 import psutil
 
 from benchmarks import report
-from benchmarks.clients import JavaConsumer, Load, LoadError
-from benchmarks.cluster_servers import CLUSTERS
+from benchmarks.clients import JavaPrograms, Load, LoadError
+from benchmarks.cluster_servers import CLUSTERS, earlier_cluster
 from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
 from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
-from benchmarks.servers import KINDS, ROOT, Server, ServerError
+from benchmarks.servers import KINDS, ROOT, Server, ServerError, earlier
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
 from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
@@ -208,7 +210,7 @@ class Run:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader must know about where the figures come from."""
+    """The machine, its load and its versions, as facts beside the figures."""
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -227,7 +229,7 @@ def machine() -> dict[str, Any]:
 
 
 def compile_bytecode() -> None:
-    """What pip does on installing: without it, the first start of a checkout would be measured with compilation."""
+    """Compile all modules as pip does on installing, or the first start of a checkout is measured with compilation."""
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "kbroker")], check=False)
 
 
@@ -257,6 +259,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="name the workloads and end")
     parser.add_argument("--rounds", type=int, help="how often each is run on each broker (2; quick: 1)")
     parser.add_argument("--server", action="append", choices=sorted(KINDS), help="only this broker")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="an earlier kbroker in place of Apache Kafka")
     parser.add_argument("--python-client", action="store_true", help="do as if there were no C compiler")
     parser.add_argument("--json", type=Path, help="where the figures go (out/benchmarks/DATE.json)")
     parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md, and its JSON beside")
@@ -288,6 +291,14 @@ def main() -> None:
         chosen = [w for w in ALL_WORKLOADS if (w.in_quick or not arguments.quick) and can_run(w)]
         chosen = [w for w in chosen if w.phase != "cluster"]
     rounds = arguments.rounds or (1 if arguments.quick else 2)
+    if arguments.before:
+        if not (arguments.before / "kbroker" / "__main__.py").is_file():
+            sys.exit(f"error: {arguments.before} is no checkout of kbroker")
+        if arguments.write_docs or arguments.server:
+            sys.exit("error: --before compares two checkouts; it goes without --server and --write-docs")
+        KINDS["before"] = earlier(arguments.before.resolve())
+        CLUSTERS["before"] = earlier_cluster(arguments.before.resolve())
+        arguments.server = ["kbroker", "before"]
     kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]
     started = datetime.datetime.now(datetime.UTC)
     path: Path = arguments.json or ROOT / "out" / "benchmarks" / f"{started:%Y-%m-%d-%H%M}.json"
@@ -297,9 +308,12 @@ def main() -> None:
         sys.exit(f"error: {error}")
     if arguments.write_docs:
         write_docs(figures)
-    print(report.text_table(report.ALL_HEADINGS, report.all_rows(figures["results"], TITLES)))
+    headings = [
+        arguments.before.name if each == "Apache Kafka" and arguments.before else each for each in report.ALL_HEADINGS
+    ]
+    print(report.text_table(headings, report.all_rows(figures["results"], TITLES)))
     print()
-    rows = report.target_rows(figures["results"], TITLES)
+    rows = [] if arguments.before else report.target_rows(figures["results"], TITLES)
     if rows:
         print("Figures to reach")
         print(report.text_table(report.TARGET_HEADINGS, rows))
@@ -334,14 +348,14 @@ def measure(
             write_atomically(path, as_json(figures))
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        run = Run(Bench(scratch, load, JavaConsumer(scratch), quick), kinds, rounds, save)
+        run = Run(Bench(scratch, load, JavaPrograms(scratch), quick), kinds, rounds, save)
         run.run(chosen)
         save(run, cut_short=False)
     return figures
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Whoever ends this run leaves the text as it was, or as it is to be."""
+    """Replace the file at once: a run that is interrupted leaves the old text or the new, never a part."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text)
     temporary.replace(path)

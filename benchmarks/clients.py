@@ -16,7 +16,7 @@ from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, java_command, kafka_ho
 HERE = Path(__file__).resolve().parent
 SECONDS_LIMIT = 180
 JVM_OPTIONS = ("-Xmx512M", *SERVER_JVM_OPTIONS)
-"""What Kafka's own scripts give to the perf tools."""
+"""The JVM options that Kafka's own scripts give to the perf tools."""
 
 
 class LoadError(Exception):
@@ -59,7 +59,7 @@ class Load:
         return f"librdkafka {confluent_kafka.libversion()[0]}"
 
     def run(self, mode: str, *arguments: object) -> dict[str, Any]:
-        """What the load printed. Raises LoadError."""
+        """Run the load and return the figures that it printed. Raises LoadError."""
         output = _run([*self.command, mode, *map(str, arguments)], environment=self._environment)
         return dict(json.loads(output.splitlines()[-1]))
 
@@ -77,24 +77,29 @@ def java_produce(bootstrap: str, topic: str, records: int, size: int, acks: str)
     return {"records": records, "seconds": records / float(last[-1][1]), "p99_ms": float(last[-1][2])}
 
 
-class JavaConsumer:
-    """ConsumeAll.java, compiled once a run against Kafka's own jars."""
+class JavaPrograms:
+    """The programs of this directory, each compiled once a run against Kafka's own jars."""
 
     def __init__(self, scratch: Path) -> None:
         self._classes = scratch / "classes"
 
-    def run(self, bootstrap: str, topic: str, partitions: int, records: int) -> dict[str, float]:
-        """Raises LoadError, also where there is no `javac`."""
-        if not self._classes.exists():
+    def consume(self, bootstrap: str, topic: str, partitions: int, records: int) -> dict[str, float]:
+        """ConsumeAll.java. Raises LoadError, also where there is no `javac`."""
+        return self._run("ConsumeAll", bootstrap, topic, partitions, records)
+
+    def commit(self, bootstrap: str, topic: str, partitions: int, warm_up: int, count: int) -> list[float]:
+        """CommitMany.java: the seconds of each transaction. Raises LoadError as `consume`."""
+        return list(self._run("CommitMany", bootstrap, topic, partitions, warm_up, count)["seconds"])
+
+    def _run(self, program: str, *arguments: object) -> dict[str, Any]:
+        if not (self._classes / f"{program}.class").exists():
             javac = shutil.which("javac")
             if javac is None:
-                raise LoadError("javac is not installed: the Java consumer cannot be compiled")
-            self._classes.mkdir()
+                raise LoadError("javac is not installed: the Java clients cannot be compiled")
             libraries = f"{kafka_home()}/libs/*"
-            _run([javac, "-cp", libraries, "-d", str(self._classes), str(HERE / "ConsumeAll.java")])
-        arguments = (bootstrap, topic, str(partitions), str(records))
+            _run([javac, "-cp", libraries, "-d", str(self._classes), str(HERE / f"{program}.java")])
         options: dict[str, Any] = {"jvm_options": JVM_OPTIONS, "class_path": (self._classes,)}
-        output = _run(java_command("ConsumeAll", *arguments, **options))
+        output = _run(java_command(program, *map(str, arguments), **options))
         return dict(json.loads(output.splitlines()[-1]))
 
 

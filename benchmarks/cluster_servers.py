@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
@@ -27,6 +28,9 @@ WAIT_SECONDS = 60
 
 class ClusterServer(Server):
     """Three nodes, each a process. The figures of a cluster are the sums over its nodes."""
+
+    root: ClassVar[Path] = ROOT
+    """The checkout of kbroker; it does not matter to Apache Kafka."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +57,7 @@ class ClusterServer(Server):
         raise NotImplementedError
 
     def command(self, plan: NodePlan) -> list[str]:
-        """What runs a node."""
+        """The command that runs a node."""
         raise NotImplementedError
 
     def await_port(self) -> None:
@@ -67,7 +71,7 @@ class ClusterServer(Server):
     def start_node(self, node_id: int) -> None:
         """Launch a node on its data."""
         plan = self.plans[node_id - 1]
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
         with plan.log_file.open("ab") as log:
             self._nodes[node_id] = subprocess.Popen(
                 self.command(plan),
@@ -211,3 +215,8 @@ class ApacheCluster(ClusterServer):
 
 
 CLUSTERS: dict[str, type[ClusterServer]] = {"kbroker": KbrokerCluster, "apache": ApacheCluster}
+
+
+def earlier_cluster(checkout: Path) -> type[ClusterServer]:
+    """Three nodes of another checkout, under the name ``before``."""
+    return type("ClusterBefore", (KbrokerCluster,), {"name": "before", "root": checkout})

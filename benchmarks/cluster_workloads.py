@@ -14,8 +14,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.clients import LoadError
 from benchmarks.cluster_servers import NODES, ClusterServer
+from benchmarks.group_workloads import summed_up
 from benchmarks.servers import Server
 from benchmarks.transaction_failover import TRANSACTION_FAILOVER
+from benchmarks.transaction_workloads import RECORDS, commit, producer
 from benchmarks.workloads import Bench, Figures, Workload, stored_records
 from compat_tests.cluster.history import History
 from compat_tests.cluster.load import Writer
@@ -112,6 +114,23 @@ def latency(bench: Bench, server: Server) -> Figures:
     return {name: result[name] for name in ("p50_ms", "p99_ms", "max_ms")}
 
 
+def transactions(client: str) -> Callable[[Bench, Server], Figures]:
+    """Transactions of a record for each of a hundred partitions, one after another, by librdkafka or Java."""
+
+    def run(bench: Bench, server: Server) -> Figures:
+        warm_up, count = bench.amount(200, 50), bench.amount(1_000, 200)
+        with _topic(server, RECORDS) as topic:
+            if client == "java":
+                took = bench.java.commit(server.bootstrap, topic, RECORDS, warm_up, count)
+            else:
+                made = producer(server)
+                commit(made, topic, warm_up, RECORDS)
+                took = commit(made, topic, count, RECORDS)
+        return {"transactions_per_s": len(took) / sum(took), **summed_up(took)}
+
+    return run
+
+
 def lost(how: str, *, controller: bool) -> Callable[[Bench, Server], Figures]:
     """A leader is lost under an idempotent producer of 1,000 messages a second: the longest silence in its partition.
 
@@ -165,6 +184,15 @@ CLUSTER_WORKLOADS: tuple[Workload, ...] = (
     Workload("cluster-produce", "three nodes: produce 1 KB, acks=all, 6 partitions", produce(""), "cluster"),
     Workload("cluster-produce-lz4", "the same with lz4", produce("lz4"), "cluster"),
     Workload("cluster-latency", "three nodes: one message at a time, librdkafka, acks=all", latency, "cluster"),
+    *(
+        Workload(
+            f"cluster-transactions-{client}",
+            f"three nodes: transactions of {RECORDS} records for {RECORDS} partitions, {name}",
+            transactions(client),
+            "cluster",
+        )
+        for client, name in (("librdkafka", "librdkafka"), ("java", "Java"))
+    ),
     Workload("cluster-leader-stopped", "controlled shutdown of a leader", lost("stop", controller=False), "cluster"),
     Workload("cluster-leader-killed", "leader killed -9", lost("kill", controller=False), "cluster"),
     Workload(

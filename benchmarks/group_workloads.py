@@ -1,4 +1,4 @@
-"""What is measured about consumer groups: rebalances, heartbeats and commits, what many groups cost, and a restart."""
+"""Workloads of consumer groups: rebalances, heartbeats and commits, what many groups cost, and a restart."""
 
 from __future__ import annotations
 
@@ -354,11 +354,37 @@ def restart_with_offsets(bench: Bench, server: Server) -> Figures:
     return {"restart_s": took[OFFSET_GROUPS], "loaded_s": took[OFFSET_GROUPS] - took[1]}
 
 
+def cold_start(bench: Bench, server: Server) -> Figures:
+    """Ten of librdkafka's members of a consumer group start at the same time; until each has its two partitions."""
+    kind, members_count = KINDS["confluent-kafka-consumer"], 10
+    took = []
+    for _ in range(bench.amount(5, 2)):
+        topic, group = bench.new_topic(server, 2 * members_count), f"group-{uuid.uuid4().hex[:8]}"
+        host = Host(kind.client)
+        try:
+            start = time.monotonic()
+            members = [
+                host.join(server.bootstrap, group, kind, f"m{index}", topics=[topic]) for index in range(members_count)
+            ]
+
+            def settled(members: Sequence[Any] = members) -> bool:
+                return all(len(member.owned) == 2 for member in members)
+
+            await_that(settled, "two partitions for each", members, 90)
+            took.append(time.monotonic() - start)
+            never_two_owners(members)
+        finally:
+            host.close()
+        bench.delete_topic(server, topic)
+    return {"settled_s": statistics.median(took), "slowest_s": max(took)}
+
+
 GROUP_WORKLOADS: tuple[Workload, ...] = (
     rebalances("classic"),
     rebalances("consumer"),
     client_rebalances("classic"),
     client_rebalances("consumer"),
+    Workload("cold-start-consumer", "ten of librdkafka's members that start together, consumer protocol", cold_start),
     # Behind the length: correlation id and throttle time, and for a commit one topic with one partition.
     member_requests("heartbeat", heartbeat_frame, lambda group: 4 + 4),
     member_requests("offset-commit", commit_frame, lambda group: 4 + 4 + 4 + 2 + len(group.topic.encode()) + 4 + 4),

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.log import opening
-from kbroker.log.cleanable import log_to_clean, make_job
-from kbroker.log.compaction import compact
+from kbroker.log.compaction.cleanable import log_to_clean, make_job
+from kbroker.log.compaction.compactor import compact
 from kbroker.log.disk import OsDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
@@ -70,7 +70,7 @@ def best(repeat: int, function: Callable[[], object]) -> float:
 
 
 def append(path: Path, size: int) -> None:
-    """What an append and a read at the tail cost."""
+    """Measure an append and a read at the tail."""
     log = open_log(path, LogConfig())
     data = batch(10, 100)
 

@@ -1,4 +1,4 @@
-"""What is measured about the log through a whole broker: restarts, and who is disturbed by work on old data."""
+"""Workloads of the log through a whole broker: restarts, and how work on old data disturbs clients at the tail."""
 
 from __future__ import annotations
 

@@ -11,27 +11,27 @@ import heapq
 import itertools
 import selectors
 import socket
-import struct
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.clients import LoadError
-from kbroker.types import Uuid
-from kbroker.wire.compiler import decode, encode
-from kbroker.wire.headers import decode_response_header, encode_request_header
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kbroker.wire.messages.leave_group import LeaveGroupRequest
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kbroker.wire.records.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentTopicPartition,
-    ConsumerProtocolSubscription,
+from kbroker.sim.classic_member import (
+    ASSIGNOR,
+    assigned,
+    heartbeat_request,
+    join_request,
+    shares,
+    subscription,
+    sync_request,
 )
-from kbroker.wire.registry import API_KEYS
+from kbroker.types import Uuid
+from kbroker.wire.conversation import Conversation
+from kbroker.wire.framing import FrameReader
+from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kbroker.wire.messages.leave_group import LeaveGroupRequest
 
 HEARTBEAT_SECONDS = 0.05
 NOT_READY = frozenset({14, 15, 16})
@@ -83,32 +83,24 @@ class Wire:
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, 10)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._received = bytearray()
-        self._waiting: list[tuple[int, int, Callable[[Any], None]]] = []
+        self._conversation = Conversation("benchmark")
+        self._reader = FrameReader(api_keys=None)
+        self._waiting: deque[Callable[[Any], None]] = deque()
 
     def ask(self, request: Any, version: int, then: Callable[[Any], None]) -> None:
         """Send a request; `then` is called with its response."""
-        key = type(request).api_key
-        frame = encode_request_header(key, version, 1, "benchmark") + encode(request, version)
-        self._waiting.append((key, version, then))
+        self._waiting.append(then)
         # A request fits into the socket's buffer: few are under way.
-        self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+        self.socket.sendall(b"".join(self._conversation.send(request, version)))
 
     def readable(self) -> None:
         """Take what has come. Raises LoadError when the broker has closed the connection."""
-        piece = self.socket.recv(1 << 16)
-        if not piece:
+        count = self.socket.recv_into(self._reader.get_buffer())
+        if not count:
             raise LoadError("the broker closed a member's connection")
-        self._received += piece
-        while len(self._received) >= 4:
-            (size,) = struct.unpack_from(">i", self._received)
-            if len(self._received) < 4 + size:
-                return
-            body = bytes(self._received[4 : 4 + size])
-            del self._received[: 4 + size]
-            key, version, then = self._waiting.pop(0)
-            _, offset = decode_response_header(key, version, body)
-            then(decode(API_KEYS[key].response, version, body, offset)[0])
+        self._reader.buffer_updated(count)
+        for frame in self._reader:
+            self._waiting.popleft()(self._conversation.receive(frame))
 
 
 class Group:
@@ -150,7 +142,7 @@ class Group:
 
 
 class Member:
-    """What the members of both protocols share."""
+    """A group member of either protocol."""
 
     def __init__(self, loop: Loop, group: Group, wire: Wire | None = None, heartbeats: bool = True) -> None:
         self.owned: set[int] = set()
@@ -192,15 +184,13 @@ class ClassicMember(Member):
     def join(self) -> None:
         self._group.give(self, set(self.owned))
         self.is_stable = False
-        metadata = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[self._group.topic]), 0)
         self.wire.ask(
-            JoinGroupRequest(
-                group_id=self._group.name,
+            join_request(
+                self._group.name,
+                self.member_id,
+                [(ASSIGNOR, subscription(self._group.topic))],
                 session_timeout_ms=self.session_timeout_ms,
                 rebalance_timeout_ms=60_000,
-                member_id=self.member_id,
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
             ),
             3,
             self._on_joined,
@@ -217,28 +207,12 @@ class ClassicMember(Member):
         if response.error_code:
             raise LoadError(f"JoinGroup: error {response.error_code}")
         self.member_id, self.generation = response.member_id, response.generation_id
-        assignments: list[SyncGroupRequestAssignment] = []
-        if response.leader == self.member_id:
-            ids = sorted(each.member_id for each in response.members)
-            assignments = [
-                SyncGroupRequestAssignment(member_id=name, assignment=self._assignment(index, len(ids)))
-                for index, name in enumerate(ids)
-            ]
+        given = shares(self._group.topic, self._group.partitions, response)
         self.wire.ask(
-            SyncGroupRequest(
-                group_id=self._group.name,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                assignments=assignments,
-            ),
+            sync_request(self._group.name, self.generation, self.member_id, given),
             2,
             self._on_synced,
         )
-
-    def _assignment(self, index: int, count: int) -> bytes:
-        mine = list(range(index, self._group.partitions, count))
-        topics = [ConsumerProtocolAssignmentTopicPartition(topic=self._group.topic, partitions=mine)]
-        return b"\0\0" + encode(ConsumerProtocolAssignment(assigned_partitions=topics), 0)
 
     def _on_synced(self, response: Any) -> None:
         if response.error_code == REBALANCING:
@@ -249,9 +223,7 @@ class ClassicMember(Member):
             return
         if response.error_code:
             raise LoadError(f"SyncGroup: error {response.error_code}")
-        assignment, _ = decode(ConsumerProtocolAssignment, 0, bytes(response.assignment), 2)
-        mine = {index for each in assignment.assigned_partitions for index in each.partitions}
-        self._group.take(self, mine, self.generation)
+        self._group.take(self, set(assigned(response.assignment)), self.generation)
         self.is_stable = True
         if self._left:
             self._leave_now()
@@ -263,7 +235,7 @@ class ClassicMember(Member):
             self._leave_now()
             return
         self.wire.ask(
-            HeartbeatRequest(group_id=self._group.name, generation_id=self.generation, member_id=self.member_id),
+            heartbeat_request(self._group.name, self.generation, self.member_id),
             3,
             then or self._on_heartbeat,
         )

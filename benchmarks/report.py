@@ -1,4 +1,4 @@
-"""Figures to tables: what was to be reached, and everything else that was measured."""
+"""Figures to tables: the figures to reach, and all that were measured."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ UNITS = {
     "connections_MB": "memory of the connections, MB",
     "restart_s": "launch to all offsets, s",
     "loaded_s": "loading them, s",
+    "settled_s": "all assigned, s",
+    "slowest_s": "the slowest, s",
     "transactions_per_s": "transactions/s",
     "ids_restart_s": "launch to all transactions known, s",
     "ids_failover_s": "until others know all of them, s",
@@ -88,6 +90,7 @@ def _targets() -> Iterator[Target]:
         yield Target(f"rebalance-{protocol}", "mean_ms", 1.2, 1.0)
         yield Target(f"rebalance-{protocol}", "p99_ms", 1.2, 1.0)
         yield Target(f"groups-held-{protocol}", "MB", 150, None, is_ratio=False)
+    yield Target("cold-start-consumer", "settled_s", 1.0, None)
     yield Target("heartbeat-requests", "requests_per_s", 0.7, 1.0)
     yield Target("offset-commit-requests", "requests_per_s", 0.7, 1.0)
     yield Target("offsets-restart", "loaded_s", 1.0, None, is_ratio=False)
@@ -110,6 +113,9 @@ def _targets() -> Iterator[Target]:
     yield Target("cluster-produce", "cpu_s_per_GB", 0.5, 0.2)
     yield Target("cluster-latency", "p50_ms", 1.2, 0.8)
     yield Target("cluster-latency", "p99_ms", 1.0, 0.5)
+    for client in ("librdkafka", "java"):
+        yield Target(f"cluster-transactions-{client}", "transactions_per_s", 2.0, None)
+        yield Target(f"cluster-transactions-{client}", "p99_ms", 1.0, None)
     yield Target("cluster-leader-killed", "silence_s", 3.0, 1.0, is_ratio=False)
     yield Target("cluster-controller-killed", "silence_s", 4.0, 1.5, is_ratio=False)
     yield Target("cluster-leader-stopped", "silence_s", 0.8, 0.2, is_ratio=False)
@@ -127,8 +133,13 @@ def median(results: Results, workload: str, server: str, figure: str) -> float |
     return statistics.median(values) if values else None
 
 
+def reference(results: Results) -> str:
+    """The server that kbroker is compared with: ``apache``, or ``before`` when that was measured."""
+    return "before" if any("before" in servers for servers in results.values()) else "apache"
+
+
 def ratio(ours: float | None, theirs: float | None) -> float | None:
-    """kbroker's figure over Apache Kafka's; None where one is missing or nothing."""
+    """kbroker's figure over the reference's; None where one is missing or nothing."""
     return None if ours is None or not theirs else ours / theirs
 
 
@@ -153,7 +164,8 @@ def shown(value: float | None) -> str:
 
 def ratios(results: Results, workload: str, figure: str) -> list[float]:
     """Of each round: the two brokers had their turns one after the other, while the machine was as fast as it was."""
-    rounds = zip(*(results.get(workload, {}).get(server, ()) for server in ("kbroker", "apache")), strict=False)
+    servers = ("kbroker", reference(results))
+    rounds = zip(*(results.get(workload, {}).get(server, ()) for server in servers), strict=False)
     found = (ratio(ours.get(figure), theirs.get(figure)) for ours, theirs in rounds)
     return [value for value in found if value is not None]
 
@@ -180,7 +192,7 @@ def target_rows(
     rows = []
     for target in TARGETS:
         ours = median(results, target.workload, "kbroker", target.figure)
-        theirs = median(results, target.workload, "apache", target.figure)
+        theirs = median(results, target.workload, reference(results), target.figure)
         if ours is None and theirs is None:
             continue
         relative = median_ratio(results, target.workload, target.figure)
@@ -211,7 +223,7 @@ def all_rows(results: Results, titles: Mapping[str, str], commits: Mapping[str, 
         names = list(dict.fromkeys(name for rounds in servers.values() for figures in rounds for name in figures))
         for figure in names:
             ours = median(results, workload, "kbroker", figure)
-            theirs = median(results, workload, "apache", figure)
+            theirs = median(results, workload, reference(results), figure)
             relative = median_ratio(results, workload, figure)
             rows.append(
                 [

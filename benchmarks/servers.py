@@ -130,18 +130,20 @@ class Server(ABC):
 
 
 class Kbroker(Server):
-    """`python -m kbroker start` of this checkout, on a free port, formatted by its own first start."""
+    """`python -m kbroker start` of a checkout, on a free port, formatted by its own first start."""
 
     name = "kbroker"
+    root: ClassVar[Path] = ROOT
+    """The checkout."""
 
     def start(self) -> None:
         command = [sys.executable, "-m", "kbroker", "start", "--port", "0"]
         command += ["--data-dir", str(self.directory / "data")]
         for name, value in COMMON.items():
             command += ["-o", f"{name}={value}"]
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        # What is installed is compiled; a checkout whose modules have changed since their last run is not.
-        compileall.compile_dir(ROOT / "kbroker", quiet=1)
+        path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
+        # An installed package is compiled; a checkout whose modules have changed since their last run is not.
+        compileall.compile_dir(self.root / "kbroker", quiet=1)
         self.launched_at = time.monotonic()
         with (self.directory / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -196,3 +198,8 @@ class Apache(Server):
 
 
 KINDS: dict[str, type[Server]] = {"kbroker": Kbroker, "apache": Apache}
+
+
+def earlier(checkout: Path) -> type[Server]:
+    """kbroker of another checkout, under the name ``before``."""
+    return type("Before", (Kbroker,), {"name": "before", "root": checkout})

@@ -1,4 +1,4 @@
-"""What is measured of Spark: a batch read, the way of a record through a query, the start of a test, ListOffsets.
+"""Workloads of Spark: a batch read, a record's way through a query, the start of a test, ListOffsets.
 
 One Spark session of this process, two cores, for both brokers. The ListOffsets requests are raw and need no Spark:
 an executor sends two of them for every 500 rows, so their latency is in the rate of its reading.
@@ -182,10 +182,10 @@ def streaming_latency(bench: Bench, server: Server) -> Figures:
 
 
 def first_batch(bench: Bench, server: Server) -> Figures:
-    """What a test pays with a warm session: from the launch of a broker to the first result of a query.
+    """Measure a test's start with a warm session: from the launch of a broker to the first result of a query.
 
-    The parts: until the broker has taken a first record; a second topic; until Spark's ``start`` returns; what its
-    first trigger takes. What the broker's processor time is in all of it, is its share.
+    The parts: the broker takes a first record; a second topic is created; Spark's ``start`` returns; the first trigger
+    ends. The broker's share is its processor time within the whole.
     """
     spark = session()
     start = time.monotonic()

@@ -1,4 +1,4 @@
-"""What is measured about transactions: how many a producer commits, what their readers lose, what many ids cost."""
+"""Workloads of transactions: commits a second, the price for readers, and the cost of many transactional ids."""
 
 from __future__ import annotations
 
@@ -38,15 +38,19 @@ def producer(server: Server) -> Producer:
     return made
 
 
-def commit(made: Producer, topic: str, count: int) -> list[float]:
-    """Seconds of each of ``count`` transactions, from its beginning to its commit."""
+def commit(made: Producer, topic: str, count: int, partitions: int = 0) -> list[float]:
+    """Seconds of each of ``count`` transactions, from its beginning to its commit. With ``partitions`` their records go
+    to these in turn, else where the client likes."""
     value = bytes(SIZE)
     took = []
     for _ in range(count):
         start = time.monotonic()
         made.begin_transaction()
-        for _ in range(RECORDS):
-            made.produce(topic, value)
+        for number in range(RECORDS):
+            if partitions:
+                made.produce(topic, value, partition=number % partitions)
+            else:
+                made.produce(topic, value)
         made.commit_transaction(60)
         took.append(time.monotonic() - start)
     return took

@@ -1,4 +1,4 @@
-"""What is measured. Each workload takes a running broker and returns named figures; nothing in it knows which broker.
+"""The workloads. Each takes a running broker and returns named figures; nothing in it knows which broker.
 
 Units are in the names of the figures: `records_per_s`, `MB_per_s` (10^6 bytes of values), `cpu_s_per_GB` (the
 broker's processor time for 10^9 bytes of values), `p50_ms`, `MB` (resident memory), `cpu_percent` (of one processor).
@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks import raw
-from benchmarks.clients import JavaConsumer, Load, LoadError, java_produce
+from benchmarks.clients import JavaPrograms, Load, LoadError, java_produce
 from benchmarks.servers import Server
 
 Figures = dict[str, float]
@@ -32,11 +32,11 @@ def _admin(server: Server) -> AdminClient:
 
 @dataclass(slots=True)
 class Bench:
-    """What the workloads share: the clients, the amount of work, the topics that were filled to be read."""
+    """The surroundings of a workload: the clients, the amount of work, the topics that were filled to be read."""
 
     scratch: Path
     load: Load
-    java_consumer: JavaConsumer
+    java: JavaPrograms
     quick: bool
     filled: dict[tuple[str, int, int], tuple[str, int]] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ LEADER_SECONDS = 60
 
 
 def stored_records(server: Server, topic: str, partitions: int) -> int:
-    """What the broker says it has (ListOffsets): acknowledged records must all be there.
+    """Count the records that the broker reports by ListOffsets: all acknowledged ones must be among them.
 
     A broker that was killed serves some partitions sooner than others, so refusals are taken for a while.
     """
@@ -172,7 +172,7 @@ def consume(client: str, size: int, partitions: int) -> Workload:
         topic, count = bench.filled_topic(server, size, partitions)
         before = server.cpu_seconds()
         if client == "java":
-            result = bench.java_consumer.run(server.bootstrap, topic, partitions, count)
+            result = bench.java.consume(server.bootstrap, topic, partitions, count)
         else:
             result = bench.load.run("consume", server.bootstrap, topic, partitions, count)
         return _throughput(result["records"], size, result["seconds"], server.cpu_seconds() - before)

@@ -32,7 +32,6 @@ from kbroker.cli.cluster_plan import free_ports
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
 
-#: Tool name (as in Kafka's ``bin`` without ``.sh``) -> main class in 4.3.1.
 TOOLS: dict[str, str] = {
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
@@ -60,6 +59,7 @@ TOOLS: dict[str, str] = {
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
 }
+"""Tool name (as in Kafka's ``bin`` without ``.sh``) -> main class in 4.3.1."""
 
 _DEPENDENCIES = (
     ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
@@ -69,7 +69,6 @@ _DEPENDENCIES = (
     ("org.apache.logging.log4j", "log4j-1.2-api", LOG4J_VERSION),
 )
 
-#: The options of Kafka's own start script, for a server that is measured or judged.
 SERVER_JVM_OPTIONS = (
     "-server",
     "-XX:+UseG1GC",
@@ -78,8 +77,9 @@ SERVER_JVM_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-#: A tool lives for a second or two: the fastest start counts, not the best code.
+"""The options of Kafka's own start script, for a server that is measured or judged."""
 TOOL_JVM_OPTIONS = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+"""A tool lives for a second or two: the fastest start counts, not the best code."""
 
 
 class ApacheKafkaError(Exception):
@@ -251,6 +251,7 @@ class ApacheKafka:
     ready_seconds: float = 0
     process: subprocess.Popen[bytes] | None = None
     _own_directory: bool = False
+    _launched: float = 0
 
     @property
     def bootstrap(self) -> str:
@@ -314,9 +315,13 @@ class ApacheKafka:
     def start(self, *, detached: bool = False) -> None:
         """Format if needed, start, and wait until it accepts requests. ApacheKafkaError if it ends or takes too
         long."""
+        self.launch(detached=detached)
+        self.await_started()
+
+    def launch(self, *, detached: bool = False) -> None:
+        """Format if needed, and start: nodes of one quorum wait for one another."""
         self.format()
         assert self.directory is not None
-        log = self.directory / "server.log"
         command = java_command(
             "kafka.Kafka",
             str(self.directory / "server.properties"),
@@ -324,8 +329,8 @@ class ApacheKafka:
             log_config="log4j2.properties",
             logs_dir=self.directory / "logs",
         )
-        begin = time.monotonic()
-        with open(log, "wb") as output:
+        self._launched = time.monotonic()
+        with open(self.directory / "server.log", "wb") as output:
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -333,7 +338,12 @@ class ApacheKafka:
                 stderr=subprocess.STDOUT,
                 start_new_session=detached,
             )
-        deadline = begin + self.start_timeout
+
+    def await_started(self) -> None:
+        """Return once it accepts requests. ApacheKafkaError if it ends or takes too long."""
+        assert self.directory is not None and self.process is not None
+        log = self.directory / "server.log"
+        deadline = self._launched + self.start_timeout
         while b"Kafka Server started" not in log.read_bytes():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
@@ -341,7 +351,7 @@ class ApacheKafka:
                 raise ApacheKafkaError(f"Apache Kafka did not start:\n{tail}")
             # A poll of another process's log file, bounded by the deadline above.
             time.sleep(0.05)
-        self.ready_seconds = time.monotonic() - begin
+        self.ready_seconds = time.monotonic() - self._launched
 
     def stop(self, timeout: float = 15) -> None:
         """SIGTERM, and SIGKILL if it has not ended after `timeout` seconds."""

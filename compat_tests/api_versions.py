@@ -40,5 +40,5 @@ def served_apis(bootstrap: str) -> dict[int, tuple[int, int]]:
     return {key: (low, high) for key, low, high in rows}
 
 
-#: JoinGroup: with it the broker serves classic groups.
 JOIN_GROUP = 11
+"""JoinGroup: with it the broker serves classic groups."""

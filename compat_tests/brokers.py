@@ -8,13 +8,16 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from compat_tests.apache_kafka import ApacheKafka
-from kbroker.cli.cluster_plan import free_ports
+from compat_tests.apache_kafka import ApacheKafka, random_uuid
+from compat_tests.shapes.shaped import SHAPES, ShapedCluster
+from kbroker.cli.cluster_plan import cluster_properties, free_ports
+from kbroker.client import Client, ClientError
 from kbroker.testing import RunningCluster
 
 
@@ -51,6 +54,7 @@ class ApacheBroker:
         self._node = ApacheKafka(directory=self._directory, heap=("-Xmx768M",), properties=properties)
         self._node.start()
         self.bootstrap = self._node.bootstrap
+        self.controllers = f"127.0.0.1:{self._node.controller_port}"
         self.data_dir: Path | None = self._node.data_dir
 
     def restart(self) -> None:
@@ -67,6 +71,84 @@ class ApacheBroker:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
+class ApacheNodes:
+    """Several nodes of Apache Kafka, with the settings that several of kbroker have."""
+
+    name = "apache"
+    can_restart = True
+    data_dir: Path | None = None
+
+    def __init__(self, count: int, *options: str) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="compat-apache-"))
+        cluster_id, ports = random_uuid(), free_ports(2 * count)
+        controllers = [f"127.0.0.1:{port}" for port in ports[count:]]
+        voters = ",".join(f"{index + 1}@{address}:{random_uuid()}" for index, address in enumerate(controllers))
+        self._nodes = [
+            ApacheKafka(
+                directory=self._directory / str(index + 1),
+                port=ports[index],
+                controller_port=ports[count + index],
+                node_id=index + 1,
+                cluster_id=cluster_id,
+                format_options=("--initial-controllers", voters),
+                heap=("-Xmx512M",),
+                properties={
+                    "controller.quorum.bootstrap.servers": ",".join(controllers),
+                    "share.coordinator.state.topic.replication.factor": str(min(count, 3)),
+                    **cluster_properties(count),
+                    **dict(option.split("=", 1) for option in options),
+                },
+            )
+            for index in range(count)
+        ]
+        self.bootstrap = ",".join(node.bootstrap for node in self._nodes)
+        self._start()
+
+    def _start(self) -> None:
+        try:
+            for node in self._nodes:
+                node.launch()
+            for node in self._nodes:
+                node.await_started()
+        except BaseException:
+            self.stop()
+            raise
+
+    def restart(self) -> None:
+        """Every node, one after the other, in good order."""
+        for node in self._nodes:
+            node.stop(timeout=60)
+            node.start()
+            self._await_in_sync()
+
+    def _await_in_sync(self, timeout: float = 60) -> None:
+        deadline = time.monotonic() + timeout
+        pause = threading.Event()
+        while not self._in_sync():
+            if time.monotonic() > deadline:
+                raise BrokerError(f"not all replicas are in sync after {timeout:.0f} s")
+            pause.wait(0.1)
+
+    def _in_sync(self) -> bool:
+        try:
+            with Client(self.bootstrap, timeout=5) as client:
+                partitions = [partition for topic in client.refresh(None) for partition in topic.partitions]
+        except ClientError:
+            return False
+        return all(each.leader_id >= 0 and set(each.isr_nodes) == set(each.replica_nodes) for each in partitions)
+
+    def crash(self) -> None:
+        """SIGKILL of all nodes at once, and start again."""
+        for node in self._nodes:
+            node.kill()
+        self._start()
+
+    def stop(self) -> None:
+        for node in self._nodes:
+            node.kill()  # who stops last in good order waits for a quorum that is no more
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
 class KbrokerBroker:
     """kbroker by its command, as a user starts it; `options` are NAME=VALUE, {port} and {controller_port} filled in."""
 
@@ -79,12 +161,13 @@ class KbrokerBroker:
         self._options = options
         self._port, self._controller_port = free_ports(2)
         self.bootstrap = f"127.0.0.1:{self._port}"
+        self.controllers = f"127.0.0.1:{self._controller_port}"
         self.process: subprocess.Popen[str] | None = None
         self.start()
 
     @property
     def log(self) -> str:
-        """What the node wrote to standard error."""
+        """The node's standard error so far."""
         return (self._directory / "stderr.log").read_text(errors="replace")
 
     def start(self, timeout: float = 30) -> None:
@@ -198,29 +281,33 @@ class KbrokerNodes:
         self.cluster.stop()
 
 
-Broker = ApacheBroker | ExternalBroker | KbrokerBroker | KbrokerNodes
+Broker = ApacheBroker | ApacheNodes | ExternalBroker | KbrokerBroker | KbrokerNodes | ShapedCluster
 
 
 def broker_under_test(request: pytest.FixtureRequest, *options: str) -> Iterator[Broker]:
     """The broker that the command line asks for, stopped afterwards; `options` are properties, as `name=value`.
 
     For a fixture `broker`. A folder with options of its own also needs a `bootstrap`: the session's is another's. A
-    parameter of the fixture, "kbroker" or "apache", takes the place of what the command line says.
+    parameter of the fixture takes the place of what the command line says: "kbroker" or "apache", or how many nodes.
     """
     config = request.config
     bootstrap = config.getoption("--bootstrap")
     if bootstrap:
         yield ExternalBroker(bootstrap)
         return
-    nodes = config.getoption("--nodes")
+    shape = config.getoption("--shape")
     node: Broker
-    name = getattr(request, "param", config.getoption("--broker"))
+    given = getattr(request, "param", None)
+    name = given if isinstance(given, str) else config.getoption("--broker")
+    nodes = given if isinstance(given, int) else config.getoption("--nodes") or 1
     if name == "both":
         raise pytest.UsageError("--broker both is for compat_tests/spark")
     if name == "apache":
-        if nodes > 1:
-            raise pytest.UsageError("--nodes is for kbroker")
-        node = ApacheBroker(*options)
+        if shape:
+            raise pytest.UsageError("--shape is for kbroker")
+        node = ApacheNodes(nodes, *options) if nodes > 1 else ApacheBroker(*options)
+    elif shape:
+        node = ShapedCluster(SHAPES[shape], *options)
     else:
         node = KbrokerNodes(nodes, *options) if nodes > 1 else KbrokerBroker(*options)
     try:

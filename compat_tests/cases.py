@@ -11,163 +11,17 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Callable
 
 import pytest
 
-from compat_tests.client import EARLIEST, LATEST, MAX_TIMESTAMP, Client, ClientError, ReadTimeout, Record
-from kbroker.client import Client as BrokerClient
-from kbroker.client import ClientError as BrokerClientError
+from compat_tests.case import CASES as CASES
+from compat_tests.case import Case as Case
+from compat_tests.case import Context, case, eventually, numbered, refused, settled
+from compat_tests.client import EARLIEST, LATEST, MAX_TIMESTAMP, ReadTimeout, Record
 
-T = TypeVar("T")
-
-#: An afternoon in 2024, far from now, so that a timestamp that was replaced shows.
 SOME_TIME = 1_717_000_000_000
-
-
-class Broker(Protocol):
-    """The broker under test as a case sees it."""
-
-    bootstrap: str
-    can_restart: bool
-
-    def restart(self) -> None:
-        """Stop it cleanly and start it again on the same address and data."""
-
-
-@dataclass
-class Context:
-    """What a case gets: the client under test, the broker, and another client to look or feed from outside."""
-
-    client: Client
-    broker: Broker
-    peer: Client
-
-    def name(self, hint: str = "topic") -> str:
-        """A topic name that no other case uses."""
-        return f"compat-{hint}-{uuid.uuid4().hex[:10]}"
-
-    @property
-    def reader(self) -> Client:
-        """The client under test, or the peer where the client cannot read (kafkajs reads only through groups)."""
-        return self.client if "read" in self.client.features else self.peer
-
-    @property
-    def replicas(self) -> int:
-        """Replicas of a topic that the client under test makes itself, as not every client can leave it to the broker.
-
-        With one, nobody could use it while its node is down; and as kafkajs's admin asks for the metadata of all
-        topics there are, it could then do nothing at all.
-        """
-        return min(3, len(self.broker.bootstrap.split(",")))
-
-    def topic(self, hint: str = "topic", partitions: int = 1, **configs: str) -> str:
-        """A fresh topic, made by the peer so that the case tests one thing; ready to be written."""
-        name = self.name(hint)
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
-        try:
-            self.peer.create_topic(name, partitions, settings, replication_factor=-1)  # default.replication.factor
-        except ClientError as error:
-            if error.name != "_TRANSPORT":
-                raise
-            # The node that was asked has died, and librdkafka asks no other; it may have done it, or not.
-            try:
-                self.peer.create_topic(name, partitions, settings, replication_factor=-1)
-            except ClientError as again:
-                if again.name != "TOPIC_ALREADY_EXISTS":
-                    raise
-        self.await_topic(name)
-        return name
-
-    def await_topic(self, name: str) -> None:
-        """Until all brokers that run know a topic that was just created: that takes a moment, as the javadoc of Kafka's
-        Admin says, and clients ask whichever they like."""
-        eventually(lambda: name in self.peer.list_topics(), f"{name} in the topic list")
-        addresses = self.broker.bootstrap.split(",")
-        for address in addresses if len(addresses) > 1 else ():
-            eventually(lambda address=address: _knows(address, name), f"{name} at {address}")  # type: ignore[misc]
-
-
-def _knows(address: str, topic: str) -> bool:
-    try:
-        with BrokerClient(address, timeout=5) as client:
-            [found] = client.refresh([topic])
-    except BrokerClientError:
-        return True  # it does not run
-    return not found.error_code and all(partition.leader_id >= 0 for partition in found.partitions)
-
-
-def eventually(condition: Callable[[], bool], what: str, timeout: float = 20) -> None:
-    """Poll `condition` until it holds; fails after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    pause = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout} s: {what}")
-        pause.wait(0.05)
-
-
-def settled(action: Callable[[], T], timeout: float = 20) -> T:
-    """What `action` gives once it does: a client that was cut off may need a few tries to find the broker again."""
-    deadline = time.monotonic() + timeout
-    pause = threading.Event()
-    while True:
-        try:
-            return action()
-        except (Exception, pytest.fail.Exception):
-            if time.monotonic() > deadline:
-                raise
-        pause.wait(0.1)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One case: `name` is its test id, `group` and `title` its row."""
-
-    name: str
-    group: str
-    title: str
-    needs: frozenset[str]
-    run: Callable[[Context], None]
-
-    def missing(self, client: type[Client] | Client) -> list[str]:
-        """The abilities that `client` lacks for this case."""
-        return sorted(self.needs - client.features)
-
-
-CASES: list[Case] = []
-
-
-def case(
-    group: str, title: str, needs: Iterable[str] = ()
-) -> Callable[[Callable[[Context], None]], Callable[[Context], None]]:
-    """Register a case."""
-
-    def register(function: Callable[[Context], None]) -> Callable[[Context], None]:
-        CASES.append(Case(function.__name__, group, title, frozenset(needs), function))
-        return function
-
-    return register
-
-
-def refused(name: str | tuple[str, ...], action: Callable[[], object]) -> ClientError:
-    """`action` must be refused with Kafka's error `name`."""
-    names = (name,) if isinstance(name, str) else name
-    with pytest.raises(ClientError) as raised:
-        action()
-    assert raised.value.name in names, f"expected {name}, got {raised.value}"
-    return raised.value
-
-
-def numbered(count: int, size: int = 20, **fields: object) -> list[Record]:
-    """`count` records with keys and values that tell their number."""
-    return [
-        Record(value=f"value-{index}-".encode().ljust(size, b"x"), key=f"key-{index}".encode(), **fields)  # type: ignore[arg-type]
-        for index in range(count)
-    ]
+"""An afternoon in 2024, far from now, so that a timestamp that was replaced shows."""
 
 
 def read_all(context: Context, topic: str, records: list[Record], partition: int = 0) -> list[Record]:
@@ -619,6 +473,20 @@ def min_bytes(context: Context) -> None:
     assert len(read) == 3
 
 
+@case("Reading", "min.bytes as large as the limit: answers at once", {"read", "fetch_limits"})
+def min_bytes_as_large_as_the_limit(context: Context) -> None:
+    name = context.topic()
+    records = numbered(20, size=5000)
+    for record in records:
+        context.peer.produce(name, [record], linger_ms=0)
+    begin = time.monotonic()
+    # No number of batches fills it. Far from the end, so that what is fetched ahead is there as well.
+    limits = {"max_partition_bytes": 12_000, "min_bytes": 12_000, "max_wait_ms": 20_000}
+    read = context.client.read(name, 0, EARLIEST, 9, timeout=60, **limits)
+    assert [record.content() for record in read[:9]] == [record.content() for record in records[:9]]
+    assert time.monotonic() - begin < 18, "the broker waits for the rest of a batch"
+
+
 @case("Reading", "fetch limit below a batch still moves on", {"read", "fetch_limits"})
 def small_fetch_limit(context: Context) -> None:
     name = context.topic()
@@ -711,3 +579,6 @@ def restart(context: Context) -> None:
     more = [Record(b"after the restart", key=b"k")]
     check_offsets(context, context.client.produce(name, more), [50])
     assert context.reader.read(name, 0, 50)[0].value == b"after the restart"
+
+
+import compat_tests.many_partitions  # noqa: E402, F401  (its cases are registered behind these)

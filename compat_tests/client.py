@@ -1,32 +1,24 @@
-"""What a case may ask of a client: one small synchronous interface over very different libraries.
+"""The client of a case: one small synchronous interface over very different libraries.
 
 Each client's folder has an adapter (``client.py``) that implements :class:`Client` with the library's own calls
-and nothing else:
-what is judged is the library's way of talking to the broker. What a library cannot do is left out of its `features`.
+and nothing else: the library's way of talking to the broker is judged. An ability that a library lacks is left out of
+its `features`.
 """
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import json
-import queue
-import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kbroker.errors import ErrorCode
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-#: A start position for reading: an offset, or one of these two.
 EARLIEST = "earliest"
+"""A start position for reading: an offset, or one of these two."""
 LATEST = "latest"
 MAX_TIMESTAMP = "max_timestamp"
 
-#: Everything that a client may be able to do; see :class:`Client`.
 ALL_FEATURES = frozenset(
     {
         "read",
@@ -53,10 +45,15 @@ ALL_FEATURES = frozenset(
         "unknown_topic_error",
         "auto_create_topic",
         "no_auto_create",
+        "read_to_end",
         "groups",
+        "transactions",
+        "aborted_transactions",
+        "transaction_version_2",
         *(f"codec_{codec}" for codec in CODECS),
     }
 )
+"""Everything that a client may be able to do; see :class:`Client`."""
 
 
 class ClientError(Exception):
@@ -93,17 +90,29 @@ class Record:
     timestamp: int | None = None
     partition: int = 0
     offset: int = -1
-    #: "CreateTime" or "LogAppendTime", where the client tells it.
     timestamp_type: str | None = None
+    """``CreateTime`` or ``LogAppendTime``, if the client exposes it."""
 
     def content(self) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
-        """What must come back as it was sent."""
+        """The parts that must come back as they were sent."""
         return (self.key, self.value, self.headers)
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a producer: records that it sends without waiting for any of them, and what it does then.
+
+    `then` is "flush", "commit", "abort", or "" to begin the next step at once.
+    """
+
+    topic: str = ""
+    records: Sequence[Record] = ()
+    then: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
-    """What DescribeCluster (or Metadata) told."""
+    """The cluster as DescribeCluster (or Metadata) describes it."""
 
     cluster_id: str | None
     controller_id: int
@@ -172,6 +181,22 @@ class Client:
         """
         raise NotImplementedError
 
+    def produce_steps(
+        self,
+        steps: Sequence[Step],
+        *,
+        transactional_id: str | None = None,
+        idempotent: bool = False,
+        batch_bytes: int = 16384,
+        timeout: float = 60,
+    ) -> None:
+        """Carry out `steps` with one producer, five requests in flight to each broker where the client can have them.
+
+        The client chooses the partitions, by the keys. With a `transactional_id` a transaction begins with the first
+        step and with each one that follows an end. Without, all is flushed at the end.
+        """
+        raise NotImplementedError
+
     # reading
     def read(
         self,
@@ -192,214 +217,33 @@ class Client:
         """
         raise NotImplementedError
 
+    def read_to_end(
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 60
+    ) -> list[Record]:
+        """With one consumer, all partitions from their starts to the ends that this isolation level sees.
+
+        A fetch brings at most about `fetch_bytes` of all partitions together. ReadTimeout if it takes too long.
+        """
+        raise NotImplementedError
+
+    def consume(
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 60
+    ) -> list[Record]:
+        """As the only member of `group`: read `count` records, commit their offsets in all partitions, and leave.
+
+        It begins where the group has committed, at the start where it has not. ReadTimeout if they do not come.
+        """
+        raise NotImplementedError
+
     def list_offset(self, topic: str, partition: int, spec: int | str) -> int:
         """Offset of EARLIEST, LATEST or MAX_TIMESTAMP, or the first at or after a timestamp (ms); -1 if there is
         none."""
         raise NotImplementedError
 
 
-def encode_bytes(value: bytes | None) -> str | None:
-    """Bytes as the line drivers carry them."""
-    return None if value is None else base64.b64encode(value).decode()
-
-
-def decode_bytes(value: str | None) -> bytes | None:
-    """The opposite of encode_bytes."""
-    return None if value is None else base64.b64decode(value)
-
-
-class LineDriverClient(Client):
-    """A client that lives in another process (Java, Node) and takes one JSON command a line.
-
-    Request: ``{"id": 1, "op": "produce", ...}``; reply: ``{"id": 1, "result": ...}`` or
-    ``{"id": 1, "error": NAME, "message":
-    TEXT, "records": [...]}``. Replies may come in any order, so a read can wait while something is produced.
-    """
-
-    def __init__(self, command: Sequence[str], bootstrap: str, environment: Mapping[str, str] | None = None) -> None:
-        self._bootstrap = bootstrap
-        self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        self._lock = threading.Lock()
-        self._next_id = 0
-        self._waiting: dict[int, queue.Queue[dict[str, Any]]] = {}
-        self._stderr: list[bytes] = []
-        threading.Thread(target=self._read_replies, daemon=True).start()
-        threading.Thread(target=self._read_errors, daemon=True).start()
-
-    def _read_replies(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if not line.startswith(b"{"):
-                self._stderr.append(line)
-                continue
-            reply = json.loads(line)
-            with self._lock:
-                waiting = self._waiting.pop(reply["id"], None)
-            if waiting is not None:
-                waiting.put(reply)
-        with self._lock:
-            for waiting in self._waiting.values():
-                waiting.put({"error": "DRIVER_ENDED", "message": b"".join(self._stderr[-20:]).decode(errors="replace")})
-            self._waiting.clear()
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._stderr.append(line)
-            del self._stderr[:-200]
-
-    def call(self, op: str, timeout: float = 60, **arguments: Any) -> Any:
-        """Run one command in the driver."""
-        waiting: queue.Queue[dict[str, Any]] = queue.Queue()
-        with self._lock:
-            self._next_id += 1
-            number = self._next_id
-            self._waiting[number] = waiting
-        line = json.dumps({"id": number, "op": op, "bootstrap": self._bootstrap, **arguments})
-        assert self._process.stdin is not None
-        try:
-            with self._lock:
-                self._process.stdin.write(line.encode() + b"\n")
-                self._process.stdin.flush()
-            reply = waiting.get(timeout=timeout)
-        except BrokenPipeError:
-            raise ClientError("DRIVER_ENDED", b"".join(self._stderr[-20:]).decode(errors="replace")) from None
-        except queue.Empty:
-            raise ClientError("DRIVER_TIMEOUT", f"{op} took more than {timeout} s") from None
-        if reply.get("error") == "READ_TIMEOUT":
-            raise ReadTimeout([self._record(item) for item in reply["records"]])
-        if "error" in reply:
-            raise ClientError(reply["error"], reply.get("message", ""))
-        return reply.get("result")
-
-    @staticmethod
-    def _record(item: Mapping[str, Any]) -> Record:
-        return Record(
-            value=decode_bytes(item["value"]),
-            key=decode_bytes(item["key"]),
-            headers=tuple((name, decode_bytes(value)) for name, value in item["headers"]),
-            timestamp=item["timestamp"],
-            partition=item["partition"],
-            offset=item["offset"],
-            timestamp_type=item.get("timestamp_type"),
-        )
-
-    def close(self) -> None:
-        """End the process; it ends by itself when its input does."""
-        with contextlib.suppress(OSError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def create_topic(
-        self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None, replication_factor: int = 1
-    ) -> None:
-        self.call(
-            "create_topic",
-            topic=topic,
-            partitions=partitions,
-            configs=dict(configs or {}),
-            replication_factor=replication_factor,
-        )
-
-    def delete_topic(self, topic: str) -> None:
-        self.call("delete_topic", topic=topic)
-
-    def create_partitions(self, topic: str, total: int) -> None:
-        self.call("create_partitions", topic=topic, total=total)
-
-    def list_topics(self) -> set[str]:
-        return set(self.call("list_topics"))
-
-    def partition_count(self, topic: str) -> int:
-        return int(self.call("partition_count", topic=topic))
-
-    def describe_cluster(self) -> Cluster:
-        told = self.call("describe_cluster")
-        brokers = tuple((node["id"], node["host"], node["port"]) for node in told["brokers"])
-        return Cluster(told["cluster_id"], told["controller_id"], brokers)
-
-    def describe_configs(self, topic: str) -> dict[str, str | None]:
-        return dict(self.call("describe_configs", topic=topic))
-
-    def alter_configs(self, topic: str, configs: Mapping[str, str | None]) -> None:
-        self.call("alter_configs", topic=topic, configs=dict(configs))
-
-    def delete_records(self, topic: str, partition: int, offset: int) -> None:
-        self.call("delete_records", topic=topic, partition=partition, offset=offset)
-
-    def produce(
-        self,
-        topic: str,
-        records: Sequence[Record],
-        *,
-        acks: int = -1,
-        compression: str = "none",
-        idempotent: bool = False,
-        max_request_size: int | None = None,
-        linger_ms: int = 5,
-        timeout: float = 30,
-    ) -> list[int]:
-        items = [
-            {
-                "value": encode_bytes(record.value),
-                "key": encode_bytes(record.key),
-                "headers": [[name, encode_bytes(value)] for name, value in record.headers],
-                "timestamp": record.timestamp,
-                "partition": record.partition,
-            }
-            for record in records
-        ]
-        result = self.call(
-            "produce",
-            topic=topic,
-            records=items,
-            acks=acks,
-            compression=compression,
-            idempotent=idempotent,
-            max_request_size=max_request_size,
-            linger_ms=linger_ms,
-            timeout_ms=int(timeout * 1000),
-            timeout=timeout + 30,
-        )
-        return [int(offset) for offset in result]
-
-    def read(
-        self,
-        topic: str,
-        partition: int = 0,
-        start: int | str = EARLIEST,
-        count: int = 1,
-        *,
-        timeout: float = 30,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int | None = None,
-        max_partition_bytes: int | None = None,
-    ) -> list[Record]:
-        result = self.call(
-            "read",
-            topic=topic,
-            partition=partition,
-            start=start,
-            count=count,
-            timeout_ms=int(timeout * 1000),
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            max_partition_bytes=max_partition_bytes,
-            timeout=timeout + 30,
-        )
-        return [self._record(item) for item in result]
-
-    def list_offset(self, topic: str, partition: int, spec: int | str) -> int:
-        return int(self.call("list_offset", topic=topic, partition=partition, spec=spec))
+def next_offsets(records: Sequence[Record]) -> dict[int, int]:
+    """By partition, the offset after the last of `records`: what a group commits."""
+    return {record.partition: record.offset + 1 for record in records}
 
 
 def as_read(record: Record, offset: int) -> Record:

@@ -8,7 +8,6 @@ import shutil
 
 from compat_tests.client import Client
 
-#: Name -> (module of the adapter, its class, libraries it imports, programs it needs).
 _ADAPTERS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "kafka-python": ("compat_tests.kafka_python.client", "KafkaPythonClient", ("kafka",), ()),
     "confluent-kafka": ("compat_tests.confluent_kafka.client", "ConfluentKafkaClient", ("confluent_kafka",), ()),
@@ -17,6 +16,7 @@ _ADAPTERS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "java": ("compat_tests.java.client", "JavaClient", (), ("java", "javac", "mvn")),
     "kafkajs": ("compat_tests.kafkajs.client", "KafkajsClient", (), ("node", "npm")),
 }
+"""Name -> (module of the adapter, its class, libraries it imports, programs it needs)."""
 
 NAMES = tuple(_ADAPTERS)
 

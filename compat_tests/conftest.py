@@ -1,8 +1,9 @@
 """Which broker the cases run against, the clients, and the recording of results for the table in the docs.
 
-pytest compat_tests                            kbroker, started by the tests
-pytest compat_tests --nodes 3                  three nodes of kbroker, wherever a folder does not need just one
-pytest compat_tests --broker apache            Apache Kafka 4.3.1, started by the tests
+pytest compat_tests                            kbroker, started by the tests: one node, three, or both in turn
+pytest compat_tests --nodes 3                  three nodes wherever a folder does not need just one; 1: one everywhere
+pytest compat_tests --shape apart-3.3          nodes of one role at the level of Kafka 3.3; see compat_tests/shapes
+pytest compat_tests --broker apache            Apache Kafka 4.3.1, started by the tests; so many nodes as of kbroker
 pytest compat_tests/spark --broker both        each test on kbroker and on Apache Kafka, in one run
 pytest compat_tests --bootstrap HOST:PORT      one that runs already (or environment KBROKER_COMPAT_BOOTSTRAP)
 """
@@ -19,6 +20,7 @@ import pytest
 from compat_tests.apache_kafka import cache_dir
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.clients import Clients
+from compat_tests.shapes.shaped import SHAPES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,7 +34,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--older-spark", action="store_true", help="also the smoke tests of older PySparks (they download 800 MB once)"
     )
-    group.addoption("--nodes", type=int, default=1, metavar="N", help="a cluster of so many nodes of kbroker")
+    group.addoption(
+        "--nodes", type=int, metavar="N", help="so many nodes for every test, instead of as many as it is marked with"
+    )
+    group.addoption(
+        "--shape",
+        choices=SHAPES,
+        help="a cluster of kbroker with roles apart, several log directories, or at an older release's level",
+    )
     group.addoption("--messages", type=int, metavar="N", help="how many the tests of exactly-once copy (5,000; 400)")
     group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
     group.addoption(
@@ -42,7 +51,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "feature(client, group, title): the cell of docs/compatibility.md")
+    config.addinivalue_line("markers", "nodes(N, ...): judged on a broker of N nodes, and on each further number")
     config.stash[_RESULTS] = {}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Turn a test with the mark `nodes` into one for each number: [1-node] and [3-nodes]."""
+    mark = metafunc.definition.get_closest_marker("nodes")
+    if mark is not None and not metafunc.config.getoption("--nodes") and not metafunc.config.getoption("--bootstrap"):
+        names = [f"{count}-node{'s' if count > 1 else ''}" for count in mark.args]
+        metafunc.parametrize("broker", mark.args, indirect=True, ids=names, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -97,8 +115,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     name = session.config.getoption("--broker")
     if session.config.getoption("--bootstrap"):
         name = "external"
-    elif session.config.getoption("--nodes") > 1:
+    elif session.config.getoption("--nodes"):
         name = f"{name}-{session.config.getoption('--nodes')}-nodes"
+    elif session.config.getoption("--shape"):
+        name = f"{name}-{session.config.getoption('--shape')}"
     directory = cache_dir() / "compat"
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"results-{name}.json"

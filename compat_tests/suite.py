@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from compat_tests.cases import CASES, Broker, Case, Context
+from compat_tests.case import Broker, Case, Context
+from compat_tests.cases import CASES
 from compat_tests.client import Client
 from compat_tests.clients import Clients, unavailable
 
@@ -29,11 +30,14 @@ def suite(name: str, peer: str = "confluent-kafka") -> tuple[Callable[..., None]
         pytest.param(case, id=case.name, marks=pytest.mark.feature(name, case.group, case.title)) for case in CASES
     ]
 
+    @pytest.mark.nodes(1, 3)
     @pytest.mark.parametrize("case", parameters)
     def test_case(case: Case, client: Client, clients: Clients, broker: Broker) -> None:
         missing = case.missing(client)
         if missing:
             pytest.skip(f"{name} has no {', '.join(missing)}")
-        case.run(Context(client, broker, clients[peer]))
+        context = Context(client, broker, clients[peer])
+        case.run(context)
+        context.clean_up()
 
     return test_case, client

@@ -49,7 +49,7 @@ def carrier_delays(rows: DataFrame) -> list[CarrierDelay]:
 
 
 def bounds(arguments: argparse.Namespace) -> dict[str, str]:
-    """What the source is told of where to start and to end; without bounds, nothing: earliest to latest."""
+    """The source's options for the first and last offset; none without bounds, which is earliest to latest."""
     options = {}
     if arguments.start is not None:
         options["startingTimestamp"] = str(arguments.start)

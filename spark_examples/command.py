@@ -1,4 +1,4 @@
-"""What every script's command line has in common: arguments, a broker to work with, errors in one line."""
+"""The command line of every script: arguments, a broker to work with, errors in one line."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def readable_errors(main: Main) -> Main:
 
 
 def _without_stack(text: str) -> str:
-    """What Spark or Java says of an error, in one line, without where it happened."""
+    """Shorten an error of Spark or Java to one line without its stack."""
     lines = [line.strip() for line in re.split(r"\n\s+at |\n\nJVM stacktrace|\n== ", text)[0].splitlines()]
     if lines[0].startswith("An error occurred while calling"):  # py4j's own first line
         lines = lines[1:]

@@ -1,4 +1,4 @@
-"""What the examples show a person: a progress line and a table. Nothing here knows Kafka or Spark."""
+"""The examples' output for a person: a progress line and a table. Nothing here knows Kafka or Spark."""
 
 from __future__ import annotations
 

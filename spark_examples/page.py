@@ -50,7 +50,7 @@ OF_THE_MACHINE = ("seconds ", "plot ", "replayed ")
 
 
 def printed(command: str) -> str:
-    """What a command writes to standard output, without what is only of this run. Raises SetupError if it fails."""
+    """Run a command and return its output, less the lines that differ in each run. Raises SetupError if it fails."""
     script, *arguments = shlex.split(command)
     done = subprocess.run(
         [sys.executable, "-m", f"spark_examples.{script}", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True

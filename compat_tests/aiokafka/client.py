@@ -23,7 +23,9 @@ from compat_tests.client import (
     Cluster,
     ReadTimeout,
     Record,
+    Step,
     error_name,
+    next_offsets,
 )
 
 T = TypeVar("T")
@@ -35,13 +37,25 @@ def _translate(error: KafkaError) -> ClientError:
     return ClientError(name, str(error))
 
 
+def _record(message: Any) -> Record:
+    return Record(
+        value=message.value,
+        key=message.key,
+        headers=tuple(message.headers),
+        timestamp=message.timestamp,
+        partition=message.partition,
+        offset=message.offset,
+        timestamp_type="LogAppendTime" if message.timestamp_type == 1 else "CreateTime",
+    )
+
+
 class AiokafkaClient(Client):
     """aiokafka's producer, consumer and admin client."""
 
     name = "aiokafka"
     version = aiokafka.__version__
     # Its metadata requests always allow auto-creation, and its ListOffsets is too old for the highest timestamp.
-    features = ALL_FEATURES - {"groups", "offset_of_max_timestamp", "no_auto_create"}
+    features = ALL_FEATURES - {"offset_of_max_timestamp", "no_auto_create", "transaction_version_2"}
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -176,6 +190,48 @@ class AiokafkaClient(Client):
 
         return self._run(run())
 
+    def produce_steps(
+        self,
+        steps: Sequence[Step],
+        *,
+        transactional_id: str | None = None,
+        idempotent: bool = False,
+        batch_bytes: int = 16384,
+        timeout: float = 60,
+    ) -> None:
+        async def run() -> None:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self._bootstrap,
+                acks="all",
+                enable_idempotence=idempotent or transactional_id is not None,
+                transactional_id=transactional_id,
+                linger_ms=5,
+                max_batch_size=batch_bytes,
+                request_timeout_ms=int(timeout * 1000),
+            )
+            await producer.start()
+            sent: list[Any] = []
+            try:
+                begun = False
+                for step in steps:
+                    if transactional_id and not begun:
+                        await producer.begin_transaction()
+                        begun = True
+                    sent += [await producer.send(step.topic, value=each.value, key=each.key) for each in step.records]
+                    if step.then == "abort":
+                        await producer.abort_transaction()
+                    elif step.then == "commit":
+                        await producer.commit_transaction()
+                    if step.then:
+                        await asyncio.gather(*sent)
+                        sent.clear()
+                    begun = begun and step.then not in ("commit", "abort")
+                await asyncio.gather(*sent)
+            finally:
+                await producer.stop()
+
+        self._run(run(), timeout + 30)
+
     def read(
         self,
         topic: str,
@@ -226,21 +282,76 @@ class AiokafkaClient(Client):
                         raise ReadTimeout(records)
                     told = await consumer.getmany(timeout_ms=int(left * 1000), max_records=count - len(records))
                     for messages in told.values():
-                        records.extend(
-                            Record(
-                                value=message.value,
-                                key=message.key,
-                                headers=tuple(message.headers),
-                                timestamp=message.timestamp,
-                                partition=message.partition,
-                                offset=message.offset,
-                                timestamp_type="LogAppendTime" if message.timestamp_type == 1 else "CreateTime",
-                            )
-                            for message in messages
-                        )
+                        records.extend(_record(message) for message in messages)
                 return records
             except OffsetOutOfRangeError as error:
                 raise ClientError("OFFSET_OUT_OF_RANGE", str(error)) from error
+            finally:
+                await consumer.stop()
+
+        return self._run(run(), timeout + 30)
+
+    def read_to_end(
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 60
+    ) -> list[Record]:
+        everywhere = [TopicPartition(topic, each) for each in range(self.partition_count(topic))]
+        limits = {} if fetch_bytes is None else {"fetch_max_bytes": fetch_bytes}
+
+        async def run() -> list[Record]:
+            deadline = time.monotonic() + timeout
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self._bootstrap,
+                group_id=None,
+                enable_auto_commit=False,
+                isolation_level=isolation,
+                **limits,
+            )
+            await consumer.start()
+            records: list[Record] = []
+            try:
+                consumer.assign(everywhere)
+                await consumer.seek_to_beginning()
+                ends = await consumer.end_offsets(everywhere)
+                while True:
+                    for each in everywhere:
+                        if await consumer.position(each) < ends[each]:
+                            break
+                    else:
+                        return records
+                    if time.monotonic() > deadline:
+                        raise ReadTimeout(records)
+                    for messages in (await consumer.getmany(timeout_ms=500)).values():
+                        records.extend(_record(message) for message in messages)
+            finally:
+                await consumer.stop()
+
+        return self._run(run(), timeout + 30)
+
+    def consume(
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 60
+    ) -> list[Record]:
+        async def run() -> list[Record]:
+            deadline = time.monotonic() + timeout
+            consumer = AIOKafkaConsumer(
+                topic,
+                bootstrap_servers=self._bootstrap,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                isolation_level=isolation,
+            )
+            await consumer.start()
+            records: list[Record] = []
+            try:
+                while len(records) < count:
+                    if time.monotonic() > deadline:
+                        raise ReadTimeout(records)
+                    told = await consumer.getmany(timeout_ms=500, max_records=count - len(records))
+                    for messages in told.values():
+                        records.extend(_record(message) for message in messages)
+                offsets = next_offsets(records).items()
+                await consumer.commit({TopicPartition(topic, partition): offset for partition, offset in offsets})
+                return records
             finally:
                 await consumer.stop()
 

@@ -14,7 +14,7 @@ from kbroker.cli import main
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command did."""
+    """The outcome of a command."""
 
     code: int
     out: str

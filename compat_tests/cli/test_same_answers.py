@@ -133,7 +133,7 @@ ASIDE = [
     (re.compile(r" {2,}"), "  "),
     (re.compile(r" +$", re.MULTILINE), ""),
 ]
-"""What differs from run to run; spaces too, since columns are as wide as what is in them."""
+"""Text that differs from run to run; spaces too, since a column is as wide as its content."""
 
 
 def normalized(text: str, directory: Path) -> list[str]:

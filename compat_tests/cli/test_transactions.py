@@ -1,4 +1,4 @@
-"""What the command reads of transactions that were committed, aborted, or are open."""
+"""The commands on transactions: committed, aborted and open ones."""
 
 from __future__ import annotations
 

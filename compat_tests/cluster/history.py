@@ -41,7 +41,7 @@ def parse(value: str) -> tuple[str, int, int]:
 
 @dataclass
 class History:
-    """What was seen of one topic."""
+    """The history of one topic, as its clients saw it."""
 
     sent: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
     """(writer, partition) -> how many values were handed to the client."""
@@ -53,7 +53,7 @@ class History:
     failed: set[str] = field(default_factory=set)
     """Values whose writer was told that they failed: they may be there, or not."""
     problems: list[str] = field(default_factory=list)
-    """What was wrong already when it was written down."""
+    """Anomalies that were seen at once."""
 
     def acknowledge(self, partition: int, offset: int | None, value: str) -> None:
         """A writer was told that the value is at the offset; None: that it is there."""
@@ -112,9 +112,9 @@ def check(
     idempotent: bool = True,
     useless: Mapping[int, Collection[int]] | None = None,
 ) -> list[str]:
-    """What is wrong with the log as it was read in the end: lost, doubled, out of order, changed, never sent.
+    """List the faults of the log as read in the end: records lost, doubled, out of order, changed, never sent.
 
-    ``useless``: what `sent_again` found.
+    ``useless``: the result of `sent_again`.
     """
     problems = list(history.problems)
     for partition in sorted({*history.acknowledged, *history.unplaced, *final}):
@@ -171,7 +171,7 @@ def _check_partition(
 
 
 def check_reader(name: str, seen: Mapping[int, Iterable[Seen]], final: Mapping[int, Iterable[Seen]]) -> list[str]:
-    """What somebody who read while things happened saw must be what is there in the end, and in its order."""
+    """Check that a reader during the faults saw the records of the final log, in its order."""
     problems = []
     for partition, records in sorted(seen.items()):
         at = {record.offset: record.value for record in final.get(partition, ())}

@@ -1,4 +1,4 @@
-"""What goes on while nodes are killed: writers, readers, a group; all of them stock clients (librdkafka)."""
+"""The load while nodes are killed: writers, readers, a group; all of them stock clients (librdkafka)."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class Writer:
         self._topic, self._partitions, self._history, self._name = topic, partitions, history, name
         self._per_second = per_second
         self.said: deque[str] = deque(maxlen=400)
-        """What librdkafka tells of its producer id, epoch and gaps: it gives itself a new epoch after some errors, and
-        what it sends again then is not known again."""
+        """librdkafka's log of its producer id, epoch and gaps: it takes a new epoch after some errors, and the broker
+        then cannot recognise its repeated batches."""
         self.own_epochs: set[tuple[int, int]] = set()
         """By producer id: the epochs that it gave itself.
 
@@ -195,7 +195,7 @@ class Group:
         self.commits: dict[int, list[int]] = defaultdict(list)
         """Partition -> committed offsets in the order in which the coordinator accepted them."""
         self.said: deque[str] = deque(maxlen=2000)
-        """What the members' librdkafka tells of the group."""
+        """The log of the members' librdkafka about the group."""
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._consume, daemon=True) for _ in range(members)]
@@ -315,7 +315,7 @@ def _seen(message: Any) -> Seen:
 
 
 def read_directory(directory: Path, topic: str) -> dict[int, list[Seen]]:
-    """What a replica holds of a topic, from its files; the node must not run."""
+    """Read a replica's records of a topic from its files; the node must not run."""
     return {
         each.topic_partition.partition: [
             Seen(record.offset, bytes(record.value or b"").decode()) for record in each.records(read_committed=False)

@@ -71,7 +71,7 @@ class Compose:
         return done.stdout.strip()
 
     def log(self, number: int, lines: int = 20) -> str:
-        """What a node told last."""
+        """The last lines of a node's log."""
         command = [self._engine, "logs", "--tail", str(lines), self.container(number)]
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60).stdout
 
@@ -98,7 +98,7 @@ class Compose:
                 time.sleep(0.5)
 
     def problems(self) -> list[str]:
-        """What the nodes say is missing for the cluster to be whole; asked from outside, as that costs them little."""
+        """The cluster's problems as the nodes report them; asked from outside, as that costs them little."""
         found = []
         for number, port in enumerate(self.ports, 1):
             try:
@@ -250,6 +250,9 @@ DESELECTED = {
     "kafkajs": ["test_kafkajs.py::test_case[long_poll]"],
 }
 """Cases that hold on to a time in which no node may die."""
+for _suite in SUITES[:-1]:
+    # Without idempotence a batch that is sent again may come behind its next.
+    DESELECTED.setdefault(_suite, []).append(f"test_{_suite}.py::test_case[produce_to_many]")
 
 
 @dataclass

@@ -249,7 +249,7 @@ class Wires:
 
 
 async def _first_request(stream: trio.SocketStream) -> bytes:
-    """What a node sends first, up to and with its name at least."""
+    """Read the first request of a node, at least up to the name in it."""
     begun = b""
     while len(begun) < 14 or len(begun) < 14 + int.from_bytes(begun[12:14], "big", signed=True):
         data = await stream.receive_some(_CHUNK)

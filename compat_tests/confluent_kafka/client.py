@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -28,14 +30,16 @@ from compat_tests.client import (
     Cluster,
     ReadTimeout,
     Record,
+    Step,
     error_name,
+    next_offsets,
 )
 
-#: librdkafka's own (negative) codes that stand for an answer of the broker.
 _LOCAL_NAMES = {
     KafkaError._UNKNOWN_TOPIC: "UNKNOWN_TOPIC_OR_PARTITION",
     KafkaError._UNKNOWN_PARTITION: "UNKNOWN_TOPIC_OR_PARTITION",
 }
+"""librdkafka's own (negative) codes that stand for an answer of the broker."""
 
 
 def _translate(error: KafkaError) -> ClientError:
@@ -44,16 +48,41 @@ def _translate(error: KafkaError) -> ClientError:
     return ClientError(name, error.str())
 
 
+def _refuse(errors: Sequence[KafkaError]) -> None:
+    if errors:
+        raise _translate(errors[0])
+
+
+def _record(message: confluent_kafka.Message) -> Record:
+    kind, timestamp = message.timestamp()
+    headers: Any = message.headers() or ()
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None and offset is not None, "it was read"
+    return Record(
+        value=message.value(),
+        key=message.key(),
+        headers=tuple(headers),
+        timestamp=timestamp,
+        partition=partition,
+        offset=offset,
+        timestamp_type={1: "CreateTime", 2: "LogAppendTime"}.get(kind),
+    )
+
+
 class ConfluentKafkaClient(Client):
     """librdkafka through its Python binding."""
 
     name = "confluent-kafka"
     version = f"{confluent_kafka.__version__} (librdkafka {confluent_kafka.libversion()[0]})"
-    features = ALL_FEATURES - {"groups"}
+    features = ALL_FEATURES - {"transaction_version_2"}
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._common = {"bootstrap.servers": bootstrap, "log_level": 0, "topic.metadata.refresh.fast.interval.ms": 50}
+        self._common: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "log_level": 0,
+            "topic.metadata.refresh.fast.interval.ms": 50,
+        }
         self._admin_client: AdminClient | None = None
 
     @property
@@ -63,10 +92,10 @@ class ConfluentKafkaClient(Client):
         return self._admin_client
 
     @staticmethod
-    def _wait(futures: Mapping[object, object]) -> object:
+    def _wait(futures: Mapping[Any, Future[Any]]) -> Any:
         (future,) = futures.values()
         try:
-            return future.result(60)  # type: ignore[attr-defined]
+            return future.result(60)
         except KafkaException as error:
             raise _translate(error.args[0]) from error
 
@@ -89,7 +118,7 @@ class ConfluentKafkaClient(Client):
 
     def partition_count(self, topic: str) -> int:
         described = self._wait(self.admin.describe_topics(confluent_kafka.TopicCollection([topic])))
-        return len(described.partitions)  # type: ignore[attr-defined]
+        return len(described.partitions)
 
     def describe_cluster(self) -> Cluster:
         told = self.admin.describe_cluster().result(30)
@@ -99,7 +128,7 @@ class ConfluentKafkaClient(Client):
 
     def describe_configs(self, topic: str) -> dict[str, str | None]:
         told = self._wait(self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
-        return {name: entry.value for name, entry in told.items()}  # type: ignore[attr-defined]
+        return {name: entry.value for name, entry in told.items()}
 
     def alter_configs(self, topic: str, configs: Mapping[str, str | None]) -> None:
         entries = [
@@ -140,7 +169,7 @@ class ConfluentKafkaClient(Client):
         offsets = [-1] * len(records)
         errors: list[KafkaError] = []
 
-        def delivered(index: int) -> object:
+        def delivered(index: int) -> Callable[[Any, Any], None]:
             def on_delivery(error: KafkaError | None, message: confluent_kafka.Message) -> None:
                 if error is not None:
                     errors.append(error)
@@ -169,6 +198,59 @@ class ConfluentKafkaClient(Client):
         if left:
             raise ClientError("TIMED_OUT", f"{left} records not delivered")
         return offsets
+
+    def produce_steps(
+        self,
+        steps: Sequence[Step],
+        *,
+        transactional_id: str | None = None,
+        idempotent: bool = False,
+        batch_bytes: int = 16384,
+        timeout: float = 60,
+    ) -> None:
+        producer = Producer(
+            {
+                **self._common,
+                "acks": -1,
+                "enable.idempotence": idempotent or transactional_id is not None,
+                "max.in.flight.requests.per.connection": 5,
+                "linger.ms": 5,
+                "batch.size": batch_bytes,
+                "message.timeout.ms": int(timeout * 1000),
+                **({"transactional.id": transactional_id} if transactional_id else {}),
+            }
+        )
+        errors: list[KafkaError] = []
+
+        def on_delivery(error: KafkaError | None, message: confluent_kafka.Message) -> None:
+            if error is not None:
+                errors.append(error)
+
+        try:
+            begun = False
+            if transactional_id:
+                producer.init_transactions(timeout)
+            for step in steps:
+                if transactional_id and not begun:
+                    producer.begin_transaction()
+                    begun = True
+                for record in step.records:
+                    producer.produce(step.topic, value=record.value, key=record.key, on_delivery=on_delivery)
+                    producer.poll(0)
+                if step.then == "flush" and producer.flush(timeout):
+                    raise ClientError("TIMED_OUT", "not all records were delivered")
+                if step.then == "commit":
+                    producer.commit_transaction(timeout)
+                if step.then == "abort":
+                    _refuse(errors)
+                    producer.abort_transaction(timeout)  # what it has not sent yet it drops, and says so
+                    errors.clear()
+                begun = begun and step.then not in ("commit", "abort")
+            if producer.flush(timeout):
+                raise ClientError("TIMED_OUT", "not all records were delivered")
+        except KafkaException as error:
+            raise _translate(error.args[0]) from error
+        _refuse(errors)
 
     def _consumer(self, **configs: object) -> Consumer:
         return Consumer(
@@ -215,7 +297,7 @@ class ConfluentKafkaClient(Client):
             if unknown is not None:
                 raise _translate(unknown)
             offset = {EARLIEST: confluent_kafka.OFFSET_BEGINNING, LATEST: confluent_kafka.OFFSET_END}.get(start, start)  # type: ignore[arg-type]
-            consumer.assign([TopicPartition(topic, partition, offset)])  # type: ignore[arg-type]
+            consumer.assign([TopicPartition(topic, partition, offset)])
             while len(records) < count:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -226,18 +308,58 @@ class ConfluentKafkaClient(Client):
                         if error.code() == KafkaError._AUTO_OFFSET_RESET:
                             raise ClientError("OFFSET_OUT_OF_RANGE", error.str())
                         raise _translate(error)
-                    kind, timestamp = message.timestamp()
-                    records.append(
-                        Record(
-                            value=message.value(),
-                            key=message.key(),
-                            headers=tuple(message.headers() or ()),
-                            timestamp=timestamp,
-                            partition=message.partition(),
-                            offset=message.offset(),
-                            timestamp_type={1: "CreateTime", 2: "LogAppendTime"}.get(kind),
-                        )
-                    )
+                    records.append(_record(message))
+            return records
+        except KafkaException as error:
+            raise _translate(error.args[0]) from error
+        finally:
+            consumer.close()
+
+    def read_to_end(
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 60
+    ) -> list[Record]:
+        limits = {} if fetch_bytes is None else {"fetch.max.bytes": fetch_bytes, "message.max.bytes": fetch_bytes}
+        consumer = self._consumer(**{"isolation.level": isolation, "enable.partition.eof": True, **limits})
+        deadline = time.monotonic() + timeout
+        records: list[Record] = []
+        try:
+            left = set(range(self.partition_count(topic)))
+            consumer.assign([TopicPartition(topic, each, confluent_kafka.OFFSET_BEGINNING) for each in left])
+            while left:
+                if time.monotonic() > deadline:
+                    raise ReadTimeout(records)
+                for message in consumer.consume(1000, timeout=0.2):
+                    error = message.error()
+                    if error is None:
+                        records.append(_record(message))
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        left.discard(message.partition())
+                    else:
+                        raise _translate(error)
+            return records
+        finally:
+            consumer.close()
+
+    def consume(
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 60
+    ) -> list[Record]:
+        consumer = self._consumer(**{"group.id": group, "auto.offset.reset": "earliest", "isolation.level": isolation})
+        deadline = time.monotonic() + timeout
+        records: list[Record] = []
+        try:
+            consumer.subscribe([topic])
+            while len(records) < count:
+                if time.monotonic() > deadline:
+                    raise ReadTimeout(records)
+                for message in consumer.consume(min(1000, count - len(records)), timeout=0.2):
+                    error = message.error()
+                    if error is not None:
+                        raise _translate(error)
+                    records.append(_record(message))
+            offsets = [TopicPartition(topic, partition, offset) for partition, offset in next_offsets(records).items()]
+            for told in consumer.commit(offsets=offsets, asynchronous=False) or ():
+                if told.error is not None:
+                    raise _translate(told.error)
             return records
         except KafkaException as error:
             raise _translate(error.args[0]) from error
@@ -246,10 +368,10 @@ class ConfluentKafkaClient(Client):
 
     def list_offset(self, topic: str, partition: int, spec: int | str) -> int:
         where = TopicPartition(topic, partition)
-        wanted = {
+        wanted: dict[str, Any] = {
             EARLIEST: OffsetSpec.earliest,
             LATEST: OffsetSpec.latest,
             MAX_TIMESTAMP: OffsetSpec.max_timestamp,
         }
         kind = wanted[spec]() if isinstance(spec, str) else OffsetSpec.for_timestamp(spec)
-        return int(self._wait(self.admin.list_offsets({where: kind})).offset)  # type: ignore[attr-defined]
+        return int(self._wait(self.admin.list_offsets({where: kind})).offset)

@@ -1,4 +1,4 @@
-"""What one client wrote, every other must read: each codec as each library writes it, through the broker."""
+"""Every client reads every other's records: each codec as each library writes it, through the broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from compat_tests.cases import eventually, numbered
+from compat_tests.case import eventually, numbered
 from compat_tests.client import CODECS
 from compat_tests.clients import NAMES, Clients, client_class, unavailable
 
@@ -24,6 +24,7 @@ def _pairs() -> list[object]:
     ]
 
 
+@pytest.mark.nodes(3)
 @pytest.mark.parametrize(("writer", "codec"), _pairs())
 def test_codec_across_clients(writer: str, codec: str, clients: Clients) -> None:
     reason = unavailable(writer)

@@ -95,8 +95,12 @@ class MemberError(Exception):
     """A command to a member was refused; the text is the client's."""
 
 
-#: One for all: whoever waits looks at several members, which may live in several processes.
+class Unanswered(MemberError):
+    """A command was not answered in time: its client may never answer any more."""
+
+
 _changed = threading.Condition()
+"""One condition for all members: a test waits for several of them, which may live in several processes."""
 
 
 class Host:
@@ -144,7 +148,7 @@ class Host:
 
     @property
     def said(self) -> str:
-        """What the client wrote to standard error last."""
+        """The end of the client's standard error."""
         return "".join(self._stderr[-40:])
 
     def call(self, op: str, timeout: float = 40, **arguments: Any) -> Any:
@@ -158,7 +162,7 @@ class Host:
             self._process.stdin.flush()
             reply = answer.get(timeout=timeout)
         except queue.Empty:
-            raise MemberError(f"{op}: no answer within {timeout} s; {self.said}") from None
+            raise Unanswered(f"{op}: no answer within {timeout} s; {self.said}") from None
         except BrokenPipeError:
             raise MemberError(f"{op}: the host ended; {self.said}") from None
         if "error" in reply:
@@ -221,25 +225,25 @@ class Host:
 
 
 class Member:
-    """What one member told: what it owns and owned, what it read."""
+    """One member's reports: its present and past partitions, and the records it read."""
 
     def __init__(self, host: Host, name: str, instance: str) -> None:
         self.host = host
         self.name = name
-        #: Who it is to the coordinator: a static member is the same one after its restart.
         self.instance = instance
+        """Its identity for the coordinator, which a static member keeps over a restart."""
         self.owned: set[Position] = set()
-        #: (topic, partition, offset) in the order of reading.
         self.seen: list[tuple[str, int, int]] = []
-        #: Records of partitions that it did not own when it was given them.
+        """(topic, partition, offset) in the order of reading."""
         self.astray: list[tuple[str, int, int]] = []
+        """Records of partitions that it did not own when it was given them."""
         self.errors: list[str] = []
         self.assigned: list[set[Position]] = []
         self.revoked: list[set[Position]] = []
-        #: Generation, where the client tells it, to what it owned then.
         self.generations: dict[int, set[Position]] = {}
-        #: (from, to, partition, whether it was lost): while the member held the partition.
+        """Generation, if the client exposes it -> the partitions owned then."""
         self.holdings: list[tuple[float, float, Position, bool]] = []
+        """(from, to, partition, whether it was lost): while the member held the partition."""
         self.ended_at: float | None = None
         self._since: dict[Position, float] = {}
 

@@ -38,7 +38,7 @@ def say(**line: Any) -> None:
 
 
 class Member:
-    """What is common to the members: what they own now, and what they tell of it."""
+    """Base of the members: the partitions that a member owns, and its reports of them."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.name: str = options["member"]

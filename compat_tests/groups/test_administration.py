@@ -16,6 +16,7 @@ CONFLUENT = KINDS["confluent-kafka"]
 
 
 @pytest.mark.parametrize("kind", [CONFLUENT, KINDS["confluent-kafka-consumer"]], ids=lambda kind: kind.protocol)
+@pytest.mark.nodes(3)
 def test_describe_and_list_through_confluent(
     kind: hosts.Kind, has_modern_groups: bool, group: str, topic: str, admin: AdminClient, join: Joining
 ) -> None:
@@ -50,6 +51,7 @@ def test_describe_and_list_through_confluent(
     assert refused.value.args[0].name() == "NON_EMPTY_GROUP"
 
 
+@pytest.mark.nodes(3)
 def test_offsets_through_confluent(group: str, topic: str, topics: Topics, admin: AdminClient, join: Joining) -> None:
     wanted = [TopicPartition(topic, partition, partition + 1) for partition in range(4)]
     admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(20)
@@ -76,6 +78,7 @@ def test_offsets_through_confluent(group: str, topic: str, topics: Topics, admin
     assert offsets() == {}
 
 
+@pytest.mark.nodes(3)
 def test_administration_through_kafka_python(
     bootstrap: str, group: str, topic: str, topics: Topics, join: Joining
 ) -> None:
@@ -105,6 +108,7 @@ def test_administration_through_kafka_python(
         admin.close()
 
 
+@pytest.mark.nodes(1, 3)
 def test_offsets_survive_a_restart_of_the_broker(
     restart: Restart, group: str, topic: str, topics: Topics, admin: AdminClient, join: Joining
 ) -> None:

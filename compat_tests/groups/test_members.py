@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from compat_tests.brokers import Broker
 from compat_tests.groups import hosts
 from compat_tests.groups.conftest import Joining, Restart, Topics
 from compat_tests.groups.hosts import KINDS, Kind, Member, await_that, never_two_owners, read_counts
@@ -37,6 +40,7 @@ def share(members: list[Member], partitions: int = 4) -> bool:
     )
 
 
+@pytest.mark.nodes(3)
 def test_rebalance_on_join_and_leave(kind: Kind, topic: str, topics: Topics, join: Joining) -> None:
     one = join(kind, topic, auto_commit=True)
     await_that(lambda: share([one]) and len(one.seen) == 20, "all to the only member", [one])
@@ -67,6 +71,21 @@ def test_more_members_than_partitions(kind: Kind, topics: Topics, join: Joining)
     next(member for member in members if member.owned).close()
     stay = [member for member in members if member.ended_at is None]
     await_that(lambda: share(stay, 2) and len(idle.owned) == 1, "the idle one takes over", stay)
+    never_two_owners(members)
+
+
+def test_members_that_start_together(
+    kind: Kind, broker: Broker, topics: Topics, unhurried_group: str, join: Joining
+) -> None:
+    if not kind.is_modern:
+        pytest.skip("classic members start together in one rebalance")
+    assert join.group == unhurried_group
+    topic = topics.make(partitions=20)
+    with ThreadPoolExecutor(10) as pool:
+        members = list(pool.map(lambda _: join(kind, topic), range(10)))
+    # On Apache Kafka they hear of each other at the interval of 15 s, and some have to wait for a second one.
+    timeout = 40 if broker.name == "apache" else 12
+    await_that(lambda: share(members, 20), "two partitions for each", members, timeout)
     never_two_owners(members)
 
 
@@ -195,6 +214,7 @@ def test_seek_and_rewind(kind: Kind, topic: str, topics: Topics, join: Joining) 
     assert sorted(member.seen) == sorted(topics.records(topic))
 
 
+@pytest.mark.nodes(3)
 def test_commit_and_resume(kind: Kind, topic: str, topics: Topics, join: Joining) -> None:
     first = join(kind, topic)
     await_that(lambda: set(first.seen) == topics.records(topic), "every record read", [first])
@@ -220,6 +240,7 @@ def test_members_of_different_assignors_are_refused(kind: Kind, topic: str, join
     await_that(lambda: share([one]), "all partitions, still", [one])  # a client may join again of its own accord
 
 
+@pytest.mark.nodes(1, 3)
 def test_members_go_on_when_the_broker_restarts(
     restart: Restart, kind: Kind, topic: str, topics: Topics, join: Joining
 ) -> None:

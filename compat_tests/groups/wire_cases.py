@@ -1,4 +1,4 @@
-"""What each broker answers to the cases, by API, case and version."""
+"""The answers of each broker to the cases, by API, case and version."""
 
 from __future__ import annotations
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import socket
-import struct
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kbroker.wire.compiler import decode, encode
-from kbroker.wire.headers import decode_response_header, encode_request_header
+from compat_tests.raw_socket import RawSocket
+from kbroker.sim.classic_member import subscription
+from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -35,11 +34,9 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kbroker.wire.records.consumer_protocol import ConsumerProtocolSubscription
-from kbroker.wire.registry import API_KEYS
 
 CLOSED, SILENT = "closed", "no answer within 3 s"
-"""What a broker does instead of answering: it closes the connection, or waits for other members."""
+"""Outcomes without an answer: the broker closes the connection, or waits for other members."""
 
 GROUP = 32
 """The type of a resource."""
@@ -48,36 +45,25 @@ EMPTY_ASSIGNMENT = b"\0\0\0\0\0\0\xff\xff\xff\xff"
 
 
 class Connection:
-    """One socket; a request at a time. The broker's client id is `wire`."""
+    """One connection, opened again when it was closed. The client id is ``wire``."""
 
     def __init__(self, bootstrap: str) -> None:
-        host, port = bootstrap.rsplit(":", 1)
-        self._address = (host, int(port))
-        self._socket: socket.socket | None = None
+        self._socket = RawSocket(bootstrap, 3)
+        self._conversation = Conversation("wire", is_exact=True)
 
     def send(self, request: Any, version: int) -> None:
-        """Send and do not wait."""
-        if self._socket is None:
-            self._socket = socket.create_connection(self._address, 3)
-        key = type(request).api_key
-        frame = encode_request_header(key, version, 7, "wire") + encode(request, version)
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        """Send without waiting for the response."""
+        self._socket.send(b"".join(self._conversation.send(request, version)))
 
-    def receive(self, request: Any, version: int) -> Any:
-        """The response to `request`. Raises ConnectionError."""
-        (size,) = struct.unpack(">i", self._read(4))
-        body = self._read(size)
-        key = type(request).api_key
-        _, offset = decode_response_header(key, version, body)
-        response, end = decode(API_KEYS[key].response, version, body, offset)
-        assert end == len(body), f"{len(body) - end} bytes left over after the response"
-        return response
+    def receive(self) -> Any:
+        """The response to the oldest request that has none. ``ConnectionError`` when the broker has closed."""
+        return self._conversation.receive(self._socket.receive())
 
     def ask(self, request: Any, version: int) -> Any:
         """The response, or CLOSED or SILENT."""
         try:
             self.send(request, version)
-            return self.receive(request, version)
+            return self.receive()
         except TimeoutError:
             self.close()
             return SILENT
@@ -85,21 +71,10 @@ class Connection:
             self.close()
             return CLOSED
 
-    def _read(self, size: int) -> bytes:
-        assert self._socket is not None
-        data = b""
-        while len(data) < size:
-            more = self._socket.recv(size - len(data))
-            if not more:
-                raise ConnectionError
-            data += more
-        return data
-
     def close(self) -> None:
-        """Close the socket; the next request opens another."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Close the connection; the next request opens another."""
+        self._socket.close()
+        self._conversation.pending.clear()
 
 
 @dataclass
@@ -178,9 +153,8 @@ class World:
 
     # Classic groups
     def subscription(self) -> list[JoinGroupRequestProtocol]:
-        """What a consumer of the topic joins with."""
-        metadata = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[self.topic]), 0)
-        return [JoinGroupRequestProtocol(name="range", metadata=metadata)]
+        """The protocols with which a consumer of the topic joins."""
+        return [JoinGroupRequestProtocol(name="range", metadata=subscription(self.topic))]
 
     def join_request(self, group: str, **fields: Any) -> JoinGroupRequest:
         """JoinGroup of a consumer with long timeouts, which `fields` change."""

@@ -1,5 +1,5 @@
 // Takes one JSON command a line on standard input, runs it with Kafka's Java clients, and answers with one JSON line.
-// The commands are those of compat_tests/client.py (LineDriverClient); the cases themselves are written there, in Python.
+// The commands are those of compat_tests/line_driver.py; the cases themselves are written there, in Python.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -32,6 +32,7 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -107,8 +108,15 @@ public final class Driver {
         switch (op) {
             case "produce":
                 return produce(command, topic);
+            case "produce_steps":
+                produceSteps(command);
+                return null;
             case "read":
                 return read(command, topic);
+            case "read_to_end":
+                return readToEnd(command, topic);
+            case "consume":
+                return consume(command, topic);
             case "create_topic": {
                 Map<String, String> configs = new HashMap<>();
                 command.get("configs").fields().forEachRemaining(e -> configs.put(e.getKey(), e.getValue().asText()));
@@ -237,6 +245,128 @@ public final class Driver {
         return offsets;
     }
 
+    private static void produceSteps(JsonNode command) throws Exception {
+        int timeout = command.get("timeout_ms").asInt();
+        boolean transactional = !command.get("transactional_id").isNull();
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        properties.put("acks", "all");
+        properties.put("enable.idempotence", transactional || command.get("idempotent").asBoolean());
+        properties.put("max.in.flight.requests.per.connection", 5);
+        properties.put("batch.size", command.get("batch_bytes").asInt());
+        properties.put("linger.ms", 5);
+        properties.put("delivery.timeout.ms", timeout);
+        properties.put("request.timeout.ms", timeout - 1000);
+        properties.put("max.block.ms", timeout);
+        if (transactional) {
+            properties.put("transactional.id", command.get("transactional_id").asText());
+        }
+        try (var producer = new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
+            if (transactional) {
+                producer.initTransactions();
+            }
+            boolean begun = false;
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (JsonNode step : command.get("steps")) {
+                if (transactional && !begun) {
+                    producer.beginTransaction();
+                    begun = true;
+                }
+                for (JsonNode record : step.get("records")) {
+                    sent.add(producer.send(new ProducerRecord<>(
+                        step.get("topic").asText(), bytes(record.get(0)), bytes(record.get(1)))));
+                }
+                String then = step.get("then").asText();
+                if (then.equals("abort")) {
+                    producer.abortTransaction();
+                    sent.clear(); // what it has not sent yet it drops, and says so
+                } else if (then.equals("commit")) {
+                    producer.commitTransaction();
+                }
+                if (!then.isEmpty()) {
+                    settle(producer, sent);
+                }
+                begun = begun && !then.equals("abort") && !then.equals("commit");
+            }
+            settle(producer, sent);
+        }
+    }
+
+    private static void settle(KafkaProducer<byte[], byte[]> producer, List<Future<RecordMetadata>> sent) throws Exception {
+        producer.flush();
+        for (Future<RecordMetadata> future : sent) {
+            future.get();
+        }
+        sent.clear();
+    }
+
+    private static JsonNode readToEnd(JsonNode command, String topic) throws Exception {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        properties.put("isolation.level", command.get("isolation").asText());
+        properties.put("auto.offset.reset", "none");
+        if (!command.get("fetch_bytes").isNull()) {
+            properties.put("fetch.max.bytes", command.get("fetch_bytes").asInt());
+        }
+        long deadline = System.nanoTime() + command.get("timeout_ms").asLong() * 1_000_000L;
+        ArrayNode records = JSON.createArrayNode();
+        try (var consumer = new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            List<TopicPartition> everywhere = new ArrayList<>();
+            consumer.partitionsFor(topic).forEach(each -> everywhere.add(new TopicPartition(topic, each.partition())));
+            consumer.assign(everywhere);
+            consumer.seekToBeginning(everywhere);
+            Map<TopicPartition, Long> ends = consumer.endOffsets(everywhere);
+            while (everywhere.stream().anyMatch(each -> consumer.position(each) < ends.get(each))) {
+                if (System.nanoTime() > deadline) {
+                    throw new ReadTimeout(records);
+                }
+                consumer.poll(Duration.ofMillis(500)).forEach(record -> add(records, record));
+            }
+        }
+        return records;
+    }
+
+    private static JsonNode consume(JsonNode command, String topic) {
+        int count = command.get("count").asInt();
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        properties.put("group.id", command.get("group").asText());
+        properties.put("isolation.level", command.get("isolation").asText());
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("enable.auto.commit", false);
+        long deadline = System.nanoTime() + command.get("timeout_ms").asLong() * 1_000_000L;
+        ArrayNode records = JSON.createArrayNode();
+        try (var consumer = new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
+            consumer.subscribe(List.of(topic));
+            while (records.size() < count) {
+                if (System.nanoTime() > deadline) {
+                    throw new ReadTimeout(records);
+                }
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(500))) {
+                    if (records.size() == count) {
+                        break;
+                    }
+                    add(records, record);
+                    next.put(new TopicPartition(topic, record.partition()), new OffsetAndMetadata(record.offset() + 1));
+                }
+            }
+            consumer.commitSync(next);
+        }
+        return records;
+    }
+
+    private static void add(ArrayNode records, ConsumerRecord<byte[], byte[]> record) {
+        ObjectNode item = records.addObject();
+        item.put("value", text(record.value())).put("key", text(record.key()));
+        item.put("timestamp", record.timestamp()).put("timestamp_type", record.timestampType().name);
+        item.put("partition", record.partition()).put("offset", record.offset());
+        ArrayNode headers = item.putArray("headers");
+        for (Header header : record.headers()) {
+            headers.addArray().add(header.key()).add(text(header.value()));
+        }
+    }
+
     private static JsonNode read(JsonNode command, String topic) {
         long deadline = System.nanoTime() + command.get("timeout_ms").asLong() * 1_000_000L;
         int count = command.get("count").asInt();
@@ -279,14 +409,7 @@ public final class Driver {
                     if (records.size() == count) {
                         break;
                     }
-                    ObjectNode item = records.addObject();
-                    item.put("value", text(record.value())).put("key", text(record.key()));
-                    item.put("timestamp", record.timestamp()).put("timestamp_type", record.timestampType().name);
-                    item.put("partition", record.partition()).put("offset", record.offset());
-                    ArrayNode headers = item.putArray("headers");
-                    for (Header header : record.headers()) {
-                        headers.addArray().add(header.key()).add(text(header.value()));
-                    }
+                    add(records, record);
                 }
             }
         }

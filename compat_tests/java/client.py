@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 from compat_tests.apache_kafka import KAFKA_VERSION, cache_dir, java_command, kafka_home, locked
-from compat_tests.client import ALL_FEATURES, LineDriverClient
+from compat_tests.client import ALL_FEATURES
+from compat_tests.line_driver import LineDriverClient
 
 _SOURCE = Path(__file__).with_name("Driver.java")
 
@@ -39,7 +40,7 @@ class JavaClient(LineDriverClient):
 
     name = "java"
     version = KAFKA_VERSION
-    features = ALL_FEATURES - {"groups"}
+    features = ALL_FEATURES
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(java_command("Driver", class_path=[compiled(_SOURCE)]), bootstrap)

@@ -16,12 +16,11 @@ from compat_tests.brokers import Broker
 from compat_tests.java_tools.differences import Difference
 from compat_tests.java_tools.driver import Output, ToolDriver
 
-#: A regular expression, and what to put in its place on both sides.
 Rule = tuple[str, str]
+"""A regular expression, and what to put in its place on both sides."""
 
 T = TypeVar("T")
 
-#: What differs from run to run of one broker, whatever the tool, in the order of replacement.
 RULES: tuple[Rule, ...] = (
     (r"(?m)^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] ", ""),
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "CLIENT-UUID"),
@@ -30,9 +29,10 @@ RULES: tuple[Rule, ...] = (
     (r"\btest-group-\d+", "test-group-N"),
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?", "DATE"),
 )
+"""Replacements, in order, of text that differs between runs of one broker with any tool."""
 
-#: Options of which one is to be given, in the order of a hash set, which is another in each JVM.
 _ALTERNATIVES = re.compile(r"(takes one of these options: )(.*)")
+"""Alternative options in an error, in the order of a hash set, which differs between JVMs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,10 @@ class Side:
     directory: Path
 
     def fill(self, text: str) -> str:
-        """Put this side's address, directory of files and data directory where `text` says {server}, {dir}, {data}."""
+        """Put this side's addresses, directory of files and data directory where `text` says {server}, {controllers},
+        {dir}, {data}."""
         text = text.replace("{server}", self.broker.bootstrap).replace("{dir}", str(self.directory))
+        text = text.replace("{controllers}", getattr(self.broker, "controllers", "nowhere"))
         return text.replace("{data}", str(self.broker.data_dir))
 
     def run(self, name: str, *arguments: str, stdin: str = "", process: bool = False) -> Output:
@@ -61,6 +63,7 @@ class Side:
         host, port = self.broker.bootstrap.rsplit(":", 1)
         text = re.sub(rf"(CONTROLLER://|controller\.quorum\S+=){re.escape(host)}:\d+", r"\1HOST:PORT", text)
         text = text.replace(str(self.directory), "{dir}").replace(str(self.broker.data_dir), "{data}")
+        text = text.replace(self.fill("{controllers}"), "HOST:CONTROLLER")
         text = re.sub(rf"{re.escape(host)}(\D{{1,12}}){port}\b", r"HOST\1PORT", text)
         for pattern, replacement in (*rules, *RULES):
             text = re.sub(pattern, replacement, text)
@@ -82,7 +85,7 @@ class Comparison:
         self._pool = ThreadPoolExecutor(2)
 
     def both(self, action: Callable[[Side], T]) -> tuple[T, T]:
-        """What `action` returns for our side and for theirs; the two run at once."""
+        """Run `action` on our side and on theirs at once, and return both results."""
         ours, theirs = self._pool.map(action, (self.ours, self.theirs))
         return ours, theirs
 
@@ -168,7 +171,7 @@ class Comparison:
             self._wrong.append(f"{title}: exit code {outputs[1].exit}, not {exit}, on Apache Kafka")
 
     def finish(self) -> str:
-        """What differs and is not allowed, is allowed and does not differ, or is a wrong case; empty if all is well."""
+        """List differences that are not allowed, allowed ones that were not seen, and wrong cases; empty if none."""
         return "\n".join([*self._wrong, *report(*self._texts, self._allowed)])
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ from compat_tests.java_tools.comparison import Comparison, Side
 from compat_tests.java_tools.differences import DIFFERENCES
 from compat_tests.java_tools.driver import ToolDriver
 
-#: Members of groups hear of changes with their next heartbeat: five seconds by default.
 QUICK_GROUPS = ("group.consumer.min.heartbeat.interval.ms=200", "group.consumer.heartbeat.interval.ms=200")
+"""Members of groups learn of changes with their next heartbeat: five seconds by default."""
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,7 @@ def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def _same_settings(judge: ApacheBroker) -> list[str]:
-    """What the judge's server.properties says, but for its own ports and directory: tools show what is set there."""
+    """The settings of the judge's server.properties, less its own ports and directory: tools show them."""
     assert judge.data_dir is not None
     text = (judge.data_dir.parent / "server.properties").read_text()
     settings = dict(line.split("=", 1) for line in text.splitlines())

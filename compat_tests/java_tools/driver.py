@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from compat_tests.apache_kafka import java_command, tool_class
-from compat_tests.client import LineDriverClient
 from compat_tests.java.client import compiled
+from compat_tests.line_driver import LineDriverClient
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a run of a tool gave."""
+    """The outcome of a tool's run."""
 
     exit: int
     out: str

@@ -1,4 +1,4 @@
-"""What tools tell about the cluster: its id, brokers, features, quorum, directories, leaders and APIs."""
+"""The tools' view of the cluster: its id, brokers, features, quorum, directories, leaders and APIs."""
 
 from __future__ import annotations
 

@@ -212,8 +212,47 @@ def test_quotas(compare: Comparison) -> None:
 def test_broker_loggers(compare: Comparison) -> None:
     loggers = Entity(compare, "--entity-type", "broker-loggers", "--entity-name", "1")
     loggers.describe()
+    loggers.add("root=WARN")
+    loggers.describe()
+    loggers.add("root=INFO")
     loggers.add("no.such.Logger=DEBUG", exit=1)
-    loggers.add("kafka.server.KafkaApis=LOUD", exit=1)
+    loggers.add("root=LOUD", exit=1)
+    loggers.delete("root", exit=1)
+    loggers.delete("no.such.Logger", exit=1)
+    one = Entity(compare, "--entity-type", "broker-loggers", "--entity-name", "one")
+    one.describe(exit=1)
+    one.add("root=WARN", exit=1)
+    Entity(compare, "--entity-type", "broker-loggers", "--entity-default").describe(exit=1)
+
+
+@feature("kafka-configs, kafka-client-metrics: subscriptions to clients' metrics")
+def test_client_metrics(compare: Comparison) -> None:
+    def subscription(*options: str, exit: int = 0) -> None:
+        compare.server("kafka-client-metrics", *options, exit=exit, ordered=False)
+
+    subscription("--list")
+    subscription("--describe", "--name", "m")
+    subscription("--alter", "--name", "m", "--metrics", "org.apache.", "--interval", "1000")
+    compare.server_until("m", "kafka-client-metrics", "--list")
+    subscription("--alter", "--name", "m", "--match", "client_software_name=apache-.*,client_id=[a-c]+")
+    compare.server_until("apache-", "kafka-client-metrics", "--describe", "--name", "m", ordered=False)
+    subscription("--describe")
+    subscription("--alter", "--name", "m", "--interval", "1", exit=1)
+    subscription("--alter", "--name", "m", "--match", "client=a", exit=1)
+    subscription("--alter", "--name", "m", "--match", "client_id=[", exit=1)
+    entity = Entity(compare, "--entity-type", "client-metrics", "--entity-name", "m")
+    entity.describe()
+    entity.describe("--all")
+    entity.add("interval.ms=2000")
+    entity.described("2000")
+    entity.add("interval.ms=soon", exit=1)
+    entity.add("no.such.config=1", exit=1)
+    entity.delete("interval.ms,match,metrics")
+    entity.described("(?s)^((?!metrics=).)*$")
+    subscription("--alter", "--name", "n", "--metrics", "*")
+    compare.server_until("n", "kafka-client-metrics", "--list")
+    subscription("--delete", "--name", "n")
+    subscription("--delete", "--name", "n")
 
 
 @feature("kafka-configs, wrong usage")

@@ -11,8 +11,8 @@ from compat_tests.java_tools.comparison import Comparison, Side
 
 TOOL = "kafka-consumer-groups"
 
-#: Five records: with the default partitioner, these keys fill the partitions of a topic in a known way.
 LINES = "\n".join(f"key-{n}:value {n}" for n in range(10))
+"""Five records: with the default partitioner, these keys fill the partitions of a topic in a known way."""
 
 
 @pytest.fixture(scope="module")

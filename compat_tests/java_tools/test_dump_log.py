@@ -13,7 +13,6 @@ from compat_tests.java_tools.test_console import group_partition
 TOOL = "kafka-dump-log"
 FIRST = "0" * 20
 
-#: Times, and what depends on them: checksums, and sizes since a record's time is a difference of variable length.
 ASIDE = (
     (r"CreateTime: \d+", "CreateTime: TIME"),
     (r"(timestamp|Timestamp|ms): \d{13}", r"\1: TIME"),
@@ -21,6 +20,7 @@ ASIDE = (
     (r'"metadataHash":-?[1-9]\d*', '"metadataHash":N'),  # of topics' ids, too
     (r"(producerId|crc|size|position|keySize|valueSize|startingOffset|lastLoggedOffset): -?\d+", r"\1: N"),
 )
+"""Times, and what depends on them: checksums, and sizes since a record's time is a difference of variable length."""
 
 
 @pytest.fixture(autouse=True)

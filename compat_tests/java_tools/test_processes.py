@@ -8,16 +8,16 @@ from compat_tests.java_tools import feature
 from compat_tests.java_tools.comparison import Comparison
 from compat_tests.java_tools.driver import Output
 
-#: Every number: what is compared is the shape.
 FIGURES = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[:.]\d+", "TIME"),
     (r"-?\d+(\.\d+)?(E-?\d+)?", "N"),
 )
+"""Every number: the test compares the shape only."""
 
 
 @feature("a tool as its own process")
 def test_process(compare: Comparison) -> None:
-    """What the tools print as processes is what they print in the JVM that the other tests share."""
+    """A tool prints the same as a process of its own as in the JVM that the other tests share."""
     compare.topic("process-topic")
     describe = ("kafka-topics", "--bootstrap-server", "{server}", "--describe", "--topic", "process-topic")
     unknown = ("kafka-topics", "--bootstrap-server", "{server}", "--describe", "--topic", "process-never")

@@ -13,13 +13,6 @@ def test_acls(compare: Comparison) -> None:
     compare.server("kafka-acls", "--remove", "--force", "--topic", "t", exit=1)
 
 
-@feature("kafka-client-metrics: no telemetry")
-def test_client_metrics(compare: Comparison) -> None:
-    compare.server("kafka-client-metrics", "--list")
-    compare.server("kafka-client-metrics", "--describe", "--name", "m")
-    compare.server("kafka-client-metrics", "--alter", "--name", "m", "--metrics", "org.apache", "--interval", "1000")
-
-
 @feature("kafka-transactions: no transactions")
 def test_transactions(compare: Comparison) -> None:
     compare.topic("transactions-topic", 1, lines=("a",))

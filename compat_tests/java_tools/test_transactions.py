@@ -10,7 +10,6 @@ import pytest
 from compat_tests.java_tools import feature
 from compat_tests.java_tools.comparison import Comparison, Side
 
-#: Ids and times are each broker's own; how long a transaction takes depends on the moment.
 OWN = (
     (r"\b1[789]\d{11}\b", "TIME"),
     (r"(?m)^(\d+ *\t[a-z]+ *\t.*\tTIME *\t)\d+ *(?=\t|$)", r"\1MS"),  # describe: how long it took
@@ -20,6 +19,7 @@ OWN = (
     # describe-producers: ProducerId, ProducerEpoch, LatestCoordinatorEpoch, LastSequence
     (r"(?m)^\d+ *\t(?=\d+ *\t-?\d+ *\t-?\d+ *\t)", "ID\t"),
 )
+"""Ids and times are each broker's own; how long a transaction takes depends on the moment."""
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import kafka
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
 from kafka.errors import BrokerResponseError, KafkaError, OffsetOutOfRangeError
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from compat_tests.client import (
     ALL_FEATURES,
@@ -21,7 +22,9 @@ from compat_tests.client import (
     Cluster,
     ReadTimeout,
     Record,
+    Step,
     error_name,
+    next_offsets,
 )
 
 
@@ -36,7 +39,7 @@ class KafkaPythonClient(Client):
 
     name = "kafka-python"
     version = kafka.__version__
-    features = ALL_FEATURES - {"groups", "null_header_value"}
+    features = ALL_FEATURES - {"null_header_value", "transaction_version_2"}
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -51,6 +54,11 @@ class KafkaPythonClient(Client):
     def admin(self) -> KafkaAdminClient:
         if self._admin is None:
             self._admin = KafkaAdminClient(bootstrap_servers=self._bootstrap)
+        else:
+            # It remembers for five minutes which brokers were away when another test restarted them, and answers
+            # UnknownBrokerIdError when one of these leads a partition.
+            with contextlib.suppress(KafkaError):  # the call itself tells what is wrong
+                self._admin._manager.run(self._admin._manager.cluster.refresh_metadata)
         # Or it would ask the same broker for ever, and end with UnknownBrokerIdError while that one is down.
         self._admin._controller_id = None
         return self._admin
@@ -161,14 +169,61 @@ class KafkaPythonClient(Client):
         finally:
             producer.close(timeout=5)
 
+    def produce_steps(
+        self,
+        steps: Sequence[Step],
+        *,
+        transactional_id: str | None = None,
+        idempotent: bool = False,
+        batch_bytes: int = 16384,
+        timeout: float = 60,
+    ) -> None:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            acks="all",
+            enable_idempotence=idempotent or transactional_id is not None,
+            transactional_id=transactional_id,
+            max_in_flight_requests_per_connection=5,
+            linger_ms=5,
+            batch_size=batch_bytes,
+            delivery_timeout_ms=int(timeout * 1000),
+            request_timeout_ms=int(timeout * 1000) - 1000,
+            max_block_ms=int(timeout * 1000),
+        )
+        sent = []
+        try:
+            begun = False
+            if transactional_id:
+                producer.init_transactions()
+            for step in steps:
+                if transactional_id and not begun:
+                    producer.begin_transaction()
+                    begun = True
+                sent += [producer.send(step.topic, value=each.value, key=each.key) for each in step.records]
+                if step.then == "abort":
+                    producer.abort_transaction()  # what it has not sent yet it drops, and says so
+                    sent.clear()
+                elif step.then == "commit":
+                    producer.commit_transaction()
+                if step.then:
+                    _settle(producer, sent, timeout)
+                begun = begun and step.then not in ("commit", "abort")
+            _settle(producer, sent, timeout)
+        except KafkaError as error:
+            raise _translate(error) from error
+        finally:
+            producer.close(timeout=5)
+
     def _consumer(self, **configs: object) -> kafka.KafkaConsumer:
         return kafka.KafkaConsumer(
-            bootstrap_servers=self._bootstrap,
-            group_id=None,
-            auto_offset_reset="none",
-            enable_auto_commit=False,
-            allow_auto_create_topics=False,
-            **configs,
+            **{
+                "bootstrap_servers": self._bootstrap,
+                "group_id": None,
+                "auto_offset_reset": "none",
+                "enable_auto_commit": False,
+                "allow_auto_create_topics": False,
+                **configs,
+            }
         )
 
     def read(
@@ -208,21 +263,57 @@ class KafkaPythonClient(Client):
                 if left <= 0:
                     raise ReadTimeout(records)
                 for batch in consumer.poll(timeout_ms=int(left * 1000), max_records=count - len(records)).values():
-                    records.extend(
-                        Record(
-                            value=message.value,
-                            key=message.key,
-                            headers=tuple(message.headers),
-                            timestamp=message.timestamp,
-                            partition=message.partition,
-                            offset=message.offset,
-                            timestamp_type="LogAppendTime" if message.timestamp_type == 1 else "CreateTime",
-                        )
-                        for message in batch
-                    )
+                    records.extend(_record(message) for message in batch)
             return records
         except OffsetOutOfRangeError as error:
             raise ClientError("OFFSET_OUT_OF_RANGE", str(error)) from error
+        except KafkaError as error:
+            raise _translate(error) from error
+        finally:
+            consumer.close()
+
+    def read_to_end(
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 60
+    ) -> list[Record]:
+        limits = {} if fetch_bytes is None else {"fetch_max_bytes": fetch_bytes}
+        consumer = self._consumer(isolation_level=isolation, **limits)
+        deadline = time.monotonic() + timeout
+        records: list[Record] = []
+        try:
+            everywhere = [TopicPartition(topic, each) for each in range(self.partition_count(topic))]
+            consumer.assign(everywhere)
+            consumer.seek_to_beginning()
+            ends = consumer.end_offsets(everywhere)
+            while any(consumer.position(each) < ends[each] for each in everywhere):
+                if time.monotonic() > deadline:
+                    raise ReadTimeout(records)
+                for batch in consumer.poll(timeout_ms=500).values():
+                    records.extend(_record(message) for message in batch)
+            return records
+        except KafkaError as error:
+            raise _translate(error) from error
+        finally:
+            consumer.close()
+
+    def consume(
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 60
+    ) -> list[Record]:
+        consumer = self._consumer(group_id=group, auto_offset_reset="earliest", isolation_level=isolation)
+        deadline = time.monotonic() + timeout
+        records: list[Record] = []
+        try:
+            consumer.partitions_for_topic(topic)  # a bug of its groups: see README.md
+            consumer.subscribe([topic])
+            while len(records) < count:
+                if time.monotonic() > deadline:
+                    raise ReadTimeout(records)
+                for batch in consumer.poll(timeout_ms=500, max_records=count - len(records)).values():
+                    records.extend(_record(message) for message in batch)
+            offsets = next_offsets(records).items()
+            consumer.commit(
+                {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets}
+            )
+            return records
         except KafkaError as error:
             raise _translate(error) from error
         finally:
@@ -247,6 +338,26 @@ class KafkaPythonClient(Client):
             raise _translate(error) from error
         finally:
             consumer.close()
+
+
+def _settle(producer: kafka.KafkaProducer, sent: list[object], timeout: float) -> None:
+    """Wait for what was sent, and raise the first error."""
+    producer.flush(timeout=timeout)
+    for future in sent:
+        future.get(timeout)  # type: ignore[attr-defined]
+    sent.clear()
+
+
+def _record(message: object) -> Record:
+    return Record(
+        value=message.value,  # type: ignore[attr-defined]
+        key=message.key,  # type: ignore[attr-defined]
+        headers=tuple(message.headers),  # type: ignore[attr-defined]
+        timestamp=message.timestamp,  # type: ignore[attr-defined]
+        partition=message.partition,  # type: ignore[attr-defined]
+        offset=message.offset,  # type: ignore[attr-defined]
+        timestamp_type="LogAppendTime" if message.timestamp_type == 1 else "CreateTime",  # type: ignore[attr-defined]
+    )
 
 
 def _check(told: object, topic: str) -> None:

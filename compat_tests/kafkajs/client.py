@@ -10,7 +10,8 @@ from pathlib import Path
 
 from compat_tests.apache_kafka import cache_dir, locked
 from compat_tests.api_versions import JOIN_GROUP, served_apis
-from compat_tests.client import ALL_FEATURES, LineDriverClient
+from compat_tests.client import ALL_FEATURES
+from compat_tests.line_driver import LineDriverClient
 
 _HERE = Path(__file__).parent
 
@@ -37,8 +38,9 @@ class KafkajsClient(LineDriverClient):
     name = "kafkajs"
     version = "2.2.4"
     features = ALL_FEATURES - {
-        "groups",
         "offset_of_max_timestamp",
+        "read_to_end",
+        "transaction_version_2",
         # Headers are an object: no order over repeated names, and null becomes empty.
         "null_header_value",
         "duplicate_header_keys",

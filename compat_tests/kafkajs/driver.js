@@ -1,5 +1,5 @@
 // Takes one JSON command a line on standard input, runs it with kafkajs, and answers with one JSON line.
-// The commands are those of compat_tests/client.py (LineDriverClient); the cases themselves are written there, in Python.
+// The commands are those of compat_tests/line_driver.py; the cases themselves are written there, in Python.
 'use strict'
 
 const { randomUUID } = require('crypto')
@@ -70,6 +70,17 @@ function chunks(messages, limit) {
     size += length
   }
   return groups
+}
+
+function told(partition, message) {
+  const headers = []
+  for (const [name, values] of Object.entries(message.headers || {})) {
+    for (const value of Array.isArray(values) ? values : [values]) headers.push([name, encode(value)])
+  }
+  return {
+    value: encode(message.value), key: encode(message.key), headers, partition,
+    timestamp: Number(message.timestamp), offset: Number(message.offset),
+  }
 }
 
 const OPS = {
@@ -172,6 +183,66 @@ const OPS = {
       await producer.disconnect()
     }
   },
+  async produce_steps(c) {
+    const transactional = c.transactional_id !== null
+    const producer = kafka(c).producer({
+      createPartitioner: Partitioners.DefaultPartitioner, idempotent: c.idempotent || transactional,
+      ...(transactional ? { transactionalId: c.transactional_id } : {}),
+      retry: { retries: c.idempotent || transactional ? Number.MAX_SAFE_INTEGER : 8, initialRetryTime: 50 },
+    })
+    await producer.connect()
+    try {
+      let sender = transactional ? null : producer
+      for (const step of c.steps) {
+        if (sender === null) sender = await producer.transaction()
+        const messages = step.records.map(([key, value]) => ({ key: decode(key), value: decode(value) }))
+        // It makes one batch for a partition of all that is sent at once. It has no lock on the sequences of an
+        // idempotent producer, so it does not send before the last answer; its requests have many partitions.
+        for (const group of chunks(messages, c.batch_bytes * 60)) {
+          await sender.sendBatch({ acks: -1, topicMessages: [{ topic: step.topic, messages: group }] })
+        }
+        if (step.then === 'commit') await sender.commit()
+        if (step.then === 'abort') await sender.abort()
+        if (transactional && (step.then === 'commit' || step.then === 'abort')) sender = null
+      }
+    } finally {
+      await producer.disconnect()
+    }
+  },
+  async consume(c) {
+    const consumer = kafka(c).consumer({
+      groupId: c.group, allowAutoTopicCreation: false, maxWaitTimeInMs: 200,
+      readUncommitted: c.isolation === 'read_uncommitted',
+    })
+    const records = []
+    try {
+      await consumer.connect()
+      await consumer.subscribe({ topics: [c.topic], fromBeginning: true })
+      await new Promise((resolve, reject) => {
+        const timer = setTimeout(() => reject(new Refused('READ_TIMEOUT', '', records)), c.timeout_ms)
+        consumer.on('consumer.crash', ({ payload }) => payload.restart || reject(payload.error))
+        consumer.run({
+          autoCommit: false,
+          eachMessage: async ({ partition, message }) => {
+            if (records.length >= c.count) return
+            records.push(told(partition, message))
+            if (records.length >= c.count) {
+              clearTimeout(timer)
+              resolve()
+            }
+          },
+        }).catch(reject)
+      })
+      const next = {}
+      for (const { partition, offset } of records) next[partition] = offset + 1
+      await consumer.commitOffsets(Object.entries(next).map(([partition, offset]) => ({
+        topic: c.topic, partition: Number(partition), offset: String(offset),
+      })))
+      return records
+    } finally {
+      await consumer.disconnect().catch(() => {})
+    }
+  },
   async read(c) {
     const topics = await (await admin(c)).listTopics()
     if (!topics.includes(c.topic)) throw new Refused('UNKNOWN_TOPIC_OR_PARTITION', c.topic)
@@ -200,14 +271,7 @@ const OPS = {
           eachMessage: async ({ topic, partition, message }) => {
             // What was fetched before the seek took hold.
             if (partition !== c.partition || BigInt(message.offset) < first || records.length >= c.count) return
-            const headers = []
-            for (const [name, values] of Object.entries(message.headers || {})) {
-              for (const value of Array.isArray(values) ? values : [values]) headers.push([name, encode(value)])
-            }
-            records.push({
-              value: encode(message.value), key: encode(message.key), headers, partition,
-              timestamp: Number(message.timestamp), offset: Number(message.offset),
-            })
+            records.push(told(partition, message))
             if (records.length >= c.count) {
               clearTimeout(timer)
               resolve()
@@ -218,7 +282,8 @@ const OPS = {
       })
       return records
     } finally {
-      await consumer.disconnect().catch(() => {})
+      // On several nodes its fetcher of a node that leads nothing of the topic sleeps for max.wait, and this waits for it.
+      consumer.disconnect().catch(() => {})
     }
   },
 }

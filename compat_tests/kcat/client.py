@@ -17,18 +17,19 @@ from compat_tests.client import (
     Cluster,
     ReadTimeout,
     Record,
+    Step,
 )
 
-#: What librdkafka says for the broker's errors that the cases ask for.
 _ERRORS = {
     "Unknown topic or partition": "UNKNOWN_TOPIC_OR_PARTITION",
     "Message size too large": "MESSAGE_TOO_LARGE",
     "Offset out of range": "OFFSET_OUT_OF_RANGE",
     "failed to validate record": "INVALID_RECORD",
 }
+"""librdkafka's texts for the broker's errors in the cases."""
 
-#: That a broker is not there kcat says too, though the others took the records.
 _FAILED = re.compile(rb"% ERROR(?!: Local: Broker transport failure)|Delivery failed")
+"""kcat also reports an unreachable broker, though the others took the records."""
 
 _NO_ADMIN = {
     "create_topic",
@@ -58,7 +59,8 @@ class KcatClient(Client):
         ALL_FEATURES
         - _NO_ADMIN
         - {
-            "groups",
+            "aborted_transactions",
+            "transaction_version_2",
             # The program has no options for these.
             "offset_of_max_timestamp",
             "produced_offsets",
@@ -91,7 +93,7 @@ class KcatClient(Client):
         return told
 
     def list_topics(self) -> set[str]:
-        return {topic["topic"] for topic in self._metadata()["topics"]}  # type: ignore[attr-defined, index]
+        return {topic["topic"] for topic in self._metadata()["topics"]}  # type: ignore[attr-defined]
 
     def partition_count(self, topic: str) -> int:
         for found in self._metadata()["topics"]:  # type: ignore[attr-defined]
@@ -147,6 +149,36 @@ class KcatClient(Client):
                 raise self._fail(result)
         return [-1] * len(records)
 
+    def produce_steps(
+        self,
+        steps: Sequence[Step],
+        *,
+        transactional_id: str | None = None,
+        idempotent: bool = False,
+        batch_bytes: int = 16384,
+        timeout: float = 60,
+    ) -> None:
+        # A run of the program is a producer, and a transaction: steps of one topic up to its end go into one.
+        run: list[Record] = []
+        for step in steps:
+            run += step.records
+            if step.then == "abort" or (transactional_id and step.then == "flush"):
+                raise ValueError(f"kcat has no {step.then} in a transaction")
+            if not step.then and step is not steps[-1]:
+                continue
+            options = ["-P", "-t", step.topic, "-D", "\x1e", "-K", "\x1f"]
+            exact = idempotent or transactional_id is not None
+            options += ["-X", "acks=all", "-X", f"enable.idempotence={str(exact).lower()}"]
+            options += ["-X", "linger.ms=5", "-X", f"batch.size={batch_bytes}"]
+            options += ["-X", "max.in.flight=5", "-X", f"message.timeout.ms={int(timeout * 1000)}"]
+            if transactional_id:
+                options += ["-X", f"transactional.id={transactional_id}"]
+            lines = [(record.key or b"") + b"\x1f" + (record.value or b"") for record in run]
+            result = self._kcat(*options, stdin=b"\x1e".join(lines), timeout=timeout + 30)
+            if result.returncode or _FAILED.search(result.stderr):
+                raise self._fail(result)
+            run = []
+
     def read(
         self,
         topic: str,
@@ -176,6 +208,29 @@ class KcatClient(Client):
         if len(records) < count:
             raise self._fail(result)
         return records
+
+    def read_to_end(
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 60
+    ) -> list[Record]:
+        options = ["-C", "-t", topic, "-o", "beginning", "-e", "-J", "-u", "-X", f"isolation.level={isolation}"]
+        if fetch_bytes is not None:
+            options += ["-X", f"fetch.max.bytes={fetch_bytes}", "-X", f"message.max.bytes={fetch_bytes}"]
+        return self._read(options, timeout)
+
+    def consume(
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 60
+    ) -> list[Record]:
+        options = ["-G", group, "-c", str(count), "-J", "-u", "-X", f"isolation.level={isolation}"]
+        return self._read([*options, "-X", "auto.offset.reset=earliest", topic], timeout)
+
+    def _read(self, options: Sequence[str], timeout: float) -> list[Record]:
+        try:
+            result = self._kcat(*options, timeout=timeout)
+        except subprocess.TimeoutExpired as expired:
+            raise ReadTimeout(self._records(expired.stdout or b"")) from None
+        if result.returncode:
+            raise self._fail(result)
+        return self._records(result.stdout)
 
     @staticmethod
     def _records(output: bytes) -> list[Record]:

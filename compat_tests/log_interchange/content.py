@@ -1,4 +1,4 @@
-"""What is written before the hand-over, and what a client can read of it: both must be the same on the other side."""
+"""The content before the hand-over, and a client's reading of it: both must be the same on the other side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "interchange"
 NOT_YET = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_WAIT_COORD")
-"""What librdkafka does not try again by itself where a coordinator begins."""
+"""Errors of a coordinator that is starting, after which librdkafka does not try again by itself."""
 BASE_TIME = 1_750_000_000_000
 NOT_BY_TIME = ("append-time", "compacted", "compacted-zstd", "trimmed")
 """Apache Kafka looks for a time in one segment alone, and finds nothing if that is empty (it goes by the file's time
@@ -54,6 +54,25 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) ->
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
         time.sleep(0.1)
+
+
+def bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """The first offset and the end of a partition, once the node leads it.
+
+    Apache Kafka serves after a kill a moment before it leads again, and librdkafka does not ask again by itself.
+    """
+    found: list[tuple[int, int]] = []
+
+    def ask() -> bool:
+        try:
+            found.append(consumer.get_watermark_offsets(partition, timeout=30))
+        except KafkaException as error:
+            if error.args[0].name() != "NOT_LEADER_FOR_PARTITION":
+                raise
+        return bool(found)
+
+    wait_for(ask, f"a leader of {partition.topic}-{partition.partition}")
+    return found[0]
 
 
 @dataclass
@@ -196,7 +215,7 @@ class Site:
                 "fetch.wait.max.ms": 50,
             }
         )
-        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+        low, _ = bounds(consumer, TopicPartition(topic, partition))
         consumer.assign([TopicPartition(topic, partition, low)])
         found: list[Content] = []
         deadline = time.monotonic() + 60
@@ -223,7 +242,7 @@ class Site:
         for topic, partition in self.partitions():
             reading.records[topic, partition] = self.read_partition(topic, partition)
             asked = TopicPartition(topic, partition)
-            low, high = consumer.get_watermark_offsets(asked, timeout=30)
+            low, high = bounds(consumer, asked)
             reading.bounds[topic, partition] = low, high
             if topic not in NOT_BY_TIME:
                 for shift in (0, 5, 1234, 10_000, 1_000_500, 2_000_000):

@@ -22,8 +22,8 @@ PROPERTIES = {
     "log.flush.start.offset.checkpoint.interval.ms": "500",
 }
 
-#: What neither may say about a directory that was left cleanly: it would have found something wrong in it.
 APACHE_COMPLAINTS = ("corrupt", "Rebuilding", "Recovering unflushed", "Reset", "is invalid", " ERROR ", "Exception")
+"""Log messages of Apache Kafka about damage: it must write none after a clean stop."""
 KBROKER_COMPLAINTS = ("cut at", "rebuild", "dropped", "left out", "ERROR", "Traceback", "corrupt", "to no segment")
 
 

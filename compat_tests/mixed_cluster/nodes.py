@@ -28,6 +28,8 @@ PROPERTIES: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": "500",
+    # No number of batches fills it, and many are larger.
+    "replica.fetch.max.bytes": "20011",
     # Who is killed is missed soon.
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
@@ -70,7 +72,7 @@ class Node(Protocol):
         """Send its process a signal."""
 
     def log(self) -> str:
-        """What it has logged since its start."""
+        """The node's log since its start."""
 
 
 def bootstrap(node: Node) -> str:

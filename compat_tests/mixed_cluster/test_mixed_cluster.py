@@ -94,6 +94,22 @@ def test_what_either_leads_the_other_holds(cluster: Cluster, codec: str) -> None
     view.await_same_logs(cluster.nodes, topic, range(2))
 
 
+def test_either_follows_by_reads_that_end_inside_of_batches_and_by_reads_that_do_not(cluster: Cluster) -> None:
+    # Apache Kafka, which fills what it may send to the byte, and kbroker, which ends where a batch does.
+    voter, follower = cluster.nodes
+    topic = new_topic(cluster, voter)
+    follower.stop()
+    written = {
+        index: [bytes([97 + number % 26]) * (1 + number * 7_919 % 6_000) for number in range(300)] for index in (0, 1)
+    }
+    view.produce(bootstrap(voter), topic, written, **{"batch.size": 7_000})
+    follower.start()
+    cluster.await_whole()
+    view.await_in_sync(cluster.nodes, topic)
+    view.await_same_logs(cluster.nodes, topic, range(2))
+    assert view.read(cluster.bootstrap, topic, {0: 300, 1: 300}) == written
+
+
 @pytest.mark.parametrize("coordinator", [1, 2])
 def test_transactions_end_on_both(cluster: Cluster, coordinator: int) -> None:
     topic = new_topic(cluster, cluster.voter, min_insync_replicas="2")

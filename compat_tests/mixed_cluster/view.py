@@ -1,4 +1,4 @@
-"""What one node, and no other, says; and what stock clients do with the two."""
+"""The view of one node alone, and the work of stock clients with nodes of both kinds."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def partitions(node: Node, topic: str) -> dict[int, PartitionView]:
 
 
 def topic_configs(node: Node, topic: str) -> dict[str, str | None]:
-    """What is set for the topic itself, as the node knows it."""
+    """The topic's own configs, as the node knows them."""
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)]
     )

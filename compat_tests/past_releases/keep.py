@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 
 def digest(reading: Reading) -> dict[str, Any]:
-    """What was read, in few lines: numbers as they are, records by their count and checksum."""
+    """Sum up a reading in few lines: numbers as they are, records by their count and checksum."""
     return {
         "records": {
             f"{topic}-{partition}": [len(records), hashlib.sha256(repr(records).encode()).hexdigest()]

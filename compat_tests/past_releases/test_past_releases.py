@@ -1,4 +1,4 @@
-"""What each past release wrote is opened by this one, read in full, and written on."""
+"""This release opens the data of each past release, reads all of it, and appends to it."""
 
 from __future__ import annotations
 

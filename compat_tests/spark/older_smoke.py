@@ -1,4 +1,4 @@
-"""What a release of PySpark reads and writes, told as a JSON object. Runs in that release's own environment.
+"""Reads and writes with one release of PySpark, and prints the results as a JSON object. Runs in its own environment.
 
     python older_smoke.py HOST:PORT SOURCE TARGET TRANSACTIONAL JARS DIRECTORY
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 
 def main(address: str, source: str, target: str, transactional: str, jars: str, directory: str) -> None:
@@ -27,19 +28,19 @@ def main(address: str, source: str, target: str, transactional: str, jars: str, 
     spark.sparkContext.setLogLevel("ERROR")
     kafka = {"kafka.bootstrap.servers": address}
 
-    def read(**options):
+    def read(**options: str) -> Any:
         return spark.read.format("kafka").options(**kafka, **options).load()
 
-    def numbers(frame):
+    def numbers(frame: Any) -> list[int]:
         return sorted(int(bytes(row.value).decode()[1:]) for row in frame.select("value").collect())
 
-    def copy(**options):
+    def copy(**options: str) -> None:
         stream = spark.readStream.format("kafka").options(**kafka, subscribe=source, **options).load()
         writer = stream.select("key", "value", "headers").writeStream.format("kafka").options(**kafka, topic=target)
         writer = writer.option("includeHeaders", "true").option("checkpointLocation", f"{directory}/checkpoint")
         assert writer.trigger(availableNow=True).start().awaitTermination(90)
 
-    found = {"version": spark.version}
+    found: dict[str, Any] = {"version": spark.version}
     first = read(subscribe=source, includeHeaders="true").where("offset = 0 AND partition = 1").collect()[0]
     found["row"] = [
         bytes(first.key).decode(),

@@ -110,7 +110,7 @@ def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
 
 
 class Collected:
-    """What a streaming query delivered: the numbers of its records, by micro-batch."""
+    """The output of a streaming query: the numbers of its records, by micro-batch."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[int]] = {}

@@ -246,7 +246,7 @@ def test_the_same_on_both_brokers(
 
 
 def outcome(case: Callable[[World], Any], world: World) -> Any:
-    """What comes out, or the lines of the error that say what went wrong."""
+    """The result of a case, or the lines of its error that give the reason."""
     try:
         return case(world)
     except Exception as error:

@@ -59,7 +59,8 @@ def starts(bootstrap: str, topic: str, partitions: int) -> list[int]:
     from confluent_kafka.admin import OffsetSpec
 
     client = admin(bootstrap)
-    asked = {TopicPartition(topic, index): OffsetSpec.earliest() for index in range(partitions)}
+    earliest: Any = OffsetSpec.earliest
+    asked = {TopicPartition(topic, index): earliest() for index in range(partitions)}
     return [future.result(30).offset for future in client.list_offsets(asked).values()]
 
 

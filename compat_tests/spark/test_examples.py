@@ -33,7 +33,7 @@ from spark_examples import (
     weather_join,
 )
 from spark_examples.command import moment_ms
-from spark_examples.topics import Record, create_topic, last_values, produce_records, read_records
+from spark_examples.topics import PARTITIONS, Record, create_topic, last_values, produce_records, read_records
 
 WEEK = flights.load(start_ms=moment_ms("2013-01-01"), end_ms=moment_ms("2013-01-08"))
 KEYS = ["carrier", "flight", "origin", "time_hour", "minute"]
@@ -85,8 +85,8 @@ def row_of(table: str, start: str) -> str:
 def test_batch_report_between_two_offsets(
     spark: Any, bootstrap: str, week: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    starting = json.dumps({week: {str(p): 100 if p == 0 else -2 for p in range(flights.PARTITIONS)}})
-    ending = json.dumps({week: {str(p): 350 if p == 0 else 0 for p in range(flights.PARTITIONS)}})
+    starting = json.dumps({week: {str(p): 100 if p == 0 else -2 for p in range(PARTITIONS)}})
+    ending = json.dumps({week: {str(p): 350 if p == 0 else 0 for p in range(PARTITIONS)}})
     batch_report.main(
         ["--bootstrap", bootstrap, "--topic", week, "--starting-offsets", starting, "--ending-offsets", ending]
     )
@@ -145,7 +145,7 @@ def test_replay_keeps_event_times_and_the_order_of_departure(bootstrap: str, new
     day = flights.load(start_ms=moment_ms("2013-01-01"), end_ms=moment_ms("2013-01-02"))
     found = list(read_records(bootstrap, topic))
     assert sorted(m.timestamp()[1] for m in found) == sorted(flights.scheduled_departure_ms(day))
-    for partition in range(flights.PARTITIONS):
+    for partition in range(PARTITIONS):
         values = [json.loads(m.value() or b"") for m in found if m.partition() == partition]
         departed = replay.departure_ms(pd.DataFrame(values)).tolist()
         assert departed == sorted(departed)
@@ -361,7 +361,7 @@ def test_bad_records_go_to_the_dead_letter_topic_with_the_reason(
     refused = list(read_records(bootstrap, dead))
     assert len(refused) == 60
     for message in refused:
-        headers = dict(message.headers() or [])
+        headers: dict[str, Any] = dict(message.headers() or [])
         was = source.pop((int(headers["dlq.source.partition"]), int(headers["dlq.source.offset"])))
         assert content(message) == content(was)
         assert headers["dlq.source.topic"] == topic.encode()

@@ -1,4 +1,4 @@
-"""What Spark does with each hard case that ``broker.faults`` can make. kbroker only, in this process.
+"""Spark under each fault that ``broker.faults`` can make. kbroker only, in this process.
 
 docs/testing.md tells of these. A broker for each test: it takes a quarter of a second.
 """
@@ -81,7 +81,7 @@ def test_without_idempotence_a_lost_reply_is_a_record_twice(
 
 
 def test_a_sink_that_is_refused(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path) -> None:
-    """What may pass is tried again; what will not ends the query with its own name."""
+    """A passing error is tried again; a lasting one ends the query under its own name."""
     with mine.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", topic="target", times=3) as fault:
         assert copy(spark, mine, tmp_path) == list(range(100))
         assert fault.hits == 3
@@ -158,7 +158,7 @@ def test_a_slow_broker(spark: Any, mine: RunningBroker, topic: str, tmp_path: Pa
 
 
 def test_a_batch_waits_for_a_fetch_that_is_held(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path) -> None:
-    """Whatever is to happen in the middle of a batch can be made to happen there."""
+    """A held Fetch lets a test act in the middle of a batch."""
     collected = Collected()
     with mine.faults.hold("Fetch", partition=0, nth=1) as held:
         stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic)
@@ -276,7 +276,7 @@ def test_a_gap_in_the_offsets(spark: Any, mine: RunningBroker, topic: str, tmp_p
 
 
 def test_compaction_under_a_query(spark: Any, mine: RunningBroker, tmp_path: Path) -> None:
-    """What was compacted away before it was read is not data lost: batches of offsets that are gone have no rows."""
+    """Records that were compacted away before they were read are not data loss: their offsets have no rows."""
     address = mine.bootstrap_servers
     name = create(address, "compacted", 1, cleanup_policy="compact")
     for _ in range(3):

@@ -174,7 +174,7 @@ def test_min_partitions_and_max_records_in_a_stream(spark: Any, bootstrap: str, 
 
 
 def test_the_offsets_that_progress_tells(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
-    """What people watch a query by."""
+    """The offsets in a query's progress, by which people watch it."""
     with running(read_stream(spark, bootstrap, subscribe=topic), tmp_path / "c", Collected()) as query:
         query.processAllAvailable()
         progress = json.loads(query.lastProgress.json)["sources"][0]
@@ -329,7 +329,7 @@ def read_outside(bootstrap: str, topic: str, count: int) -> list[int]:
             message = consumer.poll(WAIT_SECONDS)
             assert message is not None, f"{len(found)} of {count} records"
             assert message.error() is None, message.error()
-            found.append(int(message.value()[1:]))
+            found.append(int((message.value() or b"")[1:]))
         return found
     finally:
         consumer.close()

@@ -5,7 +5,7 @@ const readline = require('readline')
 const { Kafka, logLevel } = require('kafkajs')
 
 const kafka = new Kafka({
-  clientId: 'kafkajs', brokers: [process.argv[2]], logLevel: logLevel.NOTHING,
+  clientId: 'kafkajs', brokers: process.argv[2].split(','), logLevel: logLevel.NOTHING,
   retry: { retries: 8, initialRetryTime: 50, maxRetryTime: 1000 },
 })
 const producers = {}

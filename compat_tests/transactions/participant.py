@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 20
 
 
 class Participant:
-    """What the participants have in common: producers by name."""
+    """Base of the participants: producers by name."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -140,7 +140,7 @@ class Confluent(Participant):
                 continue
             error = message.error()
             if error is None:
-                values.append(message.value().decode())
+                values.append((message.value() or b"").decode())
             elif error.code() == KafkaError._PARTITION_EOF:
                 break
             else:

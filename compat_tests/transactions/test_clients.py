@@ -1,4 +1,4 @@
-"""What every client can do in a transaction: commit, abort, be fenced, run out of time, consume-transform-produce."""
+"""Transactions of every client: commit, abort, fencing, time-out, consume-transform-produce."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.clients import unavailable
 from compat_tests.transactions.participants import Participant, ParticipantError, committed_offsets, participant_of
+
+pytestmark = pytest.mark.nodes(3)
 
 CLIENTS = ("java", "confluent-kafka", "kafka-python", "aiokafka", "kafkajs")
 
@@ -47,7 +49,7 @@ def one(client: str, participants: Callable[[str], Participant]) -> Participant:
 
 @pytest.fixture
 def judge(participants: Callable[[str], Participant]) -> Participant:
-    """Who reads where the client under test does not."""
+    """The participant that reads where the client under test cannot."""
     return participants("confluent-kafka")
 
 

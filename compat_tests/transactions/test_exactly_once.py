@@ -83,7 +83,7 @@ class Copier:
 
 
 def _committed(bootstrap: str, topic: str) -> list[int]:
-    """What copiers have committed of each partition of the source; nothing where the broker is away for a moment."""
+    """The copiers' committed offset of each partition of the source; nothing where the broker is away for a moment."""
     try:
         return committed_offsets(bootstrap, "copiers", topic, timeout=2)
     except confluent_kafka.KafkaException:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from compat_tests.transactions.wire_world import Producer, World
+from kbroker.types import ZERO_UUID
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.add_partitions_to_txn import (
@@ -69,7 +70,7 @@ _LOWEST = {"Produce": 3}
 
 
 def answers(world: World, api: str, versions: tuple[int, int]) -> dict[str, dict[str, Any]]:
-    """What the broker answers, by case and by the range of versions in which it is the same."""
+    """The broker's answers, by case and by the range of versions in which they are the same."""
     told: dict[str, dict[str, Any]] = {}
     for name, case in CASES[api]:
         by_version = []
@@ -126,8 +127,8 @@ def init_producer_id() -> Iterator[tuple[str, Case]]:
     yield "empty id", lambda w, v: _init(w, v, "")
     yield "new id", lambda w, v: _init(w, v, w.new_id())
     for timeout_ms in (0, -1, 1, 900_000, 900_001, 2**31 - 1):
-        yield f"timeout {timeout_ms}", lambda w, v, t=timeout_ms: _init(w, v, w.new_id(), t)
-        yield f"no id, timeout {timeout_ms}", lambda w, v, t=timeout_ms: _init(w, v, None, t)
+        yield f"timeout {timeout_ms}", lambda w, v, t=timeout_ms: _init(w, v, w.new_id(), t)  # type: ignore[misc]
+        yield f"no id, timeout {timeout_ms}", lambda w, v, t=timeout_ms: _init(w, v, None, t)  # type: ignore[misc]
 
     def again(world: World, version: int) -> Any:
         name = world.new_id()
@@ -468,7 +469,7 @@ def _written(world: World) -> tuple[str, list[Producer]]:
 def _fetch(world: World, topic: str, version: int, isolation: int, offset: int = 0) -> Any:
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, log_start_offset=-1)
     name = topic if version < 13 else ""
-    topic_id = world.topic_ids[topic] if version >= 13 else bytes(16)
+    topic_id = world.topic_ids[topic] if version >= 13 else ZERO_UUID
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
@@ -727,7 +728,7 @@ def list_transactions() -> Iterator[tuple[str, Case]]:
             if "duration_filter" in fields:
                 made_ms = time.time_ns() // 1_000_000
                 world.until(lambda: time.time_ns() // 1_000_000 > made_ms)  # the filter is for longer ones, strictly
-            values = {
+            values: dict[str, Any] = {
                 key: [own[each].producer_id for each in value] if key == "producer_id_filters" else value
                 for key, value in fields.items()
             }

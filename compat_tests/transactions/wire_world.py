@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compat_tests.groups.wire_world import Connection, plain
+from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -27,7 +28,7 @@ TRANSIENT = (14, 15, 16, 51)
 
 @dataclass
 class Producer:
-    """Who a transactional producer is, and the sequence number of its next record in each partition."""
+    """A transactional producer: its id and epoch, and the sequence number of its next record in each partition."""
 
     transactional_id: str
     producer_id: int
@@ -43,7 +44,7 @@ class World:
         self.mark = uuid.uuid4().hex[:8]
         self._made = 0
         self._seen: dict[str, str] = {}
-        self.topic_ids: dict[str, bytes] = {}
+        self.topic_ids: dict[str, Uuid] = {}
         self.until(lambda: not self.ask(FindCoordinatorRequest(key="any", key_type=0), 2).error_code)
         self.until(lambda: not self.ask(FindCoordinatorRequest(key="any", key_type=1), 2).error_code)
         self.topic = self.new_topic()
@@ -73,7 +74,7 @@ class World:
 
         def led() -> bool:
             found = self.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12).topics[0]
-            self.topic_ids[name] = bytes(found.topic_id)
+            self.topic_ids[name] = Uuid(found.topic_id)
             return len(found.partitions) == partitions and all(each.leader_id >= 0 for each in found.partitions)
 
         self.until(led)
@@ -187,7 +188,7 @@ class World:
             topic_data=[
                 TopicProduceData(
                     name=name if version < 13 else "",
-                    topic_id=self.topic_ids[name] if version >= 13 else bytes(16),
+                    topic_id=self.topic_ids[name] if version >= 13 else ZERO_UUID,
                     partition_data=[
                         PartitionProduceData(index=index, records=memoryview(bytearray(batch)))
                         for index in partitions or (0,)

@@ -16,7 +16,6 @@ from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, struct_spec
 
-#: Topics that both brokers have from the start: partitions, configs.
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "wd-filled": (3, {"retention.ms": "-1"}),
     "wd-empty": (1, {}),
@@ -24,6 +23,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "wd-append-time": (1, {"message.timestamp.type": "LogAppendTime"}),
     "wd-small": (1, {"max.message.bytes": "500"}),
 }
+"""Topics that both brokers have from the start: partitions, configs."""
 SOME_TIME = 1_717_000_000_000
 
 
@@ -35,19 +35,19 @@ def id_marker(topic: str) -> Uuid:
 _UNKNOWN_ID = Uuid(b"no topic has me!")
 _NO_ID = Uuid(bytes(16))
 
-#: APIs whose answers depend on what groups did before; compared in ``compat_tests/groups`` instead.
 GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69})
-#: One node has nothing to say there that is stable, or the request would break it for the others.
+"""APIs whose answers depend on the history of groups; ``compat_tests/groups`` compares those."""
 EXCLUDED = {
     57: "UpdateFeatures: would change what the rest of the run talks to",
     64: "UnregisterBroker: would take away the only broker",
     43: "ElectLeaders: with null topics it answers with all partitions in no order",
     34: "AlterReplicaLogDirs: answers in the order of a hash map",
 }
+"""APIs without a stable answer of a single node, or that would break the node for other requests."""
 
 
-#: Kinds of damage done to a batch; the first line can be told from the header alone.
 _UNREADABLE = ("cut", "magic", "garbage")
+"""Kinds of damage done to a batch; the kinds in the first line show in the header alone."""
 _OTHER_DAMAGE = ("null key", "from the future", "crc", "two batches", "empty", "control")
 
 
@@ -108,7 +108,6 @@ _CONFIG_NAME = _choice(
 )
 _CONFIG_VALUE = _choice("1000000", "2000000", "soon", "compact", "delete", "", "-1", "-5", None, "gzip", "CreateTime")
 
-#: Field name -> value; the name of the API may stand before it.
 _POOLS: dict[str, Callable[[random.Random], Any]] = {
     "name": _NAME,
     "topic": _NAME,
@@ -209,21 +208,22 @@ _POOLS: dict[str, Callable[[random.Random], Any]] = {
     # An empty name is an error of its own there.
     "DescribeTopicPartitions.name": _choice("wd-filled", "wd-empty", "wd-missing", "bad name", "x" * 250),
 }
+"""Field name -> value; the name of the API may stand before it."""
 
-#: Whole values by name: lists that stay empty, structs that stay null.
 _WHOLE: dict[str, Any] = {
     "forgotten_topics_data": [],
     "assignments": [],
     "CreatePartitions.assignments": None,
     "cursor": None,
 }
-#: With two wrong configs the one that is told of depends on a hash order.
+"""Whole values by name: lists that stay empty, structs that stay null."""
 _AT_MOST_ONE = {"configs"}
-#: What makes two elements of a list the same thing; brokers need not agree on what a thing said twice means.
+"""With two wrong configs, a hash order decides which one the error names."""
 _IDENTITY = ("name", "topic", "topic_id", "partition", "partition_index", "index", "resource_name")
+"""The fields that identify an element of a list; brokers need not agree on the meaning of duplicates."""
 
-#: Fields whose lists are null now and then (a null of others is tested by itself where it means something).
 _NULL_CHANCE = 0.15
+"""Fields whose lists are null now and then (a null of others is tested by itself where it means something)."""
 
 
 class Generator:

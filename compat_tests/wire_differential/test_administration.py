@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker
-from compat_tests.clients import unavailable
-from compat_tests.wire_differential.conversation import Conversation, differences
+from compat_tests.brokers import Broker
+from compat_tests.wire_differential.dialogue import Dialogue, differences
+from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.wire.messages import alter_configs as alter
 from kbroker.wire.messages import alter_partition_reassignments as reassign
 from kbroker.wire.messages import create_topics as create
@@ -25,30 +25,24 @@ from kbroker.wire.messages import list_config_resources as resources
 from kbroker.wire.messages import list_partition_reassignments as ongoing
 from kbroker.wire.messages import update_features as features
 
-TOPIC, BROKER, GROUP = 2, 4, 32
-SET, DELETE, APPEND = 0, 1, 2
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+DEFAULT = 5
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 MIN_ISR = "min.insync.replicas"
 ELR = "eligible.leader.replicas.version"
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
 
-Pair = tuple[Conversation, Conversation]
+Pair = tuple[Dialogue, Dialogue]
 
 
 @pytest.fixture(scope="module")
 def pair(broker: Broker) -> Iterator[Pair]:
     """The broker under test and the judge, each with the topic ``adm`` of two partitions."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
     with contextlib.ExitStack() as stack:
-        if not isinstance(broker, ExternalBroker):
-            broker = type(broker)()
-            stack.callback(broker.stop)
-        judge = ApacheBroker()
-        stack.callback(judge.stop)
-        talks = (Conversation(broker.bootstrap), Conversation(judge.bootstrap))
+        ours, theirs = stack.enter_context(beside_apache_kafka(broker))
+        talks = (Dialogue(ours), Dialogue(theirs))
         topic = create.CreatableTopic(name="adm", num_partitions=2, replication_factor=1)
         for talk in talks:
             stack.callback(talk.close)
@@ -182,7 +176,7 @@ def test_min_insync_replicas(pair: Pair) -> None:
 @feature("wire", "Answers equal to Apache Kafka's", "configurations of groups")
 def test_group_configs(pair: Pair) -> None:
     def look() -> None:
-        compare(pair, show(GROUP, "g", SESSION, HEARTBEAT, ASSIGNMENT), 4)
+        compare(pair, show(GROUP, "g"), 4)
         compare(pair, resources.ListConfigResourcesRequest(resource_types=[GROUP]), 1)
 
     look()
@@ -215,6 +209,105 @@ def test_group_configs(pair: Pair) -> None:
     look()
     compare(pair, change(BROKER, "", (f"group.{ASSIGNMENT}", DELETE, None)), 1)
     compare(pair, change(GROUP, "g", (HEARTBEAT, DELETE, None)), 1)
+    look()
+
+
+@feature("wire", "Answers equal to Apache Kafka's", "every property of a broker and of a topic")
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_every_property(pair: Pair, version: int) -> None:
+    """Of a broker, but for the values of those that either node's file sets."""
+
+    def described(talk: Dialogue) -> dict[str, Any]:
+        configs = talk.plain(talk.ask(show(BROKER, "1"), version))["results"][0]["configs"]
+        return {config["name"]: config for config in configs}
+
+    ours, theirs = (described(talk) for talk in pair)
+    assert set(ours) == set(theirs) and len(theirs) == 340
+    by_default = [name for name in theirs if {ours[name]["config_source"], theirs[name]["config_source"]} == {DEFAULT}]
+    assert len(by_default) > 300
+    assert [(ours[name], theirs[name]) for name in by_default if ours[name] != theirs[name]] == []
+    compare(pair, show(TOPIC, "adm"), version)
+
+
+@feature("wire", "Answers equal to Apache Kafka's", "levels of loggers")
+def test_broker_loggers(pair: Pair) -> None:
+    """The root is the one logger that both have."""
+    for level in ("FATAL", "ERROR", "WARN", "TRACE", "DEBUG", "INFO"):
+        compare(pair, change(BROKER_LOGGER, "1", ("root", SET, level)), 1)
+        assert compare(pair, show(BROKER_LOGGER, "1", "root"), 4)["results"][0]["configs"][0]["value"] == level
+    for wanted in (
+        ("root", SET, "LOUD"),
+        ("root", SET, "info"),
+        ("root", SET, ""),
+        ("root", SET, None),
+        ("root", DELETE, None),
+        ("root", DELETE, "INFO"),
+        ("root", APPEND, "INFO"),
+        ("root", SUBTRACT, "INFO"),
+        ("no.such.Logger", SET, "INFO"),
+        ("no.such.Logger", SET, "LOUD"),
+        ("no.such.Logger", DELETE, None),
+    ):
+        assert compare(pair, change(BROKER_LOGGER, "1", wanted), 1)["responses"][0]["error_code"]
+    compare(pair, change(BROKER_LOGGER, "1", ("root", SET, "INFO"), ("root", SET, "WARN")), 1)
+    compare(pair, change(BROKER_LOGGER, "1"), 1)
+    for name in ("2", "one", ""):
+        compare(pair, change(BROKER_LOGGER, name, ("root", SET, "WARN")), 1)
+        compare(pair, show(BROKER_LOGGER, name), 4)
+    compare(pair, replace(BROKER_LOGGER, "1", root="WARN"), 2)
+    for version in (1, 2, 3, 4):
+        compare(pair, show(BROKER_LOGGER, "1", "root", "no.such.Logger"), version)
+    compare(pair, resources.ListConfigResourcesRequest(resource_types=[BROKER_LOGGER]), 1)
+
+
+@feature("wire", "Answers equal to Apache Kafka's", "subscriptions to clients' metrics")
+def test_client_metrics(pair: Pair) -> None:
+    def look() -> None:
+        for version in (1, 4):
+            compare(pair, show(CLIENT_METRICS, "s"), version)
+        compare(pair, resources.ListConfigResourcesRequest(), 0)
+        compare(pair, resources.ListConfigResourcesRequest(resource_types=[CLIENT_METRICS]), 1)
+
+    look()
+    compare(pair, change(CLIENT_METRICS, "s", ("interval.ms", SET, "1000"), ("metrics", SET, "a., b.")), 1)
+    look()
+    for wanted in (
+        ("interval.ms", SET, "99"),
+        ("interval.ms", SET, "3600001"),
+        ("interval.ms", SET, "soon"),
+        ("interval.ms", SET, ""),
+        ("interval.ms", SET, None),
+        ("metrics", SET, "a,"),
+        ("metrics", APPEND, "c."),
+        ("metrics", SUBTRACT, "a."),
+        ("match", SET, "Java"),
+        ("match", SET, "client=a"),
+        ("match", SET, "client_id="),
+        ("match", SET, "client_id=a=b"),
+        ("match", SET, "client_id=["),
+        ("match", SET, "client_id=(?P<n>a)"),
+        ("match", SET, "client_id=a{"),
+        ("match", SET, "client_id=\\y"),
+        ("foo", SET, "1"),
+    ):
+        assert compare(pair, change(CLIENT_METRICS, "s", wanted), 1)["responses"][0]["error_code"]
+    compare(pair, change(CLIENT_METRICS, "s", ("foo", DELETE, None)), 1)
+    compare(pair, change(CLIENT_METRICS, "", ("interval.ms", SET, "1000")), 1)
+    compare(pair, show(CLIENT_METRICS, ""), 4)
+    look()
+    for metrics in ("a,a", "*", "b., a.,b."):
+        compare(pair, change(CLIENT_METRICS, "s", ("metrics", SET, metrics)), 1)
+        look()
+    compare(pair, change(TOPIC, "adm", ("cleanup.policy", SET, "compact,delete,compact")), 1)
+    compare(pair, show(TOPIC, "adm", "cleanup.policy"), 4)
+    compare(pair, change(TOPIC, "adm", ("cleanup.policy", DELETE, None)), 1)
+    for match in ("client_id=a=", "client_source_port=90.., client_software_name =[a-z&&[^b]]*+", ""):
+        compare(pair, change(CLIENT_METRICS, "s", ("match", SET, match)), 1)
+        look()
+    compare(pair, replace(CLIENT_METRICS, "s", interval_ms="2000"), 2)
+    compare(pair, replace(CLIENT_METRICS, "s", interval_ms="2"), 2)
+    look()
+    compare(pair, change(CLIENT_METRICS, "s", ("interval.ms", DELETE, None)), 1)
     look()
 
 

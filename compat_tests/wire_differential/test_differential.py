@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import pytest
 
 from compat_tests.api_versions import served_apis
-from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker
-from compat_tests.cases import eventually
-from compat_tests.clients import unavailable
+from compat_tests.brokers import Broker
+from compat_tests.case import eventually
 from compat_tests.wire_differential.allowed import ALLOWED
-from compat_tests.wire_differential.conversation import Conversation, differences
+from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.generator import EXCLUDED, GROUP_APIS, SOME_TIME, TOPICS, Generator
+from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -38,9 +38,9 @@ CASES = int(os.environ.get("KBROKER_WIRE_CASES", "32"))
 SEED = int(os.environ.get("KBROKER_WIRE_SEED", "0"))
 
 
-def prepare(bootstrap: str) -> Conversation:
+def prepare(bootstrap: str) -> Dialogue:
     """A conversation with a broker that has the topics of the generator and the same records in them."""
-    talk = Conversation(bootstrap)
+    talk = Dialogue(bootstrap)
     topics = [
         CreatableTopic(
             name=name,
@@ -71,7 +71,7 @@ def prepare(bootstrap: str) -> Conversation:
 
         def written(request: ProduceRequest = request) -> bool:
             # Apache Kafka tells of a leader a moment before it is one.
-            return talk.ask(request, 9).responses[0].partition_responses[0].error_code == 0
+            return bool(talk.ask(request, 9).responses[0].partition_responses[0].error_code == 0)
 
         eventually(written, "the records to be written")
     for key, kind in (("wd-group", 0), ("wd-somebody", 1)):
@@ -91,28 +91,21 @@ def prepare(bootstrap: str) -> Conversation:
 class Pair:
     """The broker under test and the judge, in the same state."""
 
-    ours: Conversation
-    theirs: Conversation
+    ours: Dialogue
+    theirs: Dialogue
     versions: dict[int, tuple[int, int]]
     now: int
 
 
 @pytest.fixture(scope="module")
 def pair(broker: Broker) -> Iterator[Pair]:
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
     with contextlib.ExitStack() as stack:
-        # One of its own, since answers about all topics depend on what other tests made.
-        if not isinstance(broker, ExternalBroker):
-            broker = type(broker)()
-            stack.callback(broker.stop)
-        judge = ApacheBroker()
-        stack.callback(judge.stop)
-        ours, theirs = prepare(broker.bootstrap), prepare(judge.bootstrap)
+        # Of their own, since answers about all topics depend on what other tests made.
+        addresses = stack.enter_context(beside_apache_kafka(broker))
+        ours, theirs = map(prepare, addresses)
         stack.callback(ours.close)
         stack.callback(theirs.close)
-        yield Pair(ours, theirs, served_apis(broker.bootstrap), int(time.time() * 1000))
+        yield Pair(ours, theirs, served_apis(ours.bootstrap), int(time.time() * 1000))
 
 
 def _apis() -> list[object]:
@@ -164,6 +157,6 @@ def _brief_request(request: object) -> str:
 
 
 def _brief(value: object) -> str:
-    """What makes a kind of difference: the value where it is small, its type else."""
+    """The mark of a kind of difference: a small value itself, else its type."""
     text = repr(value)
     return text if len(text) < 60 else type(value).__name__

@@ -24,7 +24,7 @@ import zstandard
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import Broker, KbrokerBroker
-from compat_tests.wire_differential.conversation import Conversation
+from compat_tests.wire_differential.dialogue import Dialogue
 from compat_tests.wire_differential.generator import GROUP_APIS, Generator
 from compat_tests.wire_differential.test_differential import prepare
 from kbroker.wire.compression import CompressionType
@@ -244,7 +244,7 @@ def _bomb(codec: CompressionType) -> bytes:
 @hostile
 @pytest.mark.parametrize("codec", [codec for codec in CompressionType if codec], ids=lambda codec: codec.name.lower())
 def test_decompression_bombs(target: Target, codec: CompressionType) -> None:
-    talk = Conversation(target.node.bootstrap)
+    talk = Dialogue(target.node.bootstrap)
     data = _bomb(codec)
     assert len(data) < 1_048_588
     # A compacted topic needs every key, one with another codec needs all bytes: both make the broker look inside.

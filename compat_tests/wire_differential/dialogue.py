@@ -5,94 +5,67 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-import socket
-import struct
 from collections.abc import Iterator
 from typing import Any
 
+from compat_tests.raw_socket import RawSocket
 from compat_tests.wire_differential.generator import TOPICS, id_marker
-from kbroker.wire.compiler import decode, encode
-from kbroker.wire.headers import decode_response_header, encode_request_header
+from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.fetch import FetchResponse
+from kbroker.wire.primitives import Buffer
 from kbroker.wire.record_batch import iter_records
-from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import struct_spec
 
-#: An answer that is not one.
 CLOSED = "connection closed"
+"""The result if the broker closes the connection instead of answering."""
 SILENT = "no answer within 10 s"
 
 
-class Conversation:
+class Dialogue:
     """A connection that is opened again when the broker closes it; knows the broker's topic ids."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        host, port = bootstrap.rsplit(":", 1)
-        self._address = (host, int(port))
-        self._socket: socket.socket | None = None
-        self._correlation_id = 0
         self.topic_ids: dict[str, bytes] = {}
+        self._socket = RawSocket(bootstrap, 10)
+        self._conversation = Conversation("differential", is_exact=True)
 
     def close(self) -> None:
         """Close the connection."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        self._socket.close()
+        self._conversation.pending.clear()
 
-    def exchange(self, frame: bytes) -> bytes | str:
-        """Send one frame, give back the answering frame, or what happened instead."""
+    def frame(self, request: Any, version: int) -> bytes:
+        """A request as bytes without their size, with this broker's topic ids; it is not sent."""
+        return self._with_topic_ids(self._conversation.send(request, version, expect_response=False))[4:]
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The response, or CLOSED or SILENT."""
+        data = self._with_topic_ids(self._conversation.send(request, version))
         try:
-            if self._socket is None:
-                self._socket = socket.create_connection(self._address, timeout=10)
-            self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-            (size,) = struct.unpack(">i", self._receive(4))
-            return self._receive(size)
+            self._socket.send(data)
+            frame = self._socket.receive()
         except TimeoutError:
             self.close()
             return SILENT
         except OSError:
             self.close()
             return CLOSED
+        return self._conversation.receive(frame)
 
-    def _receive(self, size: int) -> bytes:
-        assert self._socket is not None
-        data = bytearray()
-        while len(data) < size:
-            piece = self._socket.recv(size - len(data))
-            if not piece:
-                raise ConnectionError
-            data += piece
-        return bytes(data)
-
-    def frame(self, request: Any, version: int) -> bytes:
-        """The request as bytes, with this broker's topic ids."""
-        self._correlation_id += 1
-        key = struct_spec(type(request)).api_key
-        assert key is not None
-        frame = encode_request_header(key, version, self._correlation_id, "differential") + encode(request, version)
+    def _with_topic_ids(self, parts: list[Buffer]) -> bytes:
+        data = b"".join(parts)
         for topic in TOPICS:
-            frame = frame.replace(id_marker(topic), self.topic_ids.get(topic, bytes(16)))
-        return frame
-
-    def ask(self, request: Any, version: int) -> Any:
-        """The decoded response, or CLOSED or SILENT."""
-        answer = self.exchange(self.frame(request, version))
-        if isinstance(answer, str):
-            return answer
-        key = struct_spec(type(request)).api_key
-        assert key is not None
-        _, offset = decode_response_header(key, version, answer)
-        response, end = decode(API_KEYS[key].response, version, answer, offset)
-        assert end == len(answer), f"{len(answer) - end} bytes left over after the response"
-        return response
+            data = data.replace(id_marker(topic), self.topic_ids.get(topic, bytes(16)))
+        return data
 
     def plain(self, response: Any) -> Any:
         """The response without what no two brokers share."""
         if isinstance(response, str):
             return response
         names = {value: f"id of {topic}" for topic, value in self.topic_ids.items()}
-        plain = _plain(response, "", names, self._address[1])
+        plain = _plain(response, "", names, self._socket.address[1])
         if isinstance(response, FetchResponse):
             # Sessions answer partition by partition: one topic may come in several pieces.
             pieces: dict[tuple[str, str], list[Any]] = {}
@@ -103,8 +76,8 @@ class Conversation:
 
 
 _TIME_FIELDS = {"log_append_time_ms", "timestamp"}
-#: A millisecond of today; the times that the requests carry on purpose are older.
 _RECENT = 1_750_000_000_000
+"""A millisecond of today; the times that the requests carry on purpose are older."""
 
 
 def _plain(value: Any, name: str, names: dict[bytes, str], port: int) -> Any:
@@ -178,7 +151,11 @@ def _records(value: Any) -> Any:
         found.extend(
             (record.offset, bytes(record.value or b"").decode(errors="replace")) for record in iter_records(data)
         )
-    return {"empty": not data, "records": [list(item) for item in found]}
+    whole = 0
+    with contextlib.suppress(Exception):
+        for at, header in walk_headers(data):
+            whole = at + header.size
+    return {"empty": not data, "records": [list(item) for item in found], "cut off": len(data) - whole}
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
