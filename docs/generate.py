@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +15,30 @@ NOTE = "<!-- Made by docs/generate.py from the code: change that and run `make d
 
 def configuration() -> str:
     """Every property, by scope."""
-    from kbroker.config import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIG_SYNONYMS, TOPIC_CONFIGS, ConfigDef
+    from kbroker.config import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIG_SYNONYMS, TOPIC_CONFIGS, ConfigDef, ConfigKey
+    from kbroker.config.absent import ABSENT_BROKER_CONFIGS, REFUSED
+    from kbroker.config.absent.groups import ABSENT_GROUP_CONFIGS
+    from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
     from kbroker.config.definition import REQUIRED
     from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS
+
+    def shown(key: ConfigKey) -> list[str]:
+        default = "required" if key.default == REQUIRED else "null" if key.default is None else f"`{key.default}`"
+        valid = str(key.validator or "").replace("|", "\\|")
+        return [
+            f"`{key.name}`",
+            key.type.name.lower(),
+            default if default != "``" else "empty",
+            f"`{valid}`" if valid else "",
+        ]
+
+    def absent_table(definition: ConfigDef) -> list[str]:
+        lines = ["| Property | Type | Default | Valid | Meaning | Why not | Another value |", "|" + " --- |" * 7]
+        for key in definition.values():
+            if not key.internal:
+                then = "the node does not start" if key.name in REFUSED else "a warning"
+                lines.append(f"| {' | '.join([*shown(key), key.doc, key.no_effect, then])} |")
+        return lines
 
     def table(definition: ConfigDef, *, modes: bool = False, synonyms: bool = False) -> list[str]:
         head = ["Property", "Type", "Default", "Valid"]
@@ -24,10 +48,7 @@ def configuration() -> str:
         for key in definition.values():
             if key.internal:
                 continue
-            default = "required" if key.default == REQUIRED else "null" if key.default is None else f"`{key.default}`"
-            cells = [f"`{key.name}`", key.type.name.lower(), default if default != "``" else "empty"]
-            valid = str(key.validator or "").replace("|", "\\|")
-            cells.append(f"`{valid}`" if valid else "")
+            cells = shown(key)
             if modes:
                 cells.append(key.update_mode.value)
             if synonyms:
@@ -40,15 +61,24 @@ def configuration() -> str:
         "# Configuration",
         "",
         NOTE,
-        "Names, types, defaults and limits are those of Apache Kafka 4.3. A property of Kafka's that is not listed",
-        "here is kept, reported when the node starts, and has no effect; those whose absence would be dangerous (an",
-        "authorizer, TLS, SASL, tiered storage) are refused.",
+        "Names, types, defaults and limits are those of Apache Kafka 4.3. A node describes all of Kafka's properties,",
+        "those of what kbroker does not have included. One that is not listed here is kept, reported when the node",
+        "starts, and has no effect.",
         "",
         "## Node",
         "",
         "In `server.properties`, or `-o name=value` on the command line.",
         "",
         *table(BROKER_CONFIGS, modes=True),
+        "",
+        "## Node, of what kbroker does not have",
+        "",
+        "A node describes these with Kafka's defaults, and nothing of the kind is in force. If one has another value",
+        "in `server.properties`, the node warns and goes on without it, or does not start: the last column says which.",
+        "Listeners of TLS and SASL are refused in any case. While the node runs, another value is refused, for one",
+        "listener (`listener.name.<listener>.<property>`) as well.",
+        "",
+        *absent_table(ABSENT_BROKER_CONFIGS),
         "",
         "## Node, at run time only",
         "",
@@ -64,12 +94,31 @@ def configuration() -> str:
         "",
         *table(GROUP_CONFIGS),
         "",
+        "Properties of share and streams groups are described with Kafka's defaults, and refused when they are set:",
+        f"{', '.join(f'`{name}`' for name in ABSENT_GROUP_CONFIGS)}.",
+        "",
+        "## Subscription to clients' metrics",
+        "",
+        "Set with `kbroker config`, `kafka-configs` or `kafka-client-metrics`, for a subscription by its name",
+        "(KIP-714). It is kept and described, and **no client is asked for metrics yet**: the APIs with which clients",
+        "send them are not advertised. Apache Kafka without a plugin that takes metrics does the same.",
+        "",
+        *table(CLIENT_METRICS_CONFIGS),
+        "",
+        "## Loggers of a node",
+        "",
+        "The levels of a node's loggers change for as long as it runs: `kbroker config describe broker-logger 1` and",
+        "`kbroker config set broker-logger 1 kbroker.node=DEBUG`, or `kafka-configs --entity-type broker-loggers`. A",
+        "logger has the name of its Python module; a package has one for all its modules, and `root` stands above all.",
+        "A module is loaded with the first request that needs it, and its logger is there from then on. The levels are",
+        "TRACE (which shows what DEBUG shows), DEBUG, INFO, WARN, ERROR and FATAL.",
+        "",
     ]
     return "\n".join(parts)
 
 
 def apis() -> str:
-    """What is served, from the handlers' registrations."""
+    """The page of the APIs that are served, from the handlers' registrations."""
     from kbroker.handlers import load_handlers
     from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
     from kbroker.wire.registry import API_KEYS
@@ -87,6 +136,7 @@ def apis() -> str:
         "",
         NOTE,
         "What is not in this table is not advertised either. The versions that exist are those of Apache Kafka 4.3.",
+        "Which improvements of Apache Kafka are there, and which are missing, is on [a page of its own](kips.md).",
         "",
         "| Key | API | Versions that exist | Served | Broker | Controller | Handler |",
         "| ---: | --- | --- | --- | --- | --- | --- |",
@@ -156,7 +206,59 @@ def commands() -> str:
     return "\n".join(lines)
 
 
-PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "apis.md": apis, "commands.md": commands}
+def kips() -> str:
+    """The page of the KIPs with the state of each, from docs/kips/."""
+    from docs.kip_table import page
+
+    return "\n".join(["# KIPs", "", NOTE.replace("from the code", "from docs/kips/"), page()])
+
+
+def where() -> str:
+    """Questions and their files, from where_is.toml; then every module with the first sentence of its docstring."""
+    package = DOCS.parent / "kbroker"
+    lines = [
+        "# Where is ...?",
+        "",
+        "<!-- Made by docs/generate.py from docs/where_is.toml and the modules' docstrings: run `make docs`. -->",
+        "",
+    ]
+    for subject, questions in tomllib.loads((DOCS / "where_is.toml").read_text("utf-8")).items():
+        lines += [f"## {subject}", "", "| question | answer |", "| --- | --- |"]
+        lines += [f"| {question} | {answer} |" for question, answer in questions.items()]
+        lines.append("")
+    lines += [
+        "## All modules",
+        "",
+        "Each with the first sentence of its docstring; those that declare one API's messages, and packages without a",
+        "docstring, aside.",
+        "",
+    ]
+    folders = sorted({path.parent for path in package.rglob("*.py")} - {package / "wire" / "messages"})
+    for folder in folders:
+        lines += [f"### {folder.relative_to(package.parent)}", "", "| module | |", "| --- | --- |"]
+        for path in sorted(folder.glob("*.py")):
+            text = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+            if text is not None:
+                lines.append(f"| `{path.name}` | {_first_sentence(text)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _first_sentence(text: str) -> str:
+    """Of a docstring, as it stands in a cell of a table."""
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    sentence = re.sub(r":[a-z]+:`~?([^`]+)`", r"`\1`", paragraph.split(". ")[0].rstrip(":."))
+    sentence = sentence.replace("``", "`").replace("|", "\\|")
+    return sentence if sentence.endswith("?") else f"{sentence}."
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "configuration.md": configuration,
+    "apis.md": apis,
+    "commands.md": commands,
+    "kips.md": kips,
+    "architecture/where.md": where,
+}
 
 
 def main() -> int:
