@@ -107,6 +107,7 @@ class SimProducer:
             return
         self._producer_id, self._producer_epoch = found
         self._sequences.clear()
+        self._known.clear()
 
     def _make_values(self) -> list[bytes]:
         count = self._client.rng.choice((1, 1, 1, 3, 10))
@@ -122,7 +123,8 @@ class SimProducer:
             sequence = self._sequences.get(tp, 0)
             self._sequences[tp] = sequence + len(values)
             sender.append(tp, make_batch(values, self._producer_id, self._producer_epoch, sequence), values)
-        await sender.flush()
+        if not await sender.flush():
+            self._producer_id = -1
 
     async def _produce_unsafely(self, tp: TopicPartition, values: list[bytes]) -> None:
         found = await self._client.leader(tp)

@@ -6,6 +6,7 @@ batch of several partitions: some that the transaction has already, some that ar
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class _Batch:
     sent: int = 0
     refused: bool = False
     """It may be stored all the same: replicas were too few, or too slow."""
+    earlier: bool = False
+    """It went out on an earlier connection, so it may be stored without an answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -138,6 +141,8 @@ class Sender:
 
     async def _talk(self, stream: ProduceStream, node_id: int, partitions: list[TopicPartition]) -> None:
         unsent = {tp: deque(self._queues[tp]) for tp in partitions}
+        for batch in itertools.chain.from_iterable(unsent.values()):
+            batch.earlier = batch.sent > 0
         under_way: deque[_UnderWay] = deque()
         refused = False
         while True:
@@ -205,10 +210,21 @@ class Sender:
                     self._given_up = True
                 elif code in BROKEN_SEQUENCE:
                     leads = authority is not None and authority[0] == node_id
-                    if queue[0] is batch and leads and authority == self._client.authority(tp):
+                    if queue[0] is batch and _may_be_forgotten(queue):
+                        self._given_up = True
+                    elif queue[0] is batch and leads and authority == self._client.authority(tp):
                         raise Violation(
                             f"{tp}: a batch before which nothing is missing was told {code.name} by leader {node_id}"
                         )
                 elif code not in _TRY_AGAIN:
                     raise Violation(f"{tp}: a producer was told {code.name}")
         return complete
+
+
+def _may_be_forgotten(queue: list[_Batch]) -> bool:
+    """Whether the first batches of a partition may all be stored, and only the last of them be known to the leader.
+
+    A leader that has restarted reads a producer's state from a snapshot, which has the last batch alone. It then takes
+    one before it for out of order, Apache Kafka too, and a stock client hands that error to its caller.
+    """
+    return len(queue) > 1 and queue[0].earlier and queue[1].earlier

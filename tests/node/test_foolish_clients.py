@@ -19,7 +19,7 @@ import pytest
 
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.sim.foolish_client import described, forwarded_frames, frame_of, malformed
-from kbroker.testing import RunningCluster, running_cluster
+from kbroker.testing import ClusterNode, RunningCluster, running_cluster
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.elect_leaders import ElectLeadersRequest
 
@@ -93,14 +93,23 @@ class Fools:
             self._stop.wait(self._pause)
 
 
+def led_by(cluster: RunningCluster, node: ClusterNode) -> list[int]:
+    """The partitions that a broker leads, once it leads some: brokers may hear of an election later than its asker."""
+    deadline = time.monotonic() + 30
+    with cluster.client() as client:
+        while True:
+            client.ask_controller(ElectLeadersRequest(topic_partitions=None, timeout_ms=5000), lambda _: None)
+            led = [partition for partition in range(6) if cluster.leader_of("t", partition) is node]
+            if led:
+                return led
+            assert time.monotonic() < deadline, f"{node} leads nothing"
+
+
 def seconds_without_leader(cluster: RunningCluster) -> float:
     """From the end of a broker that leads something, and is no active controller, until others lead that."""
     active = cluster.controller
     killed = next(node for node in cluster.nodes if node.id != active.id)
-    with cluster.client() as client:
-        client.ask_controller(ElectLeadersRequest(topic_partitions=None, timeout_ms=5000), lambda _: None)
-    led = [partition for partition in range(6) if cluster.leader_of("t", partition).id == killed.id]
-    assert led
+    led = led_by(cluster, killed)
     killed.kill()
     began = time.monotonic()
     assert all(cluster.leader_of("t", partition).id != killed.id for partition in led)
