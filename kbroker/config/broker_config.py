@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.broker_checks import check
 from kbroker.config.broker_properties import BrokerProperties
 from kbroker.config.definition import ConfigType, InvalidConfig
 from kbroker.config.listeners import (
+    SERVED_PROTOCOLS,
     Listener,
     QuorumVoter,
     check_ports,
@@ -20,6 +21,9 @@ from kbroker.config.listeners import (
 )
 from kbroker.config.topic_values import default_topic_values, effective_topic_values
 from kbroker.errors import FatalError
+
+if TYPE_CHECKING:
+    from kbroker.config.security import SecurityValues
 
 _SECRET_WORDS = ("password", "secret", "jaas", "passphrase", "keystore.key", "certificate.chain")
 
@@ -65,6 +69,12 @@ class BrokerConfig(BrokerProperties):
         """The same with some properties set otherwise."""
         return self.from_properties(self.raw | dict(changes))
 
+    def security(self, listener: str = "", mechanism: str = "") -> SecurityValues:
+        """The properties of security as they hold for a listener and a mechanism of SASL."""
+        from kbroker.config.security import SecurityValues
+
+        return SecurityValues(self.values, listener, mechanism)
+
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={redact(name, value)}" for name, value in sorted(self.raw.items()))
         return f"BrokerConfig({shown})"
@@ -75,8 +85,9 @@ def redact(name: str, value: str) -> str:
     key = BROKER_CONFIGS.get(name)
     if key is None:
         from kbroker.config.absent import absent_key
+        from kbroker.config.security import security_key
 
-        key = absent_key(name)
+        key = security_key(name) or absent_key(name)
     if key is not None:
         return "[hidden]" if key.type is ConfigType.PASSWORD else value
     return "[hidden]" if any(word in name.lower() for word in _SECRET_WORDS) else value
@@ -99,19 +110,26 @@ def effective_topic_config(
 
 
 def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, str], tuple[str, ...]]:
-    """Values, ``absent`` and ``unknown`` of the properties that are not in ``BROKER_CONFIGS``; few nodes have any."""
+    """Values, ``absent`` and ``unknown`` of the properties that are not in ``BROKER_CONFIGS``; few nodes have any.
+
+    Values are under full names, ``listener.name.`` included.
+    """
     others = sorted(name for name in raw if name not in BROKER_CONFIGS)
     if not others:
         return {}, {}, ()
     from kbroker.config.absent import REFUSED, absent_key, set_otherwise
+    from kbroker.config.security import security_key
 
+    of_security = {name: key for name in others if (key := security_key(name)) is not None}
+    others = [name for name in others if name not in of_security]
     keys = {name: absent_key(name) for name in others}
     otherwise = set_otherwise(raw, others)
     for name in otherwise:
         if name in REFUSED:
             raise FatalError(f"{name}: {REFUSED[name]}")
     return (
-        {name: key.parse(raw[name]) for name, key in keys.items() if key is not None and name == key.name},
+        {name: key.parse(raw[name]) for name, key in of_security.items()}
+        | {name: key.parse(raw[name]) for name, key in keys.items() if key is not None and name == key.name},
         {name: key.no_effect for name, key in otherwise.items()},
         tuple(name for name, key in keys.items() if key is None),
     )
@@ -148,8 +166,9 @@ def _derive(raw: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
             protocols |= dict.fromkeys(controller_names, "PLAINTEXT")
     for entry in values["listeners"]:
         name = entry.partition(":")[0].strip().upper()
-        if protocols.get(name, "PLAINTEXT") != "PLAINTEXT":
-            raise FatalError(f"listeners: {name} asks for {protocols[name]}; only PLAINTEXT is supported yet")
+        if protocols.get(name, "PLAINTEXT") not in SERVED_PROTOCOLS:
+            served = " and ".join(SERVED_PROTOCOLS)
+            raise FatalError(f"listeners: {name} asks for {protocols[name]}; only {served} is supported yet")
     listeners = parse_listeners("listeners", values["listeners"], protocols)
     check_ports(listeners)
     advertised = listeners

@@ -45,10 +45,11 @@ DYNAMIC_BROKER_CONFIGS = ConfigDef(
 
 def broker_config_key(name: str) -> ConfigKey | None:
     """The key of a node's property, whether a file can set it or only a request at run time; None if there is none."""
-    return BROKER_CONFIGS.get(name) or DYNAMIC_BROKER_CONFIGS.get(name) or _absent_key(name)
+    return BROKER_CONFIGS.get(name) or DYNAMIC_BROKER_CONFIGS.get(name) or _rare_key(name)
 
 
-def _absent_key(name: str) -> ConfigKey | None:
+def _rare_key(name: str) -> ConfigKey | None:
     from kbroker.config.absent import ABSENT_BROKER_CONFIGS
+    from kbroker.config.security import SECURITY_CONFIGS
 
-    return ABSENT_BROKER_CONFIGS.get(name)
+    return SECURITY_CONFIGS.get(name) or ABSENT_BROKER_CONFIGS.get(name)

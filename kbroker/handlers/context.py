@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
     from kbroker.replication.fetch_session import FetchSessionCache
     from kbroker.round import Round
+    from kbroker.security.authorizer.types import Authorizer
+    from kbroker.security.principal import KafkaPrincipal
     from kbroker.wire.headers import RequestHeader
 
 
@@ -54,6 +56,8 @@ class Services:
     """These three are for the APIs of brokers: a node without that role has none."""
     transactions: Transactions
     markers: Markers
+    authorizer: Authorizer | None = None
+    """Handlers ask it through ``handlers.authorization``."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The times of the last warnings that another node was refused (``handlers.refusals``)."""
 
@@ -74,6 +78,16 @@ class RequestContext:
         self.connection = connection
         self.services = services
         self.round = round
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """Who asks."""
+        return self.connection.principal
+
+    @property
+    def host(self) -> str:
+        """The client's address, without its port."""
+        return self.connection.peer.rpartition(":")[0]
 
     @property
     def api_version(self) -> int:

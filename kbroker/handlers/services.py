@@ -35,6 +35,7 @@ from kbroker.replication.partition_state import PartitionState
 from kbroker.replication.purgatory import Purgatory
 from kbroker.replication.replication_quota import ReplicationQuota
 from kbroker.round import Round
+from kbroker.security.principal import KafkaPrincipal
 from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.settings import TransactionSettings
@@ -491,6 +492,10 @@ class Connection(Protocol):
     listener_name: str
     is_controller: bool
     peer: str
+    principal: KafkaPrincipal
+    """Who it belongs to."""
+    session: object | None
+    """What SASL keeps of it, for authenticating again; None without SASL."""
     closed: bool
     when_closed: list[Callable[[], None]]
     client_software_name: str

@@ -30,6 +30,7 @@ from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.node.produce_queue import ProduceQueue
 from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.node.replica_manager import ReplicaManager
+from kbroker.node.security import NodeSecurity
 from kbroker.node.start_limit import StartLimit
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
@@ -70,7 +71,8 @@ class Broker:
     def __init__(self, config: BrokerConfig, env: Env) -> None:
         self.config = config
         self.env = env
-        self._listeners = Listeners(config)
+        self.security = NodeSecurity(config, env)
+        self._listeners = Listeners(config, self.security)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
@@ -134,6 +136,7 @@ class Broker:
         self.metadata = MetadataPlane(
             config,
             env,
+            self.security.to_controllers,
             cluster_id=properties.cluster_id,
             directory_id=self._metadata_directory_id(properties),
             services=lambda: self.services,
@@ -189,7 +192,13 @@ class Broker:
         from kbroker.node.coordinators import make_coordinators
 
         return make_coordinators(
-            self.config, self.env, self.replica_manager, self._dynamic_config, self._producer_ids, self._address_of
+            self.config,
+            self.env,
+            self.security.to_brokers,
+            self.replica_manager,
+            self._dynamic_config,
+            self._producer_ids,
+            self._address_of,
         )
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
@@ -339,6 +348,7 @@ class Broker:
 
         replication = Replication(
             config=self.config,
+            network=self.security.to_brokers,
             replicas=self.replica_manager,
             broker_epoch=broker_epoch,
             address=self._address_of,

@@ -23,7 +23,7 @@ from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.env import Env
+    from kbroker.env import Network
     from kbroker.node.peer import Peer
     from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
     from kbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -128,13 +128,13 @@ class BrokerRequests(Generic[Q]):
     def __init__(
         self,
         kind: _Kind[Q],
-        env: Env,
+        network: Network,
         config: BrokerConfig,
         start_soon: Callable[..., None],
         address: Callable[[int], tuple[str, int] | None],
     ) -> None:
         self._kind = kind
-        self._env = env
+        self._network = network
         self._client_id = f"broker-{config.node_id}-{kind.name}"
         self._timeout = config.request_timeout_ms / 1000
         self._start_soon = start_soon
@@ -176,7 +176,7 @@ class BrokerRequests(Generic[Q]):
                         peer.close()
                         peer = None
                     if peer is None and address is not None:
-                        peer = Peer(self._env.network, *address, client_id=self._client_id)
+                        peer = Peer(self._network, *address, client_id=self._client_id)
                     questions = _compatible(line.queue)
                     errors = await self._exchange(line, peer, questions)
                     for question in questions:

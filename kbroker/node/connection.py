@@ -19,6 +19,7 @@ from kbroker.handlers.context import CloseConnection
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.request_wait import ConnectionLost, RequestWait
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
 
@@ -64,8 +65,12 @@ class Connection:
         budget: MemoryBudget,
         buffers: BufferPool | None = None,
         poller: Poller | None = None,
+        principal: KafkaPrincipal = ANONYMOUS,
+        session: object | None = None,
     ) -> None:
         self.stream = stream
+        self.principal = principal
+        self.session = session
         self.services = services
         self.listener_name = listener_name
         self.is_controller = is_controller

@@ -22,6 +22,7 @@ from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.quorum_config import controller_listener
 from kbroker.raft_metadata.topics import NewTopic
+from kbroker.security.principal import ANONYMOUS
 from kbroker.wire.headers import RequestHeader
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class InProcess:
         self.listener_name = listener_name
         self.is_controller = True
         self.peer = "this node"
+        self.principal = ANONYMOUS
+        self.session: object | None = None
         self.closed = False
         self.when_closed: list[Callable[[], None]] = []
         self.client_software_name = "kbroker"

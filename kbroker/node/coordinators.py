@@ -18,7 +18,7 @@ from kbroker.raft_metadata.config_schema import group_config
 from kbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
+    from kbroker.env import Env, Network
 
 
 class Coordinators(NamedTuple):
@@ -32,12 +32,13 @@ class Coordinators(NamedTuple):
 def make_coordinators(
     config: BrokerConfig,
     env: Env,
+    network: Network,
     replica_manager: ReplicaManager,
     dynamic_config: DynamicBrokerConfig,
     producer_ids: ProducerIdAllocator,
     address_of: Callable[[int], tuple[str, int] | None],
 ) -> Coordinators:
-    """The coordinators of one broker; ``address_of`` gives the address of another broker."""
+    """The coordinators of one broker; ``address_of`` gives the address of another broker, ``network`` reaches it."""
     group_settings = GroupSettings.from_config(config)
     groups = GroupDriver(
         env=env,
@@ -56,7 +57,7 @@ def make_coordinators(
         settings=transaction_settings,
         producer_ids=producer_ids,
         markers=markers,
-        remote_markers=BrokerRequests(MARKERS, env, config, replica_manager.start_soon, address_of),
-        remote_coordinators=BrokerRequests(MEMBERSHIP, env, config, replica_manager.start_soon, address_of),
+        remote_markers=BrokerRequests(MARKERS, network, config, replica_manager.start_soon, address_of),
+        remote_coordinators=BrokerRequests(MEMBERSHIP, network, config, replica_manager.start_soon, address_of),
     )
     return Coordinators(groups, transactions, markers)

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.handlers.registration import Registration
+from kbroker.node.admission import Admitted, Refused
 from kbroker.node.connection import Connection
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.wire.buffer_pool import BufferPool
+from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream, StreamListener
     from kbroker.handlers.context import Services
+    from kbroker.node.admission import Admission
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +112,9 @@ class Listener:
         is_controller: bool,
         quota: ConnectionQuota,
         budget: MemoryBudget,
+        admission: Admission | None = None,
     ) -> None:
+        """Without an ``admission`` every client is let in, as ANONYMOUS."""
         self.name = name
         self.address = stream_listener.address
         self._listener = stream_listener
@@ -118,6 +123,7 @@ class Listener:
         self.is_controller = is_controller
         self._quota = quota
         self._budget = budget
+        self._admission = admission
         self._buffers = BufferPool()
         self._connections: dict[Connection, _Seen] = {}
         self._some = trio.Event()
@@ -174,8 +180,38 @@ class Listener:
 
     async def _serve(self, stream: Stream, nursery: trio.Nursery) -> None:
         """A connection that is counted in, until it has ended."""
+        address = stream.peer[0]
+        try:
+            admitted = Admitted(stream) if self._admission is None else await self._admit(stream, self._admission)
+            if admitted is not None:
+                await self._serve_admitted(admitted, nursery)
+        finally:
+            self._quota.remove(address)
+
+    async def _admit(self, stream: Stream, admission: Admission) -> Admitted | None:
+        """The connection once its client is let in; None, and it is closed, if it is not, or takes too long."""
+        limit = self._quota.limits.first_frame
+        try:
+            with trio.move_on_after(limit):
+                return await admission.admit(stream)
+            self._log_refusal(f"{stream.peer[0]} did not authenticate in {limit:g} s")
+        except (Refused, WireError) as error:
+            logger.info("%s: refused a connection from %s: %s", self.name, stream.peer[0], error)
+        except (OSError, trio.ClosedResourceError):
+            pass  # the peer is gone, which is no news
+        except Exception:
+            logger.exception("%s: refused a connection from %s: internal error", self.name, stream.peer[0])
+        except BaseException:
+            stream.close()
+            raise
+        stream.close()
+        return None
+
+    async def _serve_admitted(self, admitted: Admitted, nursery: trio.Nursery) -> None:
         connection = Connection(
-            stream,
+            admitted.stream,
+            principal=admitted.principal,
+            session=admitted.session,
             services=self._services,
             table=self._table,
             listener_name=self.name,
@@ -192,7 +228,6 @@ class Listener:
             await connection.serve()
         finally:
             del self._connections[connection]
-            self._quota.remove(stream.peer[0])
 
     async def _housekeep(self) -> None:
         while True:

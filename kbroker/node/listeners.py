@@ -14,10 +14,12 @@ from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.raft_metadata.image import Endpoint
+from kbroker.security.protocol import SecurityProtocol
 
 if TYPE_CHECKING:
     from kbroker.env import Network, StreamListener
     from kbroker.handlers.context import Services
+    from kbroker.node.security import NodeSecurity
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
 """Bytes of incomplete requests that all connections together may hold, when ``queued.max.request.bytes`` is -1."""
@@ -25,14 +27,13 @@ DEFAULT_REQUEST_MEMORY = 512 << 20
 OTHER_FILES = 64
 """Open files that are neither logs nor clients: other nodes, processes, pipes, files that are written whole."""
 
-_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-
 
 class Listeners:
     """The configured listeners, from ``bind`` to ``close``."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, security: NodeSecurity) -> None:
         self._config = config
+        self._security = security
         self.ports: dict[str, tuple[str, int]] = {}
         """The address that each listener is bound to, by listener name."""
         self.servers: list[ListenerServer] = []
@@ -55,8 +56,7 @@ class Listeners:
                 port = self.ports[listener.name][1]
             if host in ("", "0.0.0.0", "::"):
                 host = socket.gethostname()
-            protocol = _SECURITY_PROTOCOLS.get(listener.security_protocol, 0)
-            result.append(Endpoint(listener.name, host, port, protocol))
+            result.append(Endpoint(listener.name, host, port, SecurityProtocol[listener.security_protocol]))
         return result
 
     def open(
@@ -82,6 +82,7 @@ class Listeners:
         quota = ConnectionQuota(limits)
         memory = config.queued_max_request_bytes
         budget = MemoryBudget(memory if memory > 0 else DEFAULT_REQUEST_MEMORY)
+        configured = {listener.name: listener for listener in config.listeners}
         opened = {server.name for server in self.servers}
         for name, stream_listener in self._bound.items():
             if name in opened or (only is not None and name not in only):
@@ -97,6 +98,7 @@ class Listeners:
                 is_controller=is_controller,
                 quota=quota,
                 budget=budget,
+                admission=self._security.admission(configured[name]),
             )
             self.servers.append(server)
             nursery.start_soon(serve, server)

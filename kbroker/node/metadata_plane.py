@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.env import Env
+from kbroker.env import Env, Network
 from kbroker.node.broker_sessions import SessionKeeper
 from kbroker.node.controller_client import ControllerClient
 from kbroker.node.controller_log import ControllerLog
@@ -51,6 +51,7 @@ class MetadataPlane:
         self,
         config: BrokerConfig,
         env: Env,
+        network: Network,
         *,
         cluster_id: str,
         directory_id: Uuid,
@@ -59,6 +60,7 @@ class MetadataPlane:
     ) -> None:
         """Open the metadata log. :class:`FatalError` if it cannot be read.
 
+        ``network`` reaches the other controllers.
         ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``store`` takes
         the place of the log's files.
         """
@@ -74,7 +76,7 @@ class MetadataPlane:
         try:
             files = MetadataLog(config, env, store)
             self.images = ImagePublisher(files.replicated)
-            self.quorum = Quorum(config, env, files, cluster_id, directory_id, owner=self)
+            self.quorum = Quorum(config, env, network, files, cluster_id, directory_id, owner=self)
             self.controller_log = ControllerLog(self.controller, self.quorum, self.images, env, files)
         except Exception as error:
             if files is not None:
@@ -93,7 +95,7 @@ class MetadataPlane:
         self.sessions = SessionKeeper(self.controller_log, env, config.broker_session_timeout_ms, self.incarnation_id)
         self.client = ControllerClient(
             config,
-            env.network,
+            network,
             self.images,
             is_local=lambda: self.controller_log.is_active,
             leader=self.quorum.leader_node,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.env import Env
+from kbroker.env import Env, Network
 from kbroker.errors import FatalError
 from kbroker.node.raft_runner import RaftOwner, RaftRunner, failure_of
 from kbroker.raft_metadata.raft.core import RaftCore
@@ -80,6 +80,7 @@ class Quorum:
         self,
         config: BrokerConfig,
         env: Env,
+        network: Network,
         files: MetadataLog,
         cluster_id: str,
         directory_id: Uuid,
@@ -87,6 +88,7 @@ class Quorum:
     ) -> None:
         self._config = config
         self._env = env
+        self._network = network
         self._cluster_id = cluster_id
         self._owner = owner
         self.log = files.replicated
@@ -218,7 +220,7 @@ class Quorum:
             from kbroker.node.raft_peers import RaftPeers
 
             self._peers = RaftPeers(
-                self._env.network,
+                self._network,
                 self._config.node_id,
                 self._cluster_id,
                 controller_listener(self._config),

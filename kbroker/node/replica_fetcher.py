@@ -48,7 +48,7 @@ from kbroker.wire.messages.list_offsets import (
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.env import Env
+    from kbroker.env import Env, Network
     from kbroker.node.partition import Partition
     from kbroker.node.partition_table import PartitionTable
     from kbroker.node.progress import CheckpointRequests, Progress
@@ -123,6 +123,7 @@ class FetcherOwner(Protocol):
     """The node's parts that a fetcher acts on, and the calls by which it reports (``node.replica_fetchers``)."""
 
     env: Env
+    network: Network
     config: BrokerConfig
     table: PartitionTable
     progress: Progress
@@ -167,7 +168,7 @@ class LeaderFetcher:
         self._writer = FollowerWriter(
             owner.env, leader, progress=owner.progress, checkpoints=owner.checkpoints, throttles=owner.throttles
         )
-        self._peer = Peer(owner.env.network, host, port, client_id=f"broker-{owner.table.node_id}-fetcher-0")
+        self._peer = Peer(owner.network, host, port, client_id=f"broker-{owner.table.node_id}-fetcher-0")
         self._partitions: dict[Key, _Followed] = {}
         self._changed: dict[Key, None] = {}
         """Partitions whose entry in the session may be out of date; looked at before the next request."""

@@ -12,7 +12,7 @@ from kbroker.node.replica_fetcher import Key, LeaderFetcher
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.env import Env
+    from kbroker.env import Env, Network
     from kbroker.node.partition import Partition
     from kbroker.node.partition_table import PartitionTable
     from kbroker.node.progress import CheckpointRequests, Progress
@@ -30,6 +30,7 @@ class ReplicaFetchers:
         self,
         *,
         env: Env,
+        network: Network,
         config: BrokerConfig,
         table: PartitionTable,
         progress: Progress,
@@ -39,8 +40,9 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         address: Callable[[int], tuple[str, int] | None],
     ) -> None:
-        """``address`` gives where a broker is, None if that is not known."""
+        """``address`` gives where a broker is, None if that is not known; ``network`` reaches it."""
         self.env = env
+        self.network = network
         self.config = config
         self.table = table
         self.progress = progress

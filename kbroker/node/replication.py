@@ -13,6 +13,7 @@ from kbroker.node.replica_fetchers import ReplicaFetchers
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+    from kbroker.env import Network
     from kbroker.node.replica_manager import ReplicaManager
 
 
@@ -23,14 +24,16 @@ class Replication:
         self,
         *,
         config: BrokerConfig,
+        network: Network,
         replicas: ReplicaManager,
         broker_epoch: Callable[[], int],
         address: Callable[[int], tuple[str, int] | None],
         ask_controller: Callable[[Any], Awaitable[Any]],
     ) -> None:
-        """``address`` gives where a broker is, None if that is not known."""
+        """``address`` gives where a broker is, None if that is not known; ``network`` reaches it."""
         self.fetchers = ReplicaFetchers(
             env=replicas.env,
+            network=network,
             config=config,
             table=replicas,
             progress=replicas.progress,

@@ -127,6 +127,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
     metadata = MetadataPlane(
         config,
         env,
+        env.network,
         cluster_id=CLUSTER_ID,
         directory_id=directory_id,
         services=lambda: services,

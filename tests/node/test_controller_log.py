@@ -75,7 +75,9 @@ def no_services() -> Any:
 async def running(path: Path, **more: str) -> AsyncIterator[MetadataPlane]:
     env = RealEnv(seed=2)
     own = directory_id(path)
-    metadata = MetadataPlane(config(path, **more), env, cluster_id=CLUSTER_ID, directory_id=own, services=no_services)
+    metadata = MetadataPlane(
+        config(path, **more), env, env.network, cluster_id=CLUSTER_ID, directory_id=own, services=no_services
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(metadata.run)
         await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [own])

@@ -29,6 +29,7 @@ def run(test: Callable[[ReplicaFetchers, dict[int, SimpleNamespace]], Awaitable[
     async def main() -> None:
         fetchers = ReplicaFetchers(
             env=SimpleNamespace(now=trio.current_time),  # type: ignore[arg-type]
+            network=SimpleNamespace(),  # type: ignore[arg-type]
             config=SimpleNamespace(),  # type: ignore[arg-type]
             table=SimpleNamespace(image=SimpleNamespace(brokers=brokers)),  # type: ignore[arg-type]
             **dict.fromkeys(("progress", "log_dirs", "checkpoints", "throttles")),  # type: ignore[arg-type]

@@ -210,7 +210,7 @@ def marker_requests(
     """Requests for markers to brokers that are all at one address."""
     return BrokerRequests(
         MARKERS,
-        SimpleNamespace(network=peers),  # type: ignore[arg-type]
+        peers,  # type: ignore[arg-type]
         SimpleNamespace(node_id=1, request_timeout_ms=30_000),  # type: ignore[arg-type]
         nursery.start_soon,
         lambda broker_id: address,

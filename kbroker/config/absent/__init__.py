@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from kbroker.config.absent import access, oauth, others, sasl, share_groups, streams_groups, tiered_storage, tls
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigDef, ConfigKey
+from kbroker.config.security import SECURITY_CONFIGS
 
 ABSENT_BROKER_CONFIGS = ConfigDef(
     "broker",
@@ -30,7 +31,9 @@ ABSENT_BROKER_CONFIGS = ConfigDef(
 )
 """Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's; ``no_effect`` says what is missing."""
 
-ALL_BROKER_CONFIGS = ConfigDef("broker", [*BROKER_CONFIGS.values(), *ABSENT_BROKER_CONFIGS.values()])
+ALL_BROKER_CONFIGS = ConfigDef(
+    "broker", [*BROKER_CONFIGS.values(), *SECURITY_CONFIGS.values(), *ABSENT_BROKER_CONFIGS.values()]
+)
 """Every property of a node that Apache Kafka has."""
 
 REFUSED: Mapping[str, str] = {

@@ -1,0 +1,54 @@
+"""Kafka's properties of security, as tables like those of ``config.broker``.
+
+Each may be set for one listener (``listener.name.<listener>.``), those of SASL also for one of its mechanisms
+(``listener.name.<listener>.<mechanism>.``). The tables are imported when such a property is set or described, or a
+listener is secure, and cost a start without them nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker.config.definition import ConfigDef, ConfigKey
+from kbroker.config.security import authorization, sasl, tls
+
+SECURITY_CONFIGS = ConfigDef("broker", [*authorization.KEYS, *sasl.KEYS, *tls.KEYS])
+"""Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's."""
+
+_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
+
+
+def security_key(name: str) -> ConfigKey | None:
+    """The key of a property of security, also under ``listener.name.<listener>[.<mechanism>].``; or None."""
+    found = _LISTENER.match(name)
+    if found is None:
+        return SECURITY_CONFIGS.get(name)
+    rest = name[found.end() :]
+    return SECURITY_CONFIGS.get(rest) or SECURITY_CONFIGS.get(rest.partition(".")[2])
+
+
+class SecurityValues:
+    """The properties of security as they hold for one listener, typed.
+
+    Of a listener's, its mechanism's and the node's own values the most particular one holds, as in Kafka
+    (``AbstractConfig.valuesWithPrefixOverride``).
+    """
+
+    def __init__(self, values: Mapping[str, Any], listener: str = "", mechanism: str = "") -> None:
+        """``values`` are typed, by their full names; those that are not there have their defaults."""
+        self._values = values
+        self._prefixes: list[str] = []
+        if listener:
+            prefix = f"listener.name.{listener.lower()}."
+            if mechanism:
+                self._prefixes.append(f"{prefix}{mechanism.lower()}.")
+            self._prefixes.append(prefix)
+        self._prefixes.append("")
+
+    def __getitem__(self, name: str) -> Any:
+        for prefix in self._prefixes:
+            if prefix + name in self._values:
+                return self._values[prefix + name]
+        return SECURITY_CONFIGS[name].default_value()

@@ -1,0 +1,7 @@
+"""Properties of SASL."""
+
+from __future__ import annotations
+
+from kbroker.config.definition import ConfigKey
+
+KEYS: list[ConfigKey] = []

@@ -1,0 +1,55 @@
+"""How a listener lets a connection in: TLS first, then SASL, as its security protocol says.
+
+What comes of it is :class:`Admitted`. A plain listener has no admission, and its clients are ANONYMOUS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
+
+if TYPE_CHECKING:
+    from kbroker.env import Stream
+
+
+class Refused(Exception):
+    """The client is not let in; the text says why, and goes to the log."""
+
+
+class Admitted:
+    """A connection on its way in: the stream to go on with, and what is known of its client so far.
+
+    Each step may put its own stream around ``stream``. It closes nothing when it fails; the listener does.
+    """
+
+    __slots__ = ("principal", "session", "stream")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.principal: KafkaPrincipal = ANONYMOUS
+        self.session: object | None = None
+        """What SASL keeps of the connection, for authenticating again (KIP-368)."""
+
+
+class AdmissionStep(Protocol):
+    """A part of an admission."""
+
+    async def admit(self, client: Admitted) -> None:
+        """Take the client a step further. :class:`Refused`, ``OSError`` or ``WireError`` if it goes no further."""
+        ...
+
+
+class Admission:
+    """The steps of a listener, in their order."""
+
+    def __init__(self, steps: Sequence[AdmissionStep]) -> None:
+        self._steps = steps
+
+    async def admit(self, stream: Stream) -> Admitted:
+        """Take a client through all steps; errors as :meth:`AdmissionStep.admit`."""
+        client = Admitted(stream)
+        for step in self._steps:
+            await step.admit(client)
+        return client

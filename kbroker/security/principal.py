@@ -1,0 +1,29 @@
+"""Principals: who a connection belongs to (Kafka's ``KafkaPrincipal``)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+USER_TYPE = "User"
+
+
+class KafkaPrincipal(NamedTuple):
+    """A type and a name: ``User:alice``. Two are equal if both are."""
+
+    principal_type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.principal_type}:{self.name}"
+
+
+ANONYMOUS = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
+"""Whoever comes without saying who they are."""
+
+
+def parse_principal(text: str) -> KafkaPrincipal:
+    """``Type:name``, where the name may have colons. ``ValueError`` for anything else (``SecurityUtils``)."""
+    kind, colon, name = text.partition(":")
+    if not kind or not colon or not name:
+        raise ValueError(f"expected a string in format principalType:principalName but got {text}")
+    return KafkaPrincipal(kind, name)
