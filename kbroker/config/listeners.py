@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.errors import FatalError
 
@@ -34,8 +35,7 @@ class Listener:
         return self.host == "localhost" or self.host == "::1" or self.host.startswith("127.")
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumVoter:
+class QuorumVoter(NamedTuple):
     """One entry ``id@host:port`` of ``controller.quorum.voters``."""
 
     node_id: int
