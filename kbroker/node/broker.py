@@ -244,6 +244,9 @@ class Broker:
                 self.services, nursery, only=config.controller_listener_names, serve=self._serve_quorum
             )
             await metadata.wait_ready()
+        if self.security.has_tasks:
+            metadata.subscribe(self.security.on_image)
+            await nursery.start(self.security.run, lambda: self._dynamic_config.with_prefix("listener.name."))
         nursery.start_soon(self.replica_manager.run)
         nursery.start_soon(self._timestamp_lookups.run)
         nursery.start_soon(self._produce_queue.run)
