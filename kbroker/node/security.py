@@ -95,7 +95,8 @@ class NodeSecurity:
     ) -> None:
         """Follow the files of TLS stores and the properties set at run time, and warn of what expires.
 
-        Started once the present state is in force. ``config`` gives the node's properties with those of ``listener.name.`` that were set at run time.
+        Started once the present state is in force. ``config`` gives the node's properties with those of
+        ``listener.name.`` that were set at run time.
         """
         started = False
         while True:
