@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -166,10 +166,14 @@ class Broker:
             timestamp_lookups=self._timestamp_lookups,
             produce_queue=self._produce_queue,
             long_steps=LongSteps(),
+            check_listeners=self._check_listeners if self.security.has_tasks else None,
             groups=absent if coordinators is None else coordinators.groups,
             transactions=absent if coordinators is None else coordinators.transactions,
             markers=absent if coordinators is None else coordinators.markers,
         )
+
+    async def _check_listeners(self, changes: Mapping[str, str | None]) -> None:
+        await self.security.check_changes(self._dynamic_config.with_prefix("listener.name."), changes)
 
     def _fetch_reader(self) -> FetchReader:
         from kbroker.node.fetch_reader import FetchReader  # with the first Fetch: a launch does not wait for it

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
 from kbroker.config.definition import InvalidConfig
-from kbroker.errors import FatalError
+from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.admission import Admission, AdmissionStep
 from kbroker.node.secure_network import ConnectionStep, SecureNetwork
 from kbroker.security.protocol import SecurityProtocol
@@ -110,7 +110,27 @@ class NodeSecurity:
             with trio.move_on_after(LOOK_SECONDS):
                 await self._properties_changed.wait()
 
-    def check_properties(self, config: BrokerConfig) -> None:
-        """Whether the listeners can go on with other properties; ``InvalidConfig``. Reads files."""
-        for tls in self._tls.values():
-            tls.check(config)
+    async def check_changes(self, config: BrokerConfig, changes: Mapping[str, str | None]) -> None:
+        """Whether the listeners can go on with other properties; ``ApiError`` INVALID_REQUEST if not.
+
+        ``config`` is in force now; ``changes`` are properties with a listener's prefix, None for one that is removed.
+        """
+        raw = {**config.raw, **{name: value for name, value in changes.items() if value is not None}}
+        for name in [name for name, value in changes.items() if value is None]:
+            raw.pop(name, None)
+            if name in self._config.raw:
+                raw[name] = self._config.raw[name]
+
+        def check() -> None:
+            new = type(config).from_properties(raw)
+            for tls in self._tls.values():
+                tls.check(new)
+
+        try:
+            await self._env.run_blocking(check)
+        except InvalidConfig as error:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"The listeners cannot have these stores: {error.message}"
+            ) from None
+        except FatalError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
