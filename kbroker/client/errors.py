@@ -15,6 +15,10 @@ class ConnectionFailed(ClientError):
     """No connection, or it was lost; worth another try when the broker had been there before."""
 
 
+class AuthenticationFailed(ClientError):
+    """The broker does not let the client in, or is not the one that the client trusts. Trying again does not help."""
+
+
 class RequestTimedOut(ClientError):
     """No (final) answer before the deadline."""
 
