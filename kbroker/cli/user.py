@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kbroker.cli.common import add_cluster_arguments, add_yes, cluster, confirm, positive
 from kbroker.cli.parser import Action, UsageError
 from kbroker.errors import FatalError
+
+if TYPE_CHECKING:
+    from kbroker.security.sasl.scram import ScramMechanism
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _DEFAULT_MECHANISM = "SCRAM-SHA-512"
@@ -32,12 +37,15 @@ def _list(arguments: argparse.Namespace) -> int:
         found = describe_users(client, arguments.users or None)
     if arguments.json:
         print_json(
-            [{"user": each.user, "mechanism": each.mechanism, "iterations": each.iterations} for each in found]
+            [
+                {"user": each.user, "mechanism": each.mechanism.mechanism_name, "iterations": each.iterations}
+                for each in found
+            ]
         )
     else:
         print_table(
             ["user", "mechanism", "iterations"],
-            [[each.user, each.mechanism, each.iterations] for each in found],
+            [[each.user, each.mechanism.mechanism_name, each.iterations] for each in found],
             numbers=("iterations",),
         )
     return 0
@@ -56,11 +64,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add(arguments: argparse.Namespace) -> int:
     from kbroker.client.users import DEFAULT_ITERATIONS, set_password
 
-    mechanisms = list(dict.fromkeys(arguments.mechanism or [_DEFAULT_MECHANISM]))
+    mechanisms = _mechanisms(arguments.mechanism or [_DEFAULT_MECHANISM])
     password = read_password(arguments.password_file, f"Password of {arguments.user}: ")
     with cluster(arguments) as client:
         set_password(client, arguments.user, password, mechanisms, arguments.iterations or DEFAULT_ITERATIONS)
-    print(f"user {arguments.user} can log in with {' and '.join(mechanisms)}")
+    print(f"user {arguments.user} can log in with {_told(mechanisms)}")
     return 0
 
 
@@ -75,11 +83,11 @@ def _remove(arguments: argparse.Namespace) -> int:
     from kbroker.client.users import describe_users, remove_credentials
 
     with cluster(arguments) as client:
-        wanted = set(arguments.mechanism or _MECHANISMS)
+        wanted = _mechanisms(arguments.mechanism or _MECHANISMS)
         found = [each for each in describe_users(client, [arguments.user]) if each.mechanism in wanted]
         if not found:
-            raise FatalError(f"user {arguments.user} has no password for {' or '.join(sorted(wanted))}")
-        told = " and ".join(each.mechanism for each in found)
+            raise FatalError(f"user {arguments.user} has no password for {_told(wanted)}")
+        told = _told([each.mechanism for each in found])
         if not confirm(f"Take {told} from user {arguments.user}?", arguments.yes):
             return 1
         remove_credentials(client, found)
@@ -89,6 +97,17 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 def _add_mechanism(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--mechanism", action="append", choices=_MECHANISMS, metavar="MECHANISM", help=text)
+
+
+def _mechanisms(names: Iterable[str]) -> list[ScramMechanism]:
+    from kbroker.security.sasl.scram import ScramMechanism
+
+    found = (ScramMechanism.of_name(name) for name in dict.fromkeys(names))
+    return [mechanism for mechanism in found if mechanism is not None]
+
+
+def _told(mechanisms: Iterable[ScramMechanism]) -> str:
+    return " and ".join(mechanism.mechanism_name for mechanism in mechanisms)
 
 
 def read_password(path: Path | None, question: str) -> str:

@@ -56,6 +56,8 @@ class Connection:
         """Responses that had to be taken in before that of a later request; the oldest first."""
         self._socket: socket.socket | None = None
         self._security = security
+        self._has_answered = False
+        """Whether it has answered more than ApiVersions, which some listeners do before they refuse a client."""
         self._renew_at: float | None = None
         """When to authenticate again, of ``time.monotonic``; None if the session has no end."""
         try:
@@ -181,7 +183,12 @@ class Connection:
 
     def receive(self, deadline: float) -> Any:
         """The response to the oldest request that has none yet."""
-        return self._early.popleft() if self._early else self._take(deadline, self._conversation.receive)
+        return self._early.popleft() if self._early else self._take_response(deadline)
+
+    def _take_response(self, deadline: float) -> Any:
+        response = self._take(deadline, self._conversation.receive)
+        self._has_answered = True
+        return response
 
     def _take(self, deadline: float, take: Callable[[memoryview], T]) -> T:
         """Give the next frame to ``take``, which is a method of the conversation; what it makes of it."""
@@ -192,7 +199,8 @@ class Connection:
                 count = connected.recv_into(self._reader.get_buffer())
                 if not count:
                     self.close()
-                    raise ConnectionFailed(f"{self.address} closed the connection")
+                    hint = "" if self._has_answered else " (is security.protocol right?)"
+                    raise ConnectionFailed(f"{self.address} closed the connection{hint}")
                 self._reader.buffer_updated(count)
             return take(frame)
         except TimeoutError:
@@ -207,11 +215,10 @@ class Connection:
 
     def request(self, request: Any, deadline: float, *, version: int | None = None) -> Any:
         """Send and receive; responses that are due before are kept for ``receive``."""
-        talk = self._conversation
-        before = len(talk.pending)
+        before = len(self._conversation.pending)
         self.send(request, version=version)
-        self._early.extend([self._take(deadline, talk.receive) for _ in range(before)])
-        return self._take(deadline, talk.receive)
+        self._early.extend([self._take_response(deadline) for _ in range(before)])
+        return self._take_response(deadline)
 
     def close(self) -> None:
         """Close; does nothing when it is closed already."""

@@ -1,4 +1,4 @@
-"""Kafka's properties of a client, as they stand in a ``client.properties``: where the cluster is and how it is entered."""
+"""Kafka's properties of a client, as in a ``client.properties``: where the cluster is, and how it is entered."""
 
 from __future__ import annotations
 

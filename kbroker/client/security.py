@@ -6,7 +6,8 @@ import ssl
 from typing import TYPE_CHECKING, Final
 
 from kbroker.client.errors import AuthenticationFailed, ClientError, ConnectionFailed, name_of
-from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.config.definition import InvalidConfig
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -16,10 +17,7 @@ if TYPE_CHECKING:
 
     from kbroker.client.connection import Connection
     from kbroker.client.properties import ClientProperties
-    from kbroker.security.sasl.client import SaslClient
-
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""SASL mechanisms of this client."""
+    from kbroker.security.sasl.mechanism import SaslClient
 
 _MOST_ROUNDS: Final = 10
 """No mechanism exchanges as many messages."""
@@ -46,31 +44,33 @@ class ClientSecurity:
         self._context: ssl.SSLContext | None = None
         self._mechanism: str = properties["sasl.mechanism"]
         self._properties = properties
-        try:
-            if protocol.has_tls:
-                from kbroker.security.tls.contexts import client_context
+        if protocol.has_tls:
+            from kbroker.security.tls.contexts import client_context
 
+            try:
                 self._context = client_context(properties)
-            if protocol.has_sasl:
-                self._sasl_client()
-        except FatalError as error:
-            raise ClientError(f"{properties.source}: {error}") from None
-        except ApiError as error:
-            raise ClientError(f"{properties.source}: {error.message}") from None
+            except InvalidConfig as error:
+                raise ClientError(f"{properties.source}: {error.message}") from None
+            except FatalError as error:
+                raise ClientError(f"{properties.source}: {error}") from None
+        if protocol.has_sasl:
+            self._sasl_client()  # so that a line that cannot be read is told before anybody is asked
 
     def _sasl_client(self) -> SaslClient:
         """A new exchange of the mechanism."""
-        from kbroker.security.sasl.client import SaslError, make_client
+        from kbroker.security.sasl.client import CLIENT_MECHANISMS, make_client
 
         source = self._properties.source
-        if self._mechanism not in MECHANISMS:
-            problem = "is not supported" if "sasl.mechanism" in self._properties else "is Kafka's default, not supported"
-            raise ClientError(f"{source}: sasl.mechanism {self._mechanism} {problem}: it can be {', '.join(MECHANISMS)}")
+        if "sasl.mechanism" not in self._properties:
+            told = ", ".join(CLIENT_MECHANISMS)
+            raise ClientError(
+                f"{source}: sasl.mechanism is not set, and Kafka's default GSSAPI is not supported; {told} are"
+            )
         if "sasl.jaas.config" not in self._properties:
             raise ClientError(f"{source}: {self.protocol.name} needs sasl.jaas.config")
         try:
             return make_client(self._mechanism, self._properties["sasl.jaas.config"].value)
-        except SaslError as error:
+        except ValueError as error:
             raise ClientError(f"{source}: {error}") from None
 
     # --- TLS --------------------------------------------------------------------------------------------------------
@@ -89,15 +89,21 @@ class ClientSecurity:
             raise AuthenticationFailed(
                 f"the certificate of {address} is not accepted: {error.verify_message.rstrip('.')}"
             ) from None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            raise ConnectionFailed(
+                f"{address} closed the connection in the TLS handshake (is security.protocol right?)"
+            ) from None
         except ssl.SSLError as error:
             raise self.refusal(error, address) or AuthenticationFailed(
                 f"{address} does not agree on TLS: {_told(error)}"
             ) from None
         except TimeoutError:
-            raise ConnectionFailed(f"{address} does not answer the TLS handshake (is it a listener with TLS?)") from None
+            raise ConnectionFailed(
+                f"{address} does not answer the TLS handshake (is it a listener with TLS?)"
+            ) from None
         except OSError as error:
             raise ConnectionFailed(
-                f"{address} ended the connection in the TLS handshake (is it a listener with TLS?):"
+                f"{address} ended the connection in the TLS handshake (is security.protocol right?):"
                 f" {error.strerror or type(error).__name__}"
             ) from None
 
@@ -134,11 +140,15 @@ class ClientSecurity:
             return None
         address = connection.address
         shaken: SaslHandshakeResponse = connection.request(
-            SaslHandshakeRequest(mechanism=self._mechanism), deadline, version=connection.version_for(SaslHandshakeRequest)
+            SaslHandshakeRequest(mechanism=self._mechanism),
+            deadline,
+            version=connection.version_for(SaslHandshakeRequest),
         )
         if shaken.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(sorted(shaken.mechanisms)) or "none"
-            raise AuthenticationFailed(f"{address} does not have the SASL mechanism {self._mechanism}; it has: {offered}")
+            raise AuthenticationFailed(
+                f"{address} does not have the SASL mechanism {self._mechanism}; it has: {offered}"
+            )
         if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise AuthenticationFailed(f"{address} does not ask for SASL there (is security.protocol right?)")
         if shaken.error_code:
@@ -146,20 +156,15 @@ class ClientSecurity:
         return self._exchange(connection, deadline)
 
     def _exchange(self, connection: Connection, deadline: float) -> float | None:
-        from kbroker.security.sasl.client import SaslError
+        from kbroker.security.sasl.errors import SaslError
 
         client = self._sasl_client()
-        version = connection.version_for(SaslAuthenticateRequest)
         message = client.first()
         for _ in range(_MOST_ROUNDS):
-            answer: SaslAuthenticateResponse = connection.request(
-                SaslAuthenticateRequest(auth_bytes=message), deadline, version=version
-            )
+            answer: SaslAuthenticateResponse = connection.request(SaslAuthenticateRequest(auth_bytes=message), deadline)
             if answer.error_code:
-                text = (answer.error_message or "").rstrip(". ")
-                raise AuthenticationFailed(
-                    f"{connection.address} refuses the login: {f'{text} ' if text else ''}({name_of(answer.error_code)})"
-                )
+                told = f"{(answer.error_message or '').rstrip('. ')} ({name_of(answer.error_code)})".strip()
+                raise AuthenticationFailed(f"{connection.address} refuses the login: {told}")
             try:
                 if not client.is_done:
                     message = client.respond(bytes(answer.auth_bytes))

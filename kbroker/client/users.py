@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -10,6 +9,7 @@ from typing import Final, NamedTuple
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ResponseError
 from kbroker.errors import ErrorCode
+from kbroker.security.sasl.scram import ScramMechanism
 from kbroker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -22,14 +22,9 @@ from kbroker.wire.messages.describe_user_scram_credentials import (
     UserName,
 )
 
-MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-"""Kafka's ids of the SCRAM mechanisms."""
-
 DEFAULT_ITERATIONS: Final = 8192
 """As in the examples of Kafka's documentation; a broker takes 4096 to 16384."""
 
-_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_NAMES: Final = {number: name for name, number in MECHANISMS.items()}
 _SALT_BYTES: Final = 32
 
 
@@ -37,7 +32,7 @@ class Credential(NamedTuple):
     """A user's credential of one mechanism. Nobody tells more of it than this."""
 
     user: str
-    mechanism: str
+    mechanism: ScramMechanism
     iterations: int
 
 
@@ -53,38 +48,39 @@ def describe_users(client: Client, users: Sequence[str] | None = None) -> list[C
             raise ResponseError(result.error_code, f"user {result.user}", "there is no such user")
         refuse(result.error_code, f"user {result.user}", result.error_message)
         found += [
-            Credential(result.user, _NAMES.get(info.mechanism, f"UNKNOWN_{info.mechanism}"), info.iterations)
+            Credential(result.user, ScramMechanism(info.mechanism), info.iterations)
             for info in result.credential_infos
+            if info.mechanism in tuple(ScramMechanism)
         ]
     return sorted(found)
 
 
 def set_password(
-    client: Client, user: str, password: str, mechanisms: Iterable[str], iterations: int = DEFAULT_ITERATIONS
+    client: Client, user: str, password: str, mechanisms: Iterable[ScramMechanism], iterations: int = DEFAULT_ITERATIONS
 ) -> None:
     """Give a user, a new one perhaps, a password. Only the salted password leaves this machine."""
-    upsertions = []
     for mechanism in mechanisms:
         salt = os.urandom(_SALT_BYTES)
-        salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
-        upsertions.append(
-            ScramCredentialUpsertion(
-                name=user, mechanism=MECHANISMS[mechanism], iterations=iterations, salt=salt, salted_password=salted
-            )
+        upsertion = ScramCredentialUpsertion(
+            name=user,
+            mechanism=mechanism,
+            iterations=iterations,
+            salt=salt,
+            salted_password=mechanism.salted_password(password, salt, iterations),
         )
-    _alter(client, AlterUserScramCredentialsRequest(upsertions=upsertions))
+        _alter(client, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
 
 
 def remove_credentials(client: Client, credentials: Iterable[Credential]) -> None:
     """Take credentials away; who has none left cannot log in any more."""
-    deletions = [
-        ScramCredentialDeletion(name=credential.user, mechanism=MECHANISMS[credential.mechanism])
-        for credential in credentials
-    ]
-    _alter(client, AlterUserScramCredentialsRequest(deletions=deletions))
+    for credential in credentials:
+        deletion = ScramCredentialDeletion(name=credential.user, mechanism=credential.mechanism)
+        _alter(client, AlterUserScramCredentialsRequest(deletions=[deletion]))
 
 
 def _alter(client: Client, request: AlterUserScramCredentialsRequest) -> None:
+    """Make one change: a user may not be in a request twice."""
+
     def check(response: AlterUserScramCredentialsResponse) -> None:
         for result in response.results:
             refuse(result.error_code, f"user {result.user}", result.error_message)
