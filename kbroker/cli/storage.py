@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.cli.exposure import Exposure
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.errors import FatalError
@@ -246,6 +247,8 @@ def _info(config: BrokerConfig) -> int:
             f"node.id={properties.node_id}, version=1}}\n"
         )
     _print_list("Found problem" + ("" if len(problems) == 1 else "s"), problems)
+    exposed = Exposure.of(config).lines()
+    _print_list("Found open listener" + ("" if len(exposed) == 1 else "s"), exposed)
     return 1 if problems else 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.client.errors import AuthenticationFailed, ClientError, ConnectionFailed, name_of
 from kbroker.config.definition import InvalidConfig
-from kbroker.errors import ErrorCode, FatalError
+from kbroker.errors import ErrorCode
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -45,14 +45,12 @@ class ClientSecurity:
         self._mechanism: str = properties["sasl.mechanism"]
         self._properties = properties
         if protocol.has_tls:
-            from kbroker.security.tls.contexts import client_context
-
             try:
+                from kbroker.security.tls.contexts import client_context
+
                 self._context = client_context(properties)
             except InvalidConfig as error:
                 raise ClientError(f"{properties.source}: {error.message}") from None
-            except FatalError as error:
-                raise ClientError(f"{properties.source}: {error}") from None
         if protocol.has_sasl:
             self._sasl_client()  # so that a line that cannot be read is told before anybody is asked
 
