@@ -444,6 +444,10 @@ class Metadata(Protocol):
         """Whether this node is the active controller."""
         ...
 
+    def scram_credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
+        """A user's SCRAM credential; before there is an image, the one on this node's disk."""
+        ...
+
     def finalized_features(self) -> tuple[Mapping[str, int], int]:
         """Finalized feature levels, and the epoch that ApiVersions gives them."""
         ...
