@@ -33,7 +33,8 @@ async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext)
         require_cluster(ctx, AclOperation.ALTER)
         outcomes = await ctx.services.metadata.submit(lambda view: alter_scram_credentials(view, deletions, upsertions))
     except ApiError as error:
-        outcomes = dict.fromkeys([entry.name for entry in (*request.deletions, *request.upsertions)], error)
+        users = [entry.user for entry in deletions] + [entry.user for entry in upsertions]
+        outcomes = dict.fromkeys(users, error)
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(user=user, error_message=None)

@@ -40,6 +40,7 @@ from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoor
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.settings import TransactionSettings
 from kbroker.types import TopicPartition, Uuid
+from kbroker.wire.records.metadata import UserScramCredentialRecord
 
 T = TypeVar("T")
 R = TypeVar("R")
