@@ -53,6 +53,9 @@ MIGRATION = 8
 NO_EPOCH_BUMP_ON_ISR_SHRINK = 12
 """Brokers need no new leader epoch when the ISR shrinks (KAFKA-15021)."""
 
+SCRAM = 11
+"""SCRAM credentials are records of the metadata (3.5-IV2, KIP-900)."""
+
 METADATA_TRANSACTIONS = 13
 """A change can have several batches of records (KIP-868)."""
 
