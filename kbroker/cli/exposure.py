@@ -39,8 +39,11 @@ class Exposure(NamedTuple):
                 listener.security_protocol == "SSL" and not _wants_certificates(config, listener)
             ):
                 unknown.append(listener)
-        has_authorizer = bool(config.values.get("authorizer.class.name"))
-        return cls([] if has_authorizer else unknown, unknown if has_authorizer else [], readable)
+        if not unknown:
+            return cls([], [], readable)
+        from kbroker.config.security.authorization import has_authorizer
+
+        return cls([], unknown, readable) if has_authorizer(config) else cls(unknown, [], readable)
 
     def lines(self) -> list[str]:
         """A line for each kind, for people."""

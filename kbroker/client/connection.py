@@ -179,6 +179,8 @@ class Connection:
             self.close()
             raise RequestTimedOut(f"{self.address} does not take the request") from None
         except OSError as error:
+            if self._security is not None:
+                error = self._security.reason(connected, error)
             raise self._lost(error) from None
 
     def receive(self, deadline: float) -> Any:
@@ -215,9 +217,9 @@ class Connection:
 
     def request(self, request: Any, deadline: float, *, version: int | None = None) -> Any:
         """Send and receive; responses that are due before are kept for ``receive``."""
-        before = len(self._conversation.pending)
         self.send(request, version=version)
-        self._early.extend([self._take_response(deadline) for _ in range(before)])
+        while len(self._conversation.pending) > 1:
+            self._early.append(self._take_response(deadline))
         return self._take_response(deadline)
 
     def close(self) -> None:

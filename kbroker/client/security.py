@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _MOST_ROUNDS: Final = 10
 """No mechanism exchanges as many messages."""
 
+_ALERT_SECONDS: Final = 0.2
+"""How long to look for the alert of a broker that has closed the connection: it comes before the end, or never."""
+
 _ALERTS: Final = {
     "CERTIFICATE_REQUIRED": "wants a certificate of the client (ssl.keystore.location)",
     "HANDSHAKE_FAILURE": "refuses the TLS handshake: no common cipher suite, or it wants a certificate of the client",
@@ -108,6 +111,17 @@ class ClientSecurity:
     def has_pending(self, connected: socket.socket) -> bool:
         """Whether TLS holds decrypted bytes that nobody has read."""
         return isinstance(connected, ssl.SSLSocket) and connected.pending() > 0
+
+    @staticmethod
+    def reason(connected: socket.socket, error: OSError) -> OSError:
+        """Why a socket takes no bytes any more: the alert that has come over it, if there is one."""
+        if isinstance(connected, ssl.SSLSocket):
+            try:
+                connected.settimeout(_ALERT_SECONDS)
+                connected.recv(1)
+            except OSError as better:
+                return better
+        return error
 
     @staticmethod
     def refusal(error: OSError, address: str) -> AuthenticationFailed | None:
