@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.config.definition import Password
 from kbroker.errors import FatalError
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
 from kbroker.node.sasl_admission import SaslAdmission
@@ -45,7 +46,7 @@ def jaas_property(listener_name: str, mechanism: str) -> str:
 
 def _jaas(config: BrokerConfig, listener_name: str, mechanism: str) -> str | None:
     value = config.values.get(jaas_property(listener_name, mechanism))
-    return None if value is None else str(value)
+    return value.value if isinstance(value, Password) else None
 
 
 class ListenerSasl:
