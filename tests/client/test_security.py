@@ -6,6 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,9 @@ class TlsBroker(FakeBroker):
         try:
             secure.do_handshake()
         except OSError:
-            while below.recv(1000):  # closed with bytes unread, it would take its alert back
-                pass
+            with suppress(OSError):
+                while below.recv(1000):  # closed with bytes unread, it would take its alert back
+                    pass
         else:
             super()._serve(secure)
         secure.close()
