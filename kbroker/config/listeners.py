@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kbroker.errors import FatalError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS = ("PLAINTEXT", "SSL")
+SERVED_PROTOCOLS = SECURITY_PROTOCOLS
 """Those that a listener of kbroker may have."""
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 

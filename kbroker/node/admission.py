@@ -5,13 +5,14 @@ What comes of it is :class:`Admitted`. A plain listener has no admission, and it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
+    from kbroker.node.connection import Connection
 
 
 class Refused(Exception):
@@ -24,13 +25,15 @@ class Admitted:
     Each step may put its own stream around ``stream``. It closes nothing when it fails; the admission does.
     """
 
-    __slots__ = ("principal", "session", "stream")
+    __slots__ = ("keeper", "principal", "session", "stream")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.principal: KafkaPrincipal = ANONYMOUS
         self.session: object | None = None
         """What SASL keeps of the connection, for authenticating again (KIP-368)."""
+        self.keeper: Callable[[Connection], Awaitable[None]] | None = None
+        """Runs beside the connection where its session ends unless it is renewed."""
 
 
 class AdmissionStep(Protocol):

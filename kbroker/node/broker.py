@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
+    from kbroker.security.authorizer.standard import StandardAuthorizer
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Broker:
         self.config = config
         self.env = env
         self.security = NodeSecurity(config, env)
+        self._authorizer = _make_authorizer(config)
         self._listeners = Listeners(config, self.security)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
@@ -142,6 +144,10 @@ class Broker:
             services=lambda: self.services,
         )
         self.metadata.subscribe(self._dynamic_config.on_image)
+        if self._authorizer is not None:
+            from kbroker.node.authorizer import AclLoader
+
+            self.metadata.subscribe(AclLoader(self._authorizer).on_image)
         self.lifecycle = lifecycle = BrokerLifecycle(config, self.metadata, self.log_manager)
         self._producer_ids = ProducerIdAllocator(
             lambda: self.metadata.client.allocate_producer_ids(lifecycle.broker_epoch)
@@ -170,6 +176,7 @@ class Broker:
             groups=absent if coordinators is None else coordinators.groups,
             transactions=absent if coordinators is None else coordinators.transactions,
             markers=absent if coordinators is None else coordinators.markers,
+            authorizer=self._authorizer,
         )
 
     async def _check_listeners(self, changes: Mapping[str, str | None]) -> None:
@@ -403,6 +410,16 @@ class Broker:
                 logger.exception("the logs could not be closed cleanly; the next start verifies them")
                 self.log_manager.release()
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
+
+
+def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
+    """The authorizer that the properties ask for; None if everybody may do everything."""
+    if not config.values.get("authorizer.class.name"):
+        return None
+    from kbroker.config.security.authorization import has_authorizer
+    from kbroker.security.authorizer.settings import standard_authorizer
+
+    return standard_authorizer(config) if has_authorizer(config) else None
 
 
 def _is_cancelled(error: BaseException) -> bool:

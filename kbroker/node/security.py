@@ -16,6 +16,8 @@ from kbroker.security.protocol import SecurityProtocol
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig, Listener
     from kbroker.env import Env, Network
+    from kbroker.handlers.context import Services
+    from kbroker.node.sasl_setup import ListenerSasl
     from kbroker.node.tls import ListenerTls
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
@@ -30,14 +32,16 @@ class NodeSecurity:
         self._config = config
         self._env = env
         self._tls: dict[str, ListenerTls] = {}
+        self._sasl: dict[str, ListenerSasl] = {}
         self._scratch = bytearray()
         self._properties_changed = trio.Event()
         brokers = config.inter_broker_listener_name if config.is_broker else ""
         controllers = config.controller_listener_names[0] if config.controller_listener_names else ""
         self._make_tls({brokers, controllers})
-        self.to_brokers: Network = self._network(brokers)
+        self._make_sasl()
+        self.to_brokers: Network = self._network(brokers, "sasl.mechanism.inter.broker.protocol")
         """For connections to other brokers: over the listener of ``inter.broker.listener.name``."""
-        self.to_controllers: Network = self._network(controllers)
+        self.to_controllers: Network = self._network(controllers, "sasl.mechanism.controller.protocol")
         """For connections to controllers: over the first of ``controller.listener.names``."""
 
     def _protocol(self, listener_name: str) -> SecurityProtocol:
@@ -56,7 +60,15 @@ class NodeSecurity:
                 self._tls[name] = ListenerTls(name, self._config, serves=name in own, connects=name in of_nodes)
                 self._scratch = self._scratch or scratch()
 
-    def admission(self, listener: Listener) -> Admission | None:
+    def _make_sasl(self) -> None:
+        """Read which mechanisms each of the node's listeners with SASL has, and by which users."""
+        for listener in self._config.listeners:
+            if self._protocol(listener.name).has_sasl:
+                from kbroker.node.sasl_setup import ListenerSasl
+
+                self._sasl[listener.name] = ListenerSasl(self._config, listener.name)
+
+    def admission(self, listener: Listener, services: Services) -> Admission | None:
         """The admission of one of the node's listeners; None if all are let in."""
         steps: list[AdmissionStep] = []
         wrap_poller = None
@@ -67,15 +79,22 @@ class NodeSecurity:
 
             steps.append(TlsAdmission(tls, self._scratch))
             wrap_poller = PendingPoller
+        if listener.name in self._sasl:
+            is_controller = listener.name in self._config.controller_listener_names
+            steps.append(self._sasl[listener.name].admission(services, is_controller=is_controller))
         return Admission(steps, wrap_poller) if steps else None
 
-    def _network(self, listener_name: str) -> Network:
+    def _network(self, listener_name: str, mechanism_property: str) -> Network:
         steps: list[ConnectionStep] = []
         tls = self._tls.get(listener_name)
         if tls is not None:
             from kbroker.node.tls import TlsConnect
 
             steps.append(TlsConnect(tls, self._scratch, self._env.now))
+        if self._protocol(listener_name).has_sasl:
+            from kbroker.node.sasl_setup import connection_step
+
+            steps.append(connection_step(self._config, listener_name, mechanism_property))
         return SecureNetwork(self._env.network, steps) if steps else self._env.network
 
     # --- while the node runs
