@@ -46,7 +46,7 @@ CHANGE_ALONE = (
     (r"(?s)Current ACLs for .*", ""),
     (r"only supports operations \[.*\]", "only supports operations [...]"),
 )
-"""After a change the tool lists ACLs, too, when the broker may not have heard of it. It names operations in no order."""
+"""After a change the tool lists ACLs, too, when the broker may not have heard of it. Operations are in no order."""
 
 
 class Acls:
