@@ -86,7 +86,7 @@ def _problem(acl: Acl) -> str | None:
 
 def _result(error: ApiError | None) -> AclCreationResult:
     if error is None:
-        return AclCreationResult(error_message="")
+        return AclCreationResult()
     return AclCreationResult(error_code=error.code, error_message=error.message)
 
 

@@ -48,8 +48,10 @@ def _result(result: list[Acl] | ApiError) -> DeleteAclsFilterResult:
     if isinstance(result, ApiError):
         return DeleteAclsFilterResult(error_code=result.code, error_message=result.message)
     return DeleteAclsFilterResult(
+        error_message=None,
         matching_acls=[
             DeleteAclsMatchingAcl(
+                error_message=None,
                 resource_type=acl.resource_type,
                 resource_name=acl.resource_name,
                 pattern_type=acl.pattern_type,
@@ -59,7 +61,7 @@ def _result(result: list[Acl] | ApiError) -> DeleteAclsFilterResult:
                 permission_type=acl.permission,
             )
             for acl in result
-        ]
+        ],
     )
 
 
