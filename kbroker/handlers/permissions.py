@@ -105,6 +105,7 @@ _BROKER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "FindCoordinator": (
         Permission(Op.DESCRIBE, _GROUP, _ENTRY, "groups"),
         Permission(Op.DESCRIBE, _TRANSACTION, _ENTRY, "transactional ids"),
+        Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY, "share groups"),
     ),
     "JoinGroup": (Permission(Op.READ, _GROUP, _REQUEST),),
     "Heartbeat": (Permission(Op.READ, _GROUP, _REQUEST),),

@@ -55,7 +55,7 @@ class Dispatcher:
         self._services = services
         self._table = table
         self._replies = replies
-        self._shortcuts = ShortcutCache()
+        self._shortcuts = ShortcutCache(services.authorizer)
         self.requests = 0
         """Requests so far."""
         self.surplus_bytes = 0
