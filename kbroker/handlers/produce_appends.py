@@ -71,7 +71,7 @@ class Appends:
         ctx: RequestContext,
         verified: Verified | None,
         round: Round | None,
-        may_write: May | None,
+        may_write: May | None = None,
     ) -> None:
         self.round = round
         """The crowded round that the request is served in; None if there is none, or it has ended."""
