@@ -38,8 +38,10 @@ def _authorize(request: InitProducerIdRequest, ctx: RequestContext) -> None:
         require_transactional_id(ctx, AclOperation.WRITE, transactional_id)
         if request.enable2_pc:
             require_transactional_id(ctx, AclOperation.TWO_PHASE_COMMIT, transactional_id)
-    elif not may_on_cluster(ctx, AclOperation.IDEMPOTENT_WRITE, audits_denial=False) and not may_on_any(
-        ctx, AclOperation.WRITE, ResourceType.TOPIC
+    elif not (
+        may_on_cluster(ctx, AclOperation.IDEMPOTENT_WRITE, audits_denial=False)
+        or may_on_any(ctx, AclOperation.WRITE, ResourceType.TOPIC)
+        or may_on_cluster(ctx, AclOperation.IDEMPOTENT_WRITE)  # for the audit log
     ):
         raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 

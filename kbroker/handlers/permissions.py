@@ -71,7 +71,7 @@ _ENTRY: Final = Shown.ENTRY
 _HIDDEN: Final = Shown.HIDDEN
 _OPERATIONS: Final = Shown.OPERATIONS
 
-_BROKER: Final[Mapping[str, tuple[Permission, ...]]] = {
+BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "Produce": (
         Permission(Op.WRITE, _TRANSACTION, _REQUEST, "batches of a transaction"),
         Permission(Op.WRITE, _TOPIC, _ENTRY),
@@ -183,5 +183,5 @@ _BROKER: Final[Mapping[str, tuple[Permission, ...]]] = {
 _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {}
 """The APIs that the controller answers."""
 
-PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {**_BROKER, **_CONTROLLER}
+PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {**BROKER_PERMISSIONS, **_CONTROLLER}
 """By the API's name: all that it asks. An API that asks nothing has an empty row."""
