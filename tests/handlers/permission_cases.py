@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from api_cases import build
 from node_harness import batch
 
 from kbroker.handlers.permissions import PERMISSIONS, Permission
-from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.registry import API_KEYS
+from tests.handlers.principals import Asked
 
 TOPIC = "topic-x"
 MISSING = "missing-x"
@@ -30,7 +29,6 @@ TRANSACTION = "transaction-x"
 
 KEYS = {api.name: key for key, api in API_KEYS.items()}
 
-Asked = tuple[AclOperation, ResourceType]
 Told = Mapping[str, Any]
 
 
@@ -77,61 +75,6 @@ def denials(permission: Permission) -> frozenset[Asked]:
 def user_of(denied: frozenset[Asked]) -> str:
     """A user for whom all but this is allowed."""
     return "not-" + "-".join(sorted(f"{operation.name}-{kind.name}" for operation, kind in denied))
-
-
-NOBODY = "nobody"
-"""A user for whom nothing is allowed."""
-
-
-@dataclass
-class ByName:
-    """An authorizer: what is denied to users, by their names. Everybody else, the node among them, may do all."""
-
-    denied: dict[str, frozenset[Asked]] = field(default_factory=dict)
-    version: int = 1
-    asked: list[tuple[str, Asked, str]] = field(default_factory=list)
-    """User, operation and type, and resource of each decision for a user that has a rule or is named ``admin``."""
-    asked_by_type: set[Asked] = field(default_factory=set)
-    """Operations and types that were asked for any resource; the audit log does not hear of these."""
-    audited: list[tuple[bool, str, Asked, str, str]] = field(default_factory=list)
-    """Decision, user, operation and type, resource, and API of each line of the audit log."""
-
-    def deny(self, user: str, *asked: Asked) -> None:
-        """Deny this, and nothing else, to a user from now on."""
-        self.denied[user] = frozenset(asked)
-        self.version += 1
-
-    def authorize(
-        self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
-    ) -> bool:
-        """As :class:`~kbroker.security.authorizer.types.Authorizer`."""
-        assert host == "127.0.0.1"
-        if principal == ANONYMOUS:
-            return True
-        self.asked.append((principal.name, (operation, resource_type), name))
-        if principal.name == NOBODY:
-            return False
-        return (operation, resource_type) not in self.denied.get(principal.name, ())
-
-    def authorize_by_resource_type(
-        self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType
-    ) -> bool:
-        """As :class:`~kbroker.security.authorizer.types.Authorizer`."""
-        self.asked_by_type.add((operation, resource_type))
-        return self.authorize(principal, host, operation, resource_type, "")
-
-    def audit(
-        self,
-        allowed: bool,
-        principal: KafkaPrincipal,
-        host: str,
-        operation: AclOperation,
-        resource_type: ResourceType,
-        name: str,
-        api: str,
-    ) -> None:
-        """Keep what an audit log would have."""
-        self.audited.append((allowed, principal.name, (operation, resource_type), name, api))
 
 
 def _produce(world: World, **options: Any) -> Told:
@@ -214,8 +157,8 @@ def _consumer_heartbeat(group: str) -> Told:
     }
 
 
-def _add_partitions(world: World) -> Told:
-    transaction = {**_producer(world), "topics": [{"name": TOPIC, "partitions": [0]}]}
+def _add_partitions(world: World, index: int = 0) -> Told:
+    transaction = {**_producer(world), "topics": [{"name": TOPIC, "partitions": [index]}]}
     return {"transactions": [transaction], **{f"v3_and_below_{name}": value for name, value in transaction.items()}}
 
 
@@ -409,10 +352,10 @@ Ask = Callable[[str, Told], Awaitable[Any]]
 
 
 async def prepare(ask: Ask) -> World:
-    """Have a topic with a record, groups of both protocols, and an open transaction."""
+    """Have a topic with a record in partition 0, groups of both protocols, and a transaction with partition 1."""
     made = await ask(
         "CreateTopics",
-        {"topics": [{"name": TOPIC, "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 5000},
+        {"topics": [{"name": TOPIC, "num_partitions": 2, "replication_factor": 1}], "timeout_ms": 5000},
     )
     world = World(Uuid(made.topics[0].topic_id))
     await ask("Produce", _produce(world))
@@ -423,5 +366,5 @@ async def prepare(ask: Ask) -> World:
     await ask("ConsumerGroupHeartbeat", _consumer_heartbeat(CONSUMERS))
     producer = await ask("InitProducerId", {"transactional_id": TRANSACTION, "transaction_timeout_ms": 60_000})
     world = World(world.topic_id, producer.producer_id, producer.producer_epoch)
-    await ask("AddPartitionsToTxn", _add_partitions(world))
+    await ask("AddPartitionsToTxn", _add_partitions(world, 1))
     return world

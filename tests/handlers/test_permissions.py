@@ -18,15 +18,10 @@ from node_harness import Client, Node, run, running_node
 from kbroker.errors import ErrorCode
 from kbroker.handlers.permissions import BROKER_PERMISSIONS, PERMISSIONS, Permission, Shown
 from kbroker.handlers.registration import BROKER, Forwarding, registrations
-from kbroker.security.principal import USER_TYPE, KafkaPrincipal
-from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from tests.handlers.permission_cases import (
     CASES,
     KEYS,
     MISSING,
-    NOBODY,
-    Asked,
-    ByName,
     Case,
     Told,
     World,
@@ -35,6 +30,7 @@ from tests.handlers.permission_cases import (
     prepare,
     user_of,
 )
+from tests.handlers.principals import NOBODY, Asked, connect_as, under
 
 ADMIN = "admin"
 
@@ -67,26 +63,6 @@ def error_codes(answer: Any) -> Iterator[int]:
         for entry in value if isinstance(value, list) else [value]:
             if dataclasses.is_dataclass(entry):
                 yield from error_codes(entry)
-
-
-async def connect_as(node: Node, user: str) -> Client:
-    """A new connection that belongs to a user."""
-    client = await node.connect()
-    await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 0)
-    host, port = client.stream.socket.getsockname()
-    for listener in node.broker.listeners:
-        for connection in listener._connections:
-            if connection.peer == f"{host}:{port}":
-                connection.principal = KafkaPrincipal(USER_TYPE, user)
-                return client
-    raise LookupError(f"{host}:{port}")
-
-
-def under(node: Node) -> ByName:
-    """Give a node an authorizer, for the connections from now on."""
-    authorizer = ByName()
-    node.broker.services.authorizer = authorizer
-    return authorizer
 
 
 async def prepared(client: Client) -> World:
