@@ -56,7 +56,7 @@ class Dispatcher:
         self._all = table
         self._table = table
         self._replies = replies
-        self._shortcuts = ShortcutCache()
+        self._shortcuts = ShortcutCache(services.authorizer)
         self.requests = 0
         """Requests so far."""
         self.surplus_bytes = 0

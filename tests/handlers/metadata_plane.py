@@ -141,6 +141,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         metadata=metadata,
         replica_manager=SimpleNamespace(fetchers=None),
         refusals={},
+        authorizer=None,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(metadata.run)
