@@ -53,7 +53,7 @@ def may(
 
     Without ``audits_denial`` a denial is no news: a listing merely leaves out what the principal may not see.
     """
-    authorizer = ctx.services.authorizer
+    authorizer = ctx.authorizer
     if authorizer is None:
         return True
     principal, host = ctx.principal, ctx.host
@@ -77,7 +77,7 @@ def require_cluster(ctx: RequestContext, operation: AclOperation) -> None:
 
 def may_on_any(ctx: RequestContext, operation: AclOperation, resource_type: ResourceType) -> bool:
     """Whether there may be a resource of this type that the request's principal may do this to."""
-    authorizer = ctx.services.authorizer
+    authorizer = ctx.authorizer
     if authorizer is None:
         return True
     return authorizer.authorize_by_resource_type(ctx.principal, ctx.host, operation, resource_type)
