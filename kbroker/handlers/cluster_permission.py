@@ -14,7 +14,7 @@ from kbroker.wire.registry import API_KEYS
 if TYPE_CHECKING:
     from kbroker.handlers.context import RequestContext
 
-_STANDARD = frozenset({"ControllerRegistration", "AddRaftVoter", "RemoveRaftVoter"})
+_STANDARD = frozenset({"ControllerRegistration", "AddRaftVoter", "RemoveRaftVoter", "DescribeQuorum"})
 """APIs that say no more than what the error code says."""
 
 

@@ -252,7 +252,7 @@ class ControllerClient:
         """Warn that the controller takes no Envelope of this node, once until it gives another reason."""
         if error.code is not self._refused_envelope:
             self._refused_envelope = error.code
-            logger.error("the active controller takes no clients' requests from this broker: %s", error)
+            logger.error("the active controller takes no client's request from this broker: %s", error)
 
     def on_role_changed(self) -> None:
         """The active controller may be another: give up requests that are under way to the last one."""
