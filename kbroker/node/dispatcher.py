@@ -151,7 +151,7 @@ class Dispatcher:
         metadata = self._services.metadata
         return await by_controller(
             metadata,
-            lambda: metadata.forward(request, context.api_version),
+            lambda: metadata.forward(request, context),
             lambda: registration.handle(request, context),
             error_codes,
         )
