@@ -182,12 +182,16 @@ public final class Driver {
         return new TopicPartition(topic, command.get("partition").asInt());
     }
 
+    private static Properties connection(JsonNode command) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        command.path("security").fields().forEachRemaining(each -> properties.put(each.getKey(), each.getValue().asText()));
+        return properties;
+    }
+
     private static Admin admin(JsonNode command) {
-        return ADMINS.computeIfAbsent(command.get("bootstrap").asText(), bootstrap -> {
-            Properties properties = new Properties();
-            properties.put("bootstrap.servers", bootstrap);
-            return Admin.create(properties);
-        });
+        String key = command.get("bootstrap").asText() + command.path("security");
+        return ADMINS.computeIfAbsent(key, each -> Admin.create(connection(command)));
     }
 
     private static JsonNode describeCluster(JsonNode command) throws Exception {
@@ -213,8 +217,7 @@ public final class Driver {
     private static JsonNode produce(JsonNode command, String topic) throws Exception {
         int timeout = command.get("timeout_ms").asInt();
         int linger = command.get("linger_ms").asInt();
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("acks", command.get("acks").asInt() == -1 ? "all" : command.get("acks").asText());
         properties.put("compression.type", command.get("compression").asText());
         properties.put("enable.idempotence", command.get("idempotent").asBoolean());
@@ -248,8 +251,7 @@ public final class Driver {
     private static void produceSteps(JsonNode command) throws Exception {
         int timeout = command.get("timeout_ms").asInt();
         boolean transactional = !command.get("transactional_id").isNull();
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("acks", "all");
         properties.put("enable.idempotence", transactional || command.get("idempotent").asBoolean());
         properties.put("max.in.flight.requests.per.connection", 5);
@@ -301,8 +303,7 @@ public final class Driver {
     }
 
     private static JsonNode readToEnd(JsonNode command, String topic) throws Exception {
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("isolation.level", command.get("isolation").asText());
         properties.put("auto.offset.reset", "none");
         if (!command.get("fetch_bytes").isNull()) {
@@ -328,8 +329,7 @@ public final class Driver {
 
     private static JsonNode consume(JsonNode command, String topic) {
         int count = command.get("count").asInt();
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("group.id", command.get("group").asText());
         properties.put("isolation.level", command.get("isolation").asText());
         properties.put("auto.offset.reset", "earliest");
@@ -370,8 +370,7 @@ public final class Driver {
     private static JsonNode read(JsonNode command, String topic) {
         long deadline = System.nanoTime() + command.get("timeout_ms").asLong() * 1_000_000L;
         int count = command.get("count").asInt();
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("auto.offset.reset", "none");
         properties.put("allow.auto.create.topics", "false");
         properties.put("fetch.max.wait.ms", command.get("max_wait_ms").asInt());
