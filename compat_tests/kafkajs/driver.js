@@ -97,7 +97,28 @@ function told(partition, message) {
   }
 }
 
+const kept = {}
+
 const OPS = {
+  async kept_produce(c) {
+    // One producer for all of a client's commands, which stays connected.
+    kept[keyOf(c)] ||= (async () => {
+      const made = kafka(c).producer({ createPartitioner: Partitioners.DefaultPartitioner, retry: { retries: 0 } })
+      await made.connect()
+      return made
+    })()
+    await (await kept[keyOf(c)]).send({ topic: c.topic, acks: -1, messages: [{ value: 'kept' }] })
+  },
+  async create_acl(c) {
+    return (await admin(c)).createAcls({ acl: [c.acl] })
+  },
+  async describe_acls(c) {
+    return (await (await admin(c)).describeAcls(c.filter)).resources
+  },
+  async delete_acls(c) {
+    const told = await (await admin(c)).deleteAcls({ filters: [c.filter] })
+    return told.filterResponses[0].matchingAcls.length
+  },
   async create_topic(c) {
     const created = await (await admin(c)).createTopics({
       waitForLeaders: true,

@@ -26,6 +26,9 @@ _ERRORS = {
     "Message size too large": "MESSAGE_TOO_LARGE",
     "Offset out of range": "OFFSET_OUT_OF_RANGE",
     "failed to validate record": "INVALID_RECORD",
+    "Topic authorization failed": "TOPIC_AUTHORIZATION_FAILED",
+    "Group authorization failed": "GROUP_AUTHORIZATION_FAILED",
+    "Transactional Id authorization failed": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 }
 """librdkafka's texts for the broker's errors in the cases."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
-    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 
@@ -34,10 +34,28 @@ T = TypeVar("T")
 
 CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka", "kcat", "java", "kafkajs")
 
+_SHARED = ("java", "kafkajs")
+"""Clients in other languages: one process stands for all of them."""
+
 OPEN = "open-"
 """Everyone may do everything with topics, groups and transactional ids whose names begin with this."""
 
 _SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+
+
+def _sends_nonce_twice() -> dict[str, str]:
+    """Clients of librdkafka before 2.8, with the reason: the nonce of their last SCRAM message is not the server's.
+
+    Brokers that check it (CVE-2024-56128) refuse them.
+    """
+    version = client_class("kcat").version if unavailable("kcat") is None else ""
+    found = re.search(r"librdkafka (\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) >= (2, 8):
+        return {}
+    return {"kcat": f"{version} sends a wrong nonce in SCRAM"}
+
+
+SENDS_NONCE_TWICE = _sends_nonce_twice()
 
 
 class World:
@@ -68,7 +86,7 @@ class World:
         if reason:
             pytest.skip(reason)
         bootstrap = self.servers.bootstrap(listener)
-        if name not in ("java", "kafkajs"):
+        if name not in _SHARED:
             return client_class(name)(bootstrap, security)  # type: ignore[call-arg]
         driver = self._drivers.get(name)
         if driver is None:
@@ -77,6 +95,11 @@ class World:
             driver = self._drivers[name] = made
         settings = security.java_properties() if name == "java" else security.kafkajs()
         return driver.secured(bootstrap, settings)
+
+    def done_with(self, client: Client) -> None:
+        """Close a client that does not share its process."""
+        if client.name not in _SHARED:
+            client.close()
 
     def name(self, hint: str = "topic") -> str:
         """A name that no other test uses, and that begins with what is open to nobody."""
@@ -144,17 +167,15 @@ class World:
 
     def set_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
         """Give `user` a password, and wait until nodes know it."""
-        info = ScramCredentialInfo(_SCRAM[mechanism], 4096)
-        change = UserScramCredentialUpsertion(user, info, password.encode())
-        for future in self.admin.alter_user_scram_credentials([change]).values():
-            future.result(30)
+        self.put_password(user, password, mechanism)
         security = self.servers.sasl("SASL_PLAINTEXT", mechanism, user, password)
         for address in self.servers.bootstrap("SASL_PLAINTEXT").split(","):
             eventually(lambda address=address: logs_in(address, security))
 
-    def drop_user(self, user: str, mechanism: str = "SCRAM-SHA-256") -> None:
-        """Take the user's password of this mechanism away."""
-        change = UserScramCredentialDeletion(user, _SCRAM[mechanism])
+    def put_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
+        """Give `user` a password."""
+        info = ScramCredentialInfo(_SCRAM[mechanism], 4096)
+        change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
             future.result(30)
 
