@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 from node_harness import Client, configuration, run, running_node
 from quorum_harness import Quorum, three_nodes
 
@@ -195,5 +196,27 @@ def test_every_node_decides_by_the_same_acls(tmp_path: Path) -> None:
             await cluster.stop(3)
             await cluster.start(3)
             assert may_read(cluster.nodes[3].services.authorizer)
+
+    run(test)
+
+
+def test_what_no_node_can_read_is_not_passed_on(tmp_path: Path) -> None:
+    """The connection to the active controller is for others' requests, too."""
+
+    async def test() -> None:
+        async with three_nodes(tmp_path, **AUTHORIZER) as cluster:
+            follower = next(node_id for node_id in cluster.nodes if node_id != cluster.leader())
+            good = await cluster.node(follower).connect()
+            await change(good, creation())
+            unreadable = creation()
+            unreadable.creations[0].operation = AclOperation.UNKNOWN
+            unfiltered = deletion()
+            unfiltered.filters[0].operation = AclOperation.UNKNOWN
+            with trio.fail_after(2):
+                for wrong in (unreadable, unfiltered):
+                    client = await cluster.node(follower).connect()
+                    await client.send(wrong)
+                    assert await client.closed()
+            await change(good, deletion())
 
     run(test)
