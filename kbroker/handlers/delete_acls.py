@@ -24,12 +24,17 @@ from kbroker.wire.messages.delete_acls import (
 )
 
 
-@handler(DeleteAclsRequest)
-async def handle(request: DeleteAclsRequest, ctx: RequestContext) -> DeleteAclsResponse:
-    """Remove them, and tell which. Kafka cannot read a filter with an UNKNOWN element, and closes."""
-    filters = request.filters
-    if any(map(has_unknown, filters)):
+def _check(request: DeleteAclsRequest) -> None:
+    """Kafka cannot read a filter with an UNKNOWN element, and closes."""
+    if any(map(has_unknown, request.filters)):
         raise CloseConnection("DeleteAcls with an UNKNOWN element")
+
+
+@handler(DeleteAclsRequest, check=_check)
+async def handle(request: DeleteAclsRequest, ctx: RequestContext) -> DeleteAclsResponse:
+    """Remove them, and tell which."""
+    _check(request)
+    filters = request.filters
     if ctx.services.authorizer is None:
         return _all(filters, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     try:

@@ -148,6 +148,8 @@ class Dispatcher:
         """Call the handler, or have the active controller answer if the connection is to forward the request."""
         if registration.forwarding is not Forwarding.BY_CONNECTION or self._connection.is_controller:
             return await registration.handle(request, context)
+        if registration.check is not None:
+            registration.check(request)
         metadata = self._services.metadata
         return await by_controller(
             metadata,

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 from node_harness import Client, configuration, run, running_node
 from quorum_harness import Quorum, three_nodes
 
 from kbroker.errors import FatalError
 from kbroker.node.authorizer import AclLoader
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from kbroker.raft_metadata.image.acls import acl_record
+from kbroker.raft_metadata.image.acls import acl_of, acl_record
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.settings import standard_authorizer
 from kbroker.security.authorizer.standard import StandardAuthorizer
@@ -73,6 +74,13 @@ def test_super_users_are_separated_by_semicolons(tmp_path: Path) -> None:
     for principal in (ALICE, KafkaPrincipal("User", "CN=ops,O=x"), KafkaPrincipal("Service", "s:1")):
         assert authorizer.authorize(principal, "::1", AclOperation.ALTER, ResourceType.CLUSTER, "kafka-cluster")
     assert not authorizer.authorize(ANONYMOUS, "::1", AclOperation.ALTER, ResourceType.CLUSTER, "kafka-cluster")
+
+
+def test_commas_between_super_users_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    standard_authorizer(configuration(tmp_path, **AUTHORIZER | {"super.users": "User:CN=a,O=b;User:c"}))
+    assert caplog.messages == []
+    standard_authorizer(configuration(tmp_path, **AUTHORIZER | {"super.users": "User:a, User:b"}))
+    assert caplog.messages == ["super.users: User:a, User:b is one name: several are separated by semicolons"]
 
 
 @pytest.mark.parametrize("text", ["alice", "User:", ":alice", "User:alice;bob"])
@@ -143,6 +151,16 @@ def test_an_image_is_taken_over_as_a_whole() -> None:
     delta, three = image_of(RemoveAccessControlEntryRecord(id=second.id), before=two)
     loader.on_image(delta, three)
     assert may_read(authorizer) and authorizer.count == 1
+    # Very many at once.
+    many = [
+        acl_record(Uuid(number.to_bytes(16, "big")), acl_of(second)._replace(resource_name=f"t{number}"))
+        for number in range(1, 200)
+    ]
+    delta, four = image_of(*many, before=three)
+    loader.on_image(delta, four)
+    assert authorizer.count == 200 and not may_read(authorizer, "t7") and may_read(authorizer)
+    loader.on_image(*image_of(*(RemoveAccessControlEntryRecord(id=each.id) for each in many), before=four))
+    assert authorizer.count == 1 and may_read(authorizer)
     # A snapshot, which has nothing of what was before.
     loader.on_image(*image_of(third))
     assert may_read(authorizer) and authorizer.count == 1
@@ -195,5 +213,27 @@ def test_every_node_decides_by_the_same_acls(tmp_path: Path) -> None:
             await cluster.stop(3)
             await cluster.start(3)
             assert may_read(cluster.nodes[3].services.authorizer)
+
+    run(test)
+
+
+def test_what_no_node_can_read_is_not_passed_on(tmp_path: Path) -> None:
+    """The connection to the active controller is for others' requests, too."""
+
+    async def test() -> None:
+        async with three_nodes(tmp_path, **AUTHORIZER) as cluster:
+            follower = next(node_id for node_id in cluster.nodes if node_id != cluster.leader())
+            good = await cluster.node(follower).connect()
+            await change(good, creation())
+            unreadable = creation()
+            unreadable.creations[0].operation = AclOperation.UNKNOWN
+            unfiltered = deletion()
+            unfiltered.filters[0].operation = AclOperation.UNKNOWN
+            with trio.fail_after(2):
+                for wrong in (unreadable, unfiltered):
+                    client = await cluster.node(follower).connect()
+                    await client.send(wrong)
+                    assert await client.closed()
+            await change(good, deletion())
 
     run(test)
