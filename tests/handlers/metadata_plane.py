@@ -140,6 +140,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         cluster_id=CLUSTER_ID,
         metadata=metadata,
         replica_manager=SimpleNamespace(fetchers=None),
+        check_listeners=None,
         refusals={},
     )
     async with trio.open_nursery() as nursery:
