@@ -94,7 +94,12 @@ def test_what_the_file_sets_is_described_as_set(tmp_path: Path) -> None:
         ("1", "listener.name.plaintext.ssl.provider", "x", "there is no JVM"),
         ("1", "listener.name.plaintext.ssl.client.auth", "none", "cannot be changed while kbroker runs"),
         ("1", "ssl.cipher.suites", "TLS_AES_256_GCM_SHA384", "cannot be changed while kbroker runs"),
-        ("", "listener.name.plaintext.ssl.keystore.type", "PEM", "Cannot update these configs at default cluster level"),
+        (
+            "",
+            "listener.name.plaintext.ssl.keystore.type",
+            "PEM",
+            "Cannot update these configs at default cluster level",
+        ),
         ("1", "listener.name.plaintext.plain.sasl.jaas.config", "x", "kbroker has no SASL"),
         ("", "sasl.enabled.mechanisms", "PLAIN", "Cannot update these configs at default cluster level"),
         ("1", "group.share.max.size", "201", "Cannot update these configs dynamically: [group.share.max.size]"),
