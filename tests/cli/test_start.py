@@ -293,7 +293,6 @@ def test_a_module_that_is_gone_does_not_end_the_node(
 def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     properties = with_controller_listener(start.development_properties())
     given = {
-        "ssl.keymanager.algorithm": "x",
         "ssl.provider": "Conscrypt",
         "listener.name.plaintext.sasl.enabled.mechanisms": "PLAIN",
         "telemetry.max.bytes": "1048576",
@@ -305,6 +304,6 @@ def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> Non
     assert [record.getMessage() for record in caplog.records] == [
         "unknown properties, which have no effect: my.own.setting",
         "kbroker has no SASL: properties without effect: listener.name.plaintext.sasl.enabled.mechanisms",
-        "kbroker's TLS is OpenSSL's, and there is no JVM: properties without effect: ssl.keymanager.algorithm, ssl.provider",
+        "kbroker's TLS is OpenSSL's, and there is no JVM: properties without effect: ssl.provider",
         "no level of a feature is unstable in kbroker: properties without effect: unstable.feature.versions.enable",
     ]

@@ -10,7 +10,7 @@ from kbroker.security.tls.mapping_rules import MappingRules, NoMatchingRule
 from kbroker.security.tls.names import subject_name
 
 UTF8, PRINTABLE, T61, IA5, BMP, BITS = 0x0C, 0x13, 0x14, 0x16, 0x1E, 0x03
-CN, C, L, ST, O, OU = ("55040" + digit for digit in "3678ab")
+CN, C, L, ST, ORG, OU = ("55040" + digit for digit in "3678ab")
 STREET, SERIAL, TITLE, UID_, SURNAME, GIVEN = "550409", "550405", "55040c", "55042d", "550404", "55042a"
 EMAIL, USER, DC = "2a864886f70d010901", "0992268993f22c640101", "0992268993f22c640119"
 ODD = "2b06010401868d1f810005"
@@ -40,7 +40,7 @@ def certificate(parts: list[list[Attribute]]) -> bytes:
     [
         ([], ""),
         (
-            [[(C, PRINTABLE, "DE")], [(O, UTF8, "Ex, Inc. #1")], [(CN, UTF8, "alice")]],
+            [[(C, PRINTABLE, "DE")], [(ORG, UTF8, "Ex, Inc. #1")], [(CN, UTF8, "alice")]],
             r"CN=alice,O=Ex\, Inc. \#1,C=DE",
         ),
         (
@@ -85,7 +85,7 @@ def test_names_are_javas(parts: list[list[Attribute]], name: str) -> None:
 def test_what_is_no_certificate_is_an_error() -> None:
     whole = certificate([[(CN, UTF8, "a")]])
     for end in range(len(whole)):
-        with pytest.raises((ValueError, StopIteration)):
+        with pytest.raises(ValueError):
             subject_name(whole[:end])
 
 
@@ -136,8 +136,18 @@ def test_a_name_that_no_rule_fits_has_no_principal(rules: str) -> None:
 
 @pytest.mark.parametrize(
     "rules",
-    ["FOO", "RULE:a/b", "RULE:a/b/X", "RULE:a/b/Lx", "RULE:[/x/", "DEFAULTRULE:a/b/", "RULE:a/b/L RULE:c/d/"]
-    + ["RULE:CN=bob/$1/", "RULE:(?<n>x)/${m}/", "RULE:\\p{Alpha}/x/"],
+    [
+        "FOO",
+        "RULE:a/b",
+        "RULE:a/b/X",
+        "RULE:a/b/Lx",
+        "RULE:[/x/",
+        "DEFAULTRULE:a/b/",
+        "RULE:a/b/L RULE:c/d/",
+        "RULE:CN=bob/$1/",
+        "RULE:(?<n>x)/${m}/",
+        "RULE:\\p{Alpha}/x/",
+    ],
 )
 def test_bad_rules_are_refused(rules: str) -> None:
     with pytest.raises(InvalidConfig, match=r"ssl\.principal\.mapping\.rules"):
