@@ -91,6 +91,7 @@ def test_unknown_names_are_kept_and_told() -> None:
 def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() -> None:
     node = config(
         ssl__client__auth="required",
+        ssl__provider="Conscrypt",
         ssl__protocol="TLSv1.3",
         group__share__max__size="200",
         group__share__record__lock__duration__ms="20000",
@@ -101,7 +102,7 @@ def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() ->
     assert node.absent == {
         "group.share.record.lock.duration.ms": "kbroker has no share groups",
         "listener.name.plaintext.plain.sasl.jaas.config": "kbroker has no SASL",
-        "ssl.client.auth": "kbroker has no TLS",
+        "ssl.provider": "kbroker's TLS is OpenSSL's, and there is no JVM",
     }
     assert node.unknown == ("listener.name.plaintext.max.connections",)
     assert node.values["ssl.client.auth"] == "required"
@@ -158,7 +159,7 @@ def test_secrets_are_not_shown() -> None:
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "different name"),
         ({"listeners": "PLAINTEXT://:-1"}, "names no port that can be listened at"),
         ({"listeners": "EXTERNAL://:9092,CONTROLLER://:9093"}, "EXTERNAL"),
-        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "SSL"),
+        ({"listeners": "TLS://:9092,CONTROLLER://:9093"}, "TLS"),
         ({"listener__security__protocol__map": "PLAINTEXT:PLAIN"}, "listener.security.protocol.map"),
         ({"inter__broker__listener__name": "CONTROLLER"}, "inter.broker.listener.name"),
         ({"inter__broker__listener__name": "NONE"}, "inter.broker.listener.name"),
@@ -207,7 +208,7 @@ def test_what_is_wrong_is_said_in_one_line(changes: dict[str, str | None], said:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_secure_protocols_are_refused_by_name(protocol: str) -> None:
     with pytest.raises(FatalError, match=f"asks for {protocol}; only PLAINTEXT"):
         config(listener__security__protocol__map=f"PLAINTEXT:{protocol},CONTROLLER:PLAINTEXT")

@@ -150,7 +150,7 @@ class TlsAdmission:
                 client.principal = KafkaPrincipal(USER_TYPE, self._tls.rules.name(subject_name(certificate)))
             except NoMatchingRule as error:
                 raise Refused(str(error)) from None
-            except (ValueError, StopIteration) as error:
+            except ValueError as error:
                 raise Refused(f"its certificate cannot be read: {error}") from None
 
 

@@ -150,6 +150,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         cluster_id=CLUSTER_ID,
         metadata=metadata,
         replica_manager=SimpleNamespace(fetchers=None),
+        check_listeners=None,
         refusals={},
         authorizer=None,
     )
