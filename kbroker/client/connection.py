@@ -234,7 +234,8 @@ class Connection:
         """Close; the error to raise for one of the socket."""
         self.close()
         refusal = None if self._security is None else self._security.refusal(error, self.address)
-        return refusal or ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}")
+        hint = "" if self._has_answered else " (is security.protocol right?)"
+        return refusal or ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}{hint}")
 
     def _open(self) -> socket.socket:
         if self._socket is None:
