@@ -123,7 +123,8 @@ class Connection:
     def has_response(self) -> bool:
         """Whether ``receive`` need not wait, although nothing may come over the socket any more."""
         # Bytes that TLS has decrypted are no news to a selector any more.
-        return bool(self._early) or bool(self._security and self._security.has_pending(self._open()))
+        connected, security = self._socket, self._security
+        return bool(self._early) or (security is not None and connected is not None and security.has_pending(connected))
 
     def fileno(self) -> int:
         """For ``selectors``; ``ConnectionFailed`` once closed."""
