@@ -12,7 +12,7 @@ log = logging.getLogger("kbroker")
 
 _OPEN = "NO AUTHENTICATION on %s: whoever reaches it over the network can read, change and delete everything"
 _ANONYMOUS = "NO AUTHENTICATION on %s: whoever reaches it over the network may do what User:ANONYMOUS may"
-_READABLE = "NO ENCRYPTION on %s: what goes over the network there can be read and changed on its way"
+_READABLE = "NO ENCRYPTION on %s: whoever can see the network's traffic reads passwords and records"
 
 
 class Exposure(NamedTuple):
