@@ -97,11 +97,11 @@ def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() ->
         group__share__record__lock__duration__ms="20000",
         remote__log__storage__system__enable="false",
         authorizer__class__name="",
-        **{"listener.name.plaintext.plain.sasl.jaas.config": "x", "listener.name.plaintext.max.connections": "7"},
+        **{"listener.name.plaintext.sasl.kerberos.kinit.cmd": "x", "listener.name.plaintext.max.connections": "7"},
     )
     assert node.absent == {
         "group.share.record.lock.duration.ms": "kbroker has no share groups",
-        "listener.name.plaintext.plain.sasl.jaas.config": "kbroker has no SASL",
+        "listener.name.plaintext.sasl.kerberos.kinit.cmd": "kbroker has no Kerberos",
         "ssl.provider": "kbroker's TLS is OpenSSL's, and there is no JVM",
     }
     assert node.unknown == ("listener.name.plaintext.max.connections",)
@@ -206,12 +206,6 @@ def test_what_is_wrong_is_said_in_one_line(changes: dict[str, str | None], said:
         config(**changes)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_secure_protocols_are_refused_by_name(protocol: str) -> None:
-    with pytest.raises(FatalError, match=f"asks for {protocol}; only PLAINTEXT"):
-        config(listener__security__protocol__map=f"PLAINTEXT:{protocol},CONTROLLER:PLAINTEXT")
 
 
 def test_several_listeners_with_their_own_addresses() -> None:

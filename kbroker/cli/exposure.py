@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kbroker.config import BrokerConfig, Listener
 
 log = logging.getLogger("kbroker")
 
-_OPEN: Final = "NO AUTHENTICATION on %s: whoever reaches it over the network can read, change and delete everything"
-_ANONYMOUS: Final = "NO AUTHENTICATION on %s: whoever reaches it over the network may do what User:ANONYMOUS may"
-_READABLE: Final = "NO ENCRYPTION on %s: what goes over the network there can be read and changed on its way"
+_OPEN = "NO AUTHENTICATION on %s: whoever reaches it over the network can read, change and delete everything"
+_ANONYMOUS = "NO AUTHENTICATION on %s: whoever reaches it over the network may do what User:ANONYMOUS may"
+_READABLE = "NO ENCRYPTION on %s: whoever can see the network's traffic reads passwords and records"
 
 
 class Exposure(NamedTuple):

@@ -33,7 +33,9 @@ ADMIN: Final = "admin"
 CLIENT: Final = "client"
 """The user for programs: it may use all topics, groups and transactional ids, and may not administer the cluster."""
 
-_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""Kafka's own."""
+
 _PASSWORDS_FILE: Final = "passwords.properties"
 _TO_GRANT_FILE: Final = "rights-to-grant"
 _RENEW_BEFORE: Final = timedelta(days=30)
@@ -110,7 +112,7 @@ class SecureSetup:
             f"listener.name.{PROTOCOL.lower()}.{MECHANISM.lower()}.sasl.jaas.config": login,
             f"listener.name.controller.{MECHANISM.lower()}.sasl.jaas.config": login,
             **pem_stores(self._certificates.ca_file, key_file),
-            "authorizer.class.name": _AUTHORIZER,
+            "authorizer.class.name": AUTHORIZER,
             "super.users": f"User:{BROKER};User:{ADMIN}",
         }
 

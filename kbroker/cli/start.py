@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbroker.cli.exposure import warn_of_exposure
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, Listener, read_properties_file
 from kbroker.errors import FatalError
@@ -171,7 +170,10 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
-    warn_of_exposure(config)
+    if any(not listener.is_loopback for listener in config.listeners):
+        from kbroker.cli.exposure import warn_of_exposure
+
+        warn_of_exposure(config)
 
 
 def ready_line(broker: Broker, config: BrokerConfig) -> str:

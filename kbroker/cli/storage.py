@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbroker.cli.exposure import Exposure
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.errors import FatalError
@@ -237,6 +236,7 @@ def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
 
 def _info(config: BrokerConfig) -> int:
     """Print what is found, as Kafka's tool does; 1 if something is wrong with the directories."""
+    from kbroker.cli.exposure import Exposure
     from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
 

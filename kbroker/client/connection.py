@@ -123,7 +123,8 @@ class Connection:
     def has_response(self) -> bool:
         """Whether ``receive`` need not wait, although nothing may come over the socket any more."""
         # Bytes that TLS has decrypted are no news to a selector any more.
-        return bool(self._early) or bool(self._security and self._security.has_pending(self._open()))
+        connected, security = self._socket, self._security
+        return bool(self._early) or (security is not None and connected is not None and security.has_pending(connected))
 
     def fileno(self) -> int:
         """For ``selectors``; ``ConnectionFailed`` once closed."""
@@ -234,7 +235,8 @@ class Connection:
         """Close; the error to raise for one of the socket."""
         self.close()
         refusal = None if self._security is None else self._security.refusal(error, self.address)
-        return refusal or ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}")
+        hint = "" if self._has_answered else " (is security.protocol right?)"
+        return refusal or ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}{hint}")
 
     def _open(self) -> socket.socket:
         if self._socket is None:

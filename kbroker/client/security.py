@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.client.errors import AuthenticationFailed, ClientError, ConnectionFailed, name_of
 from kbroker.config.definition import InvalidConfig
@@ -15,7 +15,6 @@ from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 if TYPE_CHECKING:
     import socket
 
-    from kbroker.client.connection import Connection
     from kbroker.client.properties import ClientProperties
     from kbroker.security.sasl.mechanism import SaslClient
 
@@ -36,6 +35,16 @@ _ALERTS: Final = {
     "PROTOCOL_VERSION": "does not speak this version of TLS (ssl.enabled.protocols)",
 }
 """Ends of the names of TLS's alerts, and what a broker says by them."""
+
+
+class Asked(Protocol):
+    """A connection whose versions are known."""
+
+    address: str
+
+    def request(self, request: Any, deadline: float) -> Any:
+        """The answer to a request; ``ClientError`` if there is none before the deadline."""
+        ...
 
 
 class ClientSecurity:
@@ -143,7 +152,7 @@ class ClientSecurity:
 
     # --- SASL -------------------------------------------------------------------------------------------------------
 
-    def authenticate(self, connection: Connection, deadline: float) -> float | None:
+    def authenticate(self, connection: Asked, deadline: float) -> float | None:
         """Say who the client is; the seconds that the session lasts, None for ever (KIP-368).
 
         SaslHandshake v1, SaslAuthenticate up to v2. :class:`AuthenticationFailed` with the broker's text.
@@ -151,11 +160,7 @@ class ClientSecurity:
         if not self.protocol.has_sasl:
             return None
         address = connection.address
-        shaken: SaslHandshakeResponse = connection.request(
-            SaslHandshakeRequest(mechanism=self._mechanism),
-            deadline,
-            version=connection.version_for(SaslHandshakeRequest),
-        )
+        shaken: SaslHandshakeResponse = connection.request(SaslHandshakeRequest(mechanism=self._mechanism), deadline)
         if shaken.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(sorted(shaken.mechanisms)) or "none"
             raise AuthenticationFailed(
@@ -167,7 +172,7 @@ class ClientSecurity:
             raise AuthenticationFailed(f"{address} refuses the SASL handshake: {name_of(shaken.error_code)}")
         return self._exchange(connection, deadline)
 
-    def _exchange(self, connection: Connection, deadline: float) -> float | None:
+    def _exchange(self, connection: Asked, deadline: float) -> float | None:
         from kbroker.security.sasl.errors import SaslError
 
         client = self._sasl_client()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from kbroker.security.sasl.errors import SaslError
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import RequestHeader, decode_request_header, encode_response_header
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.env import Stream
@@ -187,7 +189,7 @@ class _Exchange:
         return request
 
     def _illegal_state(self, frame: bytes, header: RequestHeader, offset: int) -> bytes | None:
-        """The answer to a request of another API, in that API's own form; None if it has no place for an error."""
+        """The answer to a request of another API, in that API's own form; None if it cannot be read."""
         from kbroker.handlers.error_answers import error_answer
 
         registration = self._listener.table.get(header.api_key)
@@ -196,7 +198,7 @@ class _Exchange:
         try:
             request = self._decode(frame, header, offset)
             response = error_answer(header.api_key, header.api_version, request, ErrorCode.ILLEGAL_SASL_STATE)
-            return None if response is None else _reply(header, response)
+            return _reply(header, API_KEYS[header.api_key].response() if response is None else response)
         except (WireError, Refused):
             return None
 
@@ -252,10 +254,6 @@ class _Keeper:
         self._session = session
         self._failure_delay = failure_delay
         self._changed = trio.Event()
-        session.on_change = self._on_change
-
-    def _on_change(self) -> None:
-        self._changed.set()
 
     async def keep(self, connection: Connection) -> None:
         """Serve nothing once the session has ended, but for what renews it. Runs for as long as the connection.
@@ -263,18 +261,23 @@ class _Keeper:
         A re-authentication that fails ends the connection, after the wait of any failed authentication.
         """
         session = self._session
+
+        def on_change() -> None:  # at once: the client's next request may have come already
+            connection.restrict(None if session.failure is None else ())
+            self._changed.set()
+
         with trio.CancelScope() as scope:
             connection.when_closed.append(scope.cancel)
             if connection.closed:
                 return
+            session.on_change = on_change
             while session.failure is None:
-                expires_at = float("inf") if session.expires_at is None else session.expires_at
-                is_over = trio.current_time() >= expires_at
-                connection.restrict(_RENEWING if is_over else None)
-                with trio.move_on_at(float("inf") if is_over else expires_at):
-                    await self._changed.wait()
-                    self._changed = trio.Event()
-            connection.restrict(())
+                changed = self._changed = trio.Event()
+                with trio.move_on_at(math.inf if session.expires_at is None else session.expires_at):
+                    await changed.wait()
+                if not changed.is_set():
+                    connection.restrict(_RENEWING)
+                    await changed.wait()
             logger.info("closing connection from %s: %s", connection.peer, session.failure)
             await trio.sleep(self._failure_delay)
             connection.scope.cancel()

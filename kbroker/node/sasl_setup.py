@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import trio
@@ -28,6 +29,8 @@ from kbroker.security.sasl.scram import (
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.handlers.context import Services
+
+logger = logging.getLogger(__name__)
 
 SERVER_MECHANISMS = (PLAIN, *(mechanism.mechanism_name for mechanism in ScramMechanism))
 """Those that a listener may have."""
@@ -69,6 +72,12 @@ class ListenerSasl:
         for name in config.raw:
             if name.endswith(_CALLBACKS):
                 raise FatalError(f"{name}: Java classes cannot be loaded; users of PLAIN stand in sasl.jaas.config")
+        for name in ("sasl.jaas.config", f"listener.name.{listener_name.lower()}.sasl.jaas.config"):
+            if name in config.raw:
+                logger.warning(
+                    "%s has no effect: a listener's users stand in listener.name.LISTENER.MECHANISM.sasl.jaas.config",
+                    name,
+                )
         self.mechanisms = list(dict.fromkeys(names))
         if PLAIN in self.mechanisms:
             self._passwords = self._plain_passwords()

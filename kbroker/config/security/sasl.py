@@ -70,3 +70,6 @@ KEYS: list[ConfigKey] = [
         "Most bytes of one SASL message before a client is authenticated.",
     ),
 ]
+
+AT_START = frozenset(key.name for key in KEYS)
+"""Those that a node reads when it starts, and never again."""

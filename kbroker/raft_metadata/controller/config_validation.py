@@ -117,11 +117,22 @@ def _check_security(configs: Mapping[str, str], before: Mapping[str, str]) -> No
 
 
 def _refuse_absent(configs: Mapping[str, str], before: Mapping[str, str]) -> None:
-    """``ApiError`` for a new value of a property that kbroker does not implement; values of earlier releases stay."""
+    """``ApiError`` for a new value of what kbroker does not implement, or reads at its start alone.
+
+    Values of earlier releases stay.
+    """
     others = [name for name in configs if name not in BROKER_CONFIGS and configs[name] != before.get(name)]
     if not others:
         return
     from kbroker.config.absent import set_otherwise
+    from kbroker.config.security import sasl, security_key
 
-    for name, key in set_otherwise(configs, others).items():
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} cannot be set: {key.no_effect}")
+    for name in others:
+        key = security_key(name)
+        if key is not None and key.name in sasl.AT_START:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{name} cannot be set while a node runs yet: it belongs into the node's file, for the next start",
+            )
+    for name, missing in set_otherwise(configs, others).items():
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} cannot be set: {missing.no_effect}")

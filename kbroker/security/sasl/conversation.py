@@ -107,7 +107,7 @@ class SaslConversation:
         lifetime = 0
         if self._server is None and self.expires_at is not None:
             lifetime = max(0, round((self.expires_at - self._now()) * 1000))
-        return SaslAuthenticateResponse(error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime)
+        return SaslAuthenticateResponse(error_message="", auth_bytes=answer, session_lifetime_ms=lifetime)
 
     def take(self, token: bytes) -> bytes:
         """The bare answer to a bare token, as after a handshake of version 0. ``SaslError``, and ``failure`` is set."""

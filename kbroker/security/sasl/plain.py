@@ -60,17 +60,14 @@ class PlainServer:
         """Judge ``[authorization id] NUL user NUL password``; an empty answer, or ``SaslError``."""
         if self.is_done:
             raise SaslError("the authentication is complete")
-        try:
-            parts = token.decode().split("\0")
-        except UnicodeDecodeError:
-            raise SaslError("Invalid SASL/PLAIN response: it is not UTF-8") from None
+        parts = token.decode("utf-8", "replace").split("\0")
         if len(parts) != 3:
-            raise SaslError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+            raise SaslAuthenticationError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization_id, user, password = parts
         if not user:
-            raise SaslError("Authentication failed: username not specified")
+            raise SaslAuthenticationError("Authentication failed: username not specified")
         if not password:
-            raise SaslError("Authentication failed: password not specified")
+            raise SaslAuthenticationError("Authentication failed: password not specified")
         if not self._check(user, password):
             raise SaslAuthenticationError("Authentication failed: Invalid username or password")
         if authorization_id and authorization_id != user:
