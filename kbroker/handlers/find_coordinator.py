@@ -74,7 +74,8 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
 
 
 def _authorize(key_type: int, key: str, ctx: RequestContext) -> None:
-    """`ApiError` if the principal may not know of the key; below version 4 with a message, as Kafka does it."""
+    """`ApiError` if the principal may not know of the key. As in Kafka, it has a message below version 4, and where all
+    keys are refused together."""
     try:
         if key_type == _GROUP:
             require_group(ctx, AclOperation.DESCRIBE, key)
@@ -83,7 +84,9 @@ def _authorize(key_type: int, key: str, ctx: RequestContext) -> None:
         elif key_type == _SHARE and ctx.api_version >= _SHARE_SINCE:
             require_cluster(ctx, AclOperation.CLUSTER_ACTION)
     except ApiError as error:
-        raise ApiError(error.code, standard_message(error.code) if ctx.api_version < 4 else "") from None
+        raise ApiError(
+            error.code, standard_message(error.code) if ctx.api_version < 4 or key_type == _SHARE else ""
+        ) from None
 
 
 async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:

@@ -168,7 +168,9 @@ class _Read:
         for wanted, name in zip(partitions, names, strict=True):
             index = wanted.key.partition
             if may_read is not None and not may_read(name):
-                results.append(_error(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                refusal = _error(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                refusal.aborted_transactions = []  # as in Kafka, which has not looked whether there are some
+                results.append(refusal)
                 policy.on_unreadable()
                 continue
             if name is None:

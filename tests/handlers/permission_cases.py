@@ -7,7 +7,7 @@ and a transaction by requests alone, so that Apache Kafka can be asked the same.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,9 +62,9 @@ class Case:
         """The rows."""
         return [PERMISSIONS[self.api][number] for number in self.rows]
 
-    def request(self, world: World, version: int) -> Any:
-        """A request of a version."""
-        return build(API_KEYS[KEYS[self.api]].request, version, self.told(world))
+    def request(self, world: World, version: int, told: Told | None = None) -> Any:
+        """A request of a version: the case's, or another."""
+        return build(API_KEYS[KEYS[self.api]].request, version, self.told(world) if told is None else told)
 
 
 def denials(permission: Permission) -> frozenset[Asked]:
@@ -75,6 +75,31 @@ def denials(permission: Permission) -> frozenset[Asked]:
 def user_of(denied: frozenset[Asked]) -> str:
     """A user for whom all but this is allowed."""
     return "not-" + "-".join(sorted(f"{operation.name}-{kind.name}" for operation, kind in denied))
+
+
+ABSENT = "absent-x"
+"""The name of what nobody has."""
+
+_NAMES = (TOPIC, GROUP, CLASSIC, CONSUMERS, TRANSACTION)
+
+
+def doubled(told: Any) -> Any:
+    """A request that names in each list of topics, groups or transactional ids another that is not there."""
+    if isinstance(told, Mapping):
+        return {name: doubled(value) for name, value in told.items()}
+    if isinstance(told, list):
+        return [each for value in told for each in ([value, *_absent(value)])]
+    return told
+
+
+def _absent(value: Any) -> Iterator[Any]:
+    """The like of an entry, of what is not there."""
+    if value in _NAMES:
+        yield ABSENT
+    elif isinstance(value, Mapping):
+        fields = {name: ABSENT for name in value if value[name] in _NAMES}
+        if fields and "v3_and_below_transactional_id" not in fields:
+            yield {**value, **fields, **({"topic_id": Uuid(b"a" * 16)} if "topic_id" in value else {})}
 
 
 def _produce(world: World, **options: Any) -> Told:
@@ -142,7 +167,7 @@ def _join(group: str) -> Told:
         "rebalance_timeout_ms": 30_000,
         "protocol_type": "consumer",
         "group_instance_id": "instance",
-        "protocols": [{"name": "range", "metadata": b"subscribed"}],
+        "protocols": [{"name": "range", "metadata": _SUBSCRIPTION}],
     }
 
 
@@ -169,6 +194,8 @@ def _resource(kind: int, name: str) -> Told:
 
 
 _numbers = itertools.count()
+_SUBSCRIPTION = b"\0\0" + b"\0\0\0\1" + b"\0\7topic-x" + b"\xff\xff\xff\xff"
+"""A classic member's: version 0, one topic, no user data."""
 _TOPICS = [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]
 _INDEXES = [{"name": TOPIC, "partition_indexes": [0]}]
 

@@ -21,6 +21,8 @@ class ByName:
     """An authorizer: what is denied to users, by their names. Everybody else, the node among them, may do all."""
 
     denied: dict[str, frozenset[Asked]] = field(default_factory=dict)
+    hidden: str = ""
+    """A resource that is denied to all users."""
     version: int = 1
     asked: list[tuple[str, Asked, str]] = field(default_factory=list)
     """User, operation and type, and resource of each decision for a user that has a rule or is named ``admin``."""
@@ -42,7 +44,7 @@ class ByName:
         if principal == ANONYMOUS:
             return True
         self.asked.append((principal.name, (operation, resource_type), name))
-        if principal.name == NOBODY:
+        if principal.name == NOBODY or (self.hidden and name == self.hidden):
             return False
         return (operation, resource_type) not in self.denied.get(principal.name, ())
 
