@@ -108,6 +108,14 @@ def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() ->
     assert node.values["group.share.record.lock.duration.ms"] == 20_000
 
 
+def test_the_authorizers_own_properties_are_known_if_there_is_one() -> None:
+    of_authorizer = {"super__users": "User:a", "allow__everyone__if__no__acl__found": "true"}
+    names = ("allow.everyone.if.no.acl.found", "super.users")
+    assert config(**of_authorizer).unknown == config(**of_authorizer, authorizer__class__name="").unknown == names
+    node = config(**of_authorizer, authorizer__class__name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    assert node.unknown == () and node.absent == {}
+
+
 def test_a_stock_file_needs_no_table_of_what_is_absent() -> None:
     program = f"""
 import sys
@@ -177,7 +185,12 @@ def test_secrets_are_not_shown() -> None:
             {"group__consumer__min__session__timeout__ms": "1", "group__consumer__session__timeout__ms": "5000"},
             "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms",
         ),
-        ({"authorizer__class__name": "org.example.Authorizer"}, "authorizer.class.name"),
+        (
+            {"authorizer__class__name": "org.example.Authorizer"},
+            "authorizer.class.name: org.example.Authorizer is not supported yet, only "
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        ),
+        ({"early__start__listeners": "PLAINTEXT,OTHER"}, "early.start.listeners contains listener OTHER"),
         ({"remote__log__storage__system__enable": "true"}, "remote.log.storage.system.enable"),
         ({"config__providers": "file"}, "config.providers"),
         ({"cordoned__log__dirs": "*"}, "cordoned.log.dirs"),

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.cli.exposure import warn_of_exposure
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, Listener, read_properties_file
 from kbroker.errors import FatalError
@@ -170,12 +171,7 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
-    exposed = [listener for listener in config.listeners if not listener.is_loopback]
-    if exposed:
-        log.warning(
-            "NO AUTHENTICATION on %s: whoever reaches it over the network can read, change and delete everything",
-            ", ".join(map(str, exposed)),
-        )
+    warn_of_exposure(config)
 
 
 def ready_line(broker: Broker, config: BrokerConfig) -> str:

@@ -18,7 +18,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.forwarding import by_controller
 from kbroker.handlers.metadata_common import error_fields, standard_message
-from kbroker.raft_metadata.controller.configs import ConfigErrors
+from kbroker.raft_metadata.controller.configs import SET, ConfigErrors
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
@@ -181,11 +181,27 @@ async def preprocess(
                 alter_loggers(resource)
                 continue
             _check_name(resource, node_id)
+            if resource.resource_type == ResourceType.BROKER:
+                await _check_listeners(resource, ctx)
         except ApiError as error:
             errors[position] = error
         else:
             good.append(resource)
     return good, errors
+
+
+async def _check_listeners(resource: _Resource, ctx: RequestContext) -> None:
+    """Have this node try new TLS stores of its own, which others cannot read."""
+    services = ctx.services
+    if services.check_listeners is None or resource.resource_name != str(services.node_id):
+        return
+    changes = {
+        config.name: config.value if getattr(config, "config_operation", SET) == SET else None
+        for config in resource.configs
+        if config.name.startswith("listener.name.")
+    }
+    if changes:
+        await services.check_listeners(changes)
 
 
 def _check_values(resource: _Resource, needs_value: Callable[[_Named], bool]) -> None:

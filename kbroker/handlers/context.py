@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,9 @@ class Services:
     """These three are for the APIs of brokers: a node without that role has none."""
     transactions: Transactions
     markers: Markers
+    check_listeners: Callable[[Mapping[str, str | None]], Awaitable[None]] | None = None
+    """Judges changes of this node's ``listener.name.`` properties, None for one that is removed; ``ApiError``. None if
+    no listener has anything that changes."""
     authorizer: Authorizer | None = None
     """Handlers ask it through ``handlers.authorization``."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)

@@ -72,7 +72,7 @@ _ENTRY: Final = Shown.ENTRY
 _HIDDEN: Final = Shown.HIDDEN
 _OPERATIONS: Final = Shown.OPERATIONS
 
-_BROKER: Final[Mapping[str, tuple[Permission, ...]]] = {
+BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "Produce": (
         Permission(Op.WRITE, _TRANSACTION, _REQUEST, "batches of a transaction"),
         Permission(Op.WRITE, _TOPIC, _ENTRY),
@@ -106,6 +106,7 @@ _BROKER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "FindCoordinator": (
         Permission(Op.DESCRIBE, _GROUP, _ENTRY, "groups"),
         Permission(Op.DESCRIBE, _TRANSACTION, _ENTRY, "transactional ids"),
+        Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY, "share groups"),
     ),
     "JoinGroup": (Permission(Op.READ, _GROUP, _REQUEST),),
     "Heartbeat": (Permission(Op.READ, _GROUP, _REQUEST),),
@@ -235,7 +236,7 @@ ON_CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
 }
 """Those of the rows above that differ on a controller's listener."""
 
-PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {**_BROKER, **_CONTROLLER}
+PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {**BROKER_PERMISSIONS, **_CONTROLLER}
 """By the API's name: all that it asks. An API that asks nothing has an empty row."""
 
 

@@ -41,6 +41,7 @@ from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoor
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.settings import TransactionSettings
 from kbroker.types import TopicPartition, Uuid
+from kbroker.wire.records.metadata import UserScramCredentialRecord
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -443,6 +444,10 @@ class Metadata(Protocol):
     @property
     def is_leader(self) -> bool:
         """Whether this node is the active controller."""
+        ...
+
+    def scram_credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
+        """A user's SCRAM credential; before there is an image, the one on this node's disk."""
         ...
 
     def finalized_features(self) -> tuple[Mapping[str, int], int]:

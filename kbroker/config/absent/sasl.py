@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
-from kbroker.config.definition import ConfigKey, Range
+from kbroker.config.definition import ConfigKey
 from kbroker.config.shorthand import (
     CLASS,
     DOUBLE,
-    HIGH,
     INT,
     LIST,
     LONG,
     LOW,
     MEDIUM,
-    PASSWORD,
     PER_BROKER,
     SHORT,
     STRING,
@@ -22,42 +20,11 @@ from kbroker.config.shorthand import (
 KEYS = missing(
     "kbroker has no SASL",
     ConfigKey(
-        "connection.failed.authentication.delay.ms",
-        INT,
-        "100",
-        LOW,
-        "Milliseconds for which the close of a connection is put off after an authentication that failed.",
-        validator=Range(0),
-    ),
-    ConfigKey(
-        "connections.max.reauth.ms",
-        LONG,
-        "0",
-        MEDIUM,
-        "Milliseconds after which a client must authenticate again; 0 for never.",
-    ),
-    ConfigKey(
         "sasl.client.callback.handler.class",
         CLASS,
         None,
         MEDIUM,
         "Java class that answers callbacks of SASL clients.",
-    ),
-    ConfigKey(
-        "sasl.enabled.mechanisms",
-        LIST,
-        "GSSAPI",
-        MEDIUM,
-        "SASL mechanisms that clients may use.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "sasl.jaas.config",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Login modules and their options, in JAAS's format.",
-        update_mode=PER_BROKER,
     ),
     ConfigKey(
         "sasl.kerberos.kinit.cmd",
@@ -182,32 +149,10 @@ KEYS = missing(
         "First wait between two attempts to reach an authentication provider, in milliseconds.",
     ),
     ConfigKey(
-        "sasl.mechanism.controller.protocol",
-        STRING,
-        "GSSAPI",
-        HIGH,
-        "SASL mechanism between brokers and controllers.",
-    ),
-    ConfigKey(
-        "sasl.mechanism.inter.broker.protocol",
-        STRING,
-        "GSSAPI",
-        MEDIUM,
-        "SASL mechanism between brokers.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
         "sasl.server.callback.handler.class",
         CLASS,
         None,
         MEDIUM,
         "Java class that answers callbacks of SASL servers.",
-    ),
-    ConfigKey(
-        "sasl.server.max.receive.size",
-        INT,
-        "524288",
-        MEDIUM,
-        "Most bytes of one SASL message before a client is authenticated.",
     ),
 )
