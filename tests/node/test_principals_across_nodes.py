@@ -100,7 +100,7 @@ async def cluster(path: Path, **options: Any) -> AsyncIterator[Cluster]:
             client.principal = principals.get(client.stream.peer[1], NODE)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NodeSecurity, "admission", lambda self, listener: Admission([Chosen()]))
+        patch.setattr(NodeSecurity, "admission", lambda self, listener, services: Admission([Chosen()]))
         async with three_nodes(path, **options) as quorum:
             rules = Rules()
             for node in quorum.nodes.values():
