@@ -22,7 +22,7 @@ from kbroker.raft_metadata.controller.configs import SET, ConfigErrors
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
-from kbroker.security.authorizer.types import AclOperation
+from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation
 from kbroker.security.authorizer.types import ResourceType as Resources
 
 
@@ -191,7 +191,10 @@ async def preprocess(
 
 
 async def _check_listeners(resource: _Resource, ctx: RequestContext) -> None:
-    """Have this node try new TLS stores of its own, which others cannot read."""
+    """Have this node try new TLS stores of its own, which others cannot read.
+
+    Only for those who may set them: to anybody else it would tell which files there are.
+    """
     services = ctx.services
     if services.check_listeners is None or resource.resource_name != str(services.node_id):
         return
@@ -200,7 +203,7 @@ async def _check_listeners(resource: _Resource, ctx: RequestContext) -> None:
         for config in resource.configs
         if config.name.startswith("listener.name.")
     }
-    if changes:
+    if changes and may(ctx, AclOperation.ALTER_CONFIGS, Resources.CLUSTER, CLUSTER_NAME, audits_denial=False):
         await services.check_listeners(changes)
 
 

@@ -44,6 +44,9 @@ async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeRespo
         await pace.turn()
     try:
         host = read_address(request.client_host_address)
+    except WireError:
+        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+    try:
         header, offset = decode_request_header(data)
         entry = registrations(CONTROLLER).get(header.api_key)
         if entry is None or not entry.is_for_controller:
@@ -52,7 +55,8 @@ async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeRespo
             return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         inner, _ = decode(entry.request_class, header.api_version, data, offset)
     except WireError:
-        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+        # What is inside may be of a later release; the broker's client is to ask for the versions again.
+        return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if pace is not None:
         await pace.turn()
     response = await _served(entry, inner, ForwardedContext(header, ctx.connection, ctx.services, principal, host))

@@ -181,7 +181,7 @@ _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
 _FETCH_WITHOUT_SESSIONS = _topics(
     "topics",
     "responses",
-    _partitions("partitions", "partitions", "partition", _INDEX, high_watermark=-1),
+    _partitions("partitions", "partitions", "partition", _INDEX, high_watermark=-1, records=b""),
     ("topic", "topic"),
 )
 """Below version 7 a Fetch has no error at its top. From 7 on that is one of the session, and of every partition; up to

@@ -5,10 +5,12 @@ Served: 0 to 1. 1: flexible.
 
 from __future__ import annotations
 
-from kbroker.handlers.authorization import require_cluster
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.broker_loggers import alter_log_levels
 from kbroker.handlers.config_changes import answers, change, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.configs import DELETE, ConfigChange, incremental_alter_configs
 from kbroker.security.authorizer.types import AclOperation
@@ -48,5 +50,8 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
 
 def _alter_loggers(resource: AlterConfigsResource, ctx: RequestContext, *, validate_only: bool) -> None:
     """Levels are the node's own, so it asks the authorizer itself. ``ApiError``."""
-    require_cluster(ctx, AclOperation.CLUSTER_ACTION)
+    if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        # A controller says it in words too, a broker does not.
+        raise ApiError(code, standard_message(code) if ctx.connection.is_controller else None)
     alter_log_levels(resource, ctx.services.node_id, validate_only=validate_only)

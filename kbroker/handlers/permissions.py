@@ -210,6 +210,10 @@ _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "UpdateFeatures": _ALTERS,
     "UnregisterBroker": _ALTERS,
     "DescribeQuorum": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
+    "DescribeAcls": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
+    "CreateAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
+    "DeleteAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
+    "AlterUserScramCredentials": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
     "AddRaftVoter": _ALTERS,
     "RemoveRaftVoter": _ALTERS,
     "Vote": _BY_BROKERS,
@@ -225,7 +229,7 @@ _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "ControllerRegistration": _BY_BROKERS,
     "AssignReplicasToDirs": _BY_BROKERS,
 }
-"""The APIs that the controller answers."""
+"""The APIs that the controller answers, and the one that reads what it writes."""
 
 ON_CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "Fetch": _BY_BROKERS,

@@ -153,6 +153,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         check_listeners=None,
         refusals={},
         authorizer=None,
+        check_listeners=None,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(metadata.run)

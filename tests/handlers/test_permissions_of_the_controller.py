@@ -22,14 +22,18 @@ from kbroker.wire.messages import (
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     assign_replicas_to_dirs,
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
     controller_registration,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_quorum,
     elect_leaders,
@@ -173,6 +177,28 @@ REQUESTS: Mapping[str, Callable[[int], Any]] = {
     "DescribeQuorum": _describe_quorum,
     "AddRaftVoter": lambda _: add_raft_voter.AddRaftVoterRequest(voter_id=9),
     "RemoveRaftVoter": lambda _: remove_raft_voter.RemoveRaftVoterRequest(voter_id=9),
+    "DescribeAcls": lambda _: describe_acls.DescribeAclsRequest(
+        resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
+    ),
+    "CreateAcls": lambda _: create_acls.CreateAclsRequest(
+        creations=[
+            create_acls.AclCreation(
+                resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3
+            )
+        ]
+    ),
+    "DeleteAcls": lambda _: delete_acls.DeleteAclsRequest(
+        filters=[
+            delete_acls.DeleteAclsFilter(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
+        ]
+    ),
+    "AlterUserScramCredentials": lambda _: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+        upsertions=[
+            alter_user_scram_credentials.ScramCredentialUpsertion(
+                name="a", mechanism=1, iterations=4096, salt=b"s", salted_password=bytes(32)
+            )
+        ]
+    ),
     "Vote": lambda _: vote.VoteRequest(),
     "BeginQuorumEpoch": lambda _: begin_quorum_epoch.BeginQuorumEpochRequest(),
     "EndQuorumEpoch": lambda _: end_quorum_epoch.EndQuorumEpochRequest(),
@@ -262,8 +288,8 @@ CASES = [
     (api, version) for api, versions in SERVED.values() for version in range(versions.lowest, versions.highest + 1)
 ]
 
-ELSEWHERE = {"ApiVersions", "DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeConfigs"}
-"""APIs of a controller's listener that need nothing, or have their test with the APIs of brokers or of ACLs."""
+ELSEWHERE = {"ApiVersions", "DescribeConfigs", "DescribeUserScramCredentials", "SaslAuthenticate", "SaslHandshake"}
+"""APIs of a controller's listener that need nothing, or have their test with the APIs of brokers."""
 
 
 def test_every_api_of_a_controller_is_tested() -> None:
@@ -345,5 +371,31 @@ def test_log_levels_need_a_permission_of_nodes(tmp_path: Path, version: int) -> 
                 answer = await plane.ask(_loggers(version), version, principal=ALICE)
                 assert answer.responses[0].error_code == code
                 assert rules.asked == [action]
+
+    trio.run(main)
+
+
+def test_nobody_learns_of_files_by_the_stores_of_a_listener(tmp_path: Path) -> None:
+    """Only who may set a broker's properties has the broker look at the files."""
+    looked: list[Mapping[str, str | None]] = []
+
+    async def look(changes: Mapping[str, str | None]) -> None:
+        looked.append(changes)
+
+    async def main() -> None:
+        async with metadata_plane(tmp_path) as plane:
+            plane.services.check_listeners = look
+            name = "listener.name.plaintext.ssl.keystore.location"
+            config = incremental_alter_configs.AlterableConfig(name=name, config_operation=0, value="/etc/shadow")
+            broker = incremental_alter_configs.AlterConfigsResource(
+                resource_type=4, resource_name="1", configs=[config]
+            )
+            request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[broker], validate_only=True)
+            plane.services.authorizer = Rules()
+            answer = await plane.ask(request, principal=ALICE)
+            assert answer.responses[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and not looked
+            plane.services.authorizer = Rules([(AclOperation.ALTER_CONFIGS, *CLUSTER)])
+            await plane.ask(request, principal=ALICE)
+            assert looked == [{name: "/etc/shadow"}]
 
     trio.run(main)

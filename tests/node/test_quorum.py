@@ -365,7 +365,8 @@ def test_a_broker_that_does_not_lead_the_quorum_asks_its_leader(tmp_path: Path) 
             assert (await to_other.ask(envelope)).error_code == ErrorCode.NOT_CONTROLLER
             envelope.request_data = request_bytes(4, 1, "", ApiVersionsRequest())[4:]
             assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
-            envelope.request_data = data[:9]
-            assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
+            for unreadable in (b"", data[:9], data[:-8]):
+                envelope.request_data = unreadable
+                assert (await to_leader.ask(envelope)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
     run(main)
