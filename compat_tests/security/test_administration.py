@@ -13,6 +13,7 @@ from compat_tests.apache_kafka import tool
 from compat_tests.client import Record
 from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient
+from compat_tests.security.kept import kept_producer
 from compat_tests.security.world import World, eventually, logs_in, refused
 
 _MECHANISM = "SCRAM-SHA-512"
@@ -280,17 +281,18 @@ def test_user_comes_changes_and_goes(world: World, by: str) -> None:
     change("first-password")
     eventually(lambda: logs_in(address, first))
     assert describe() == [f"{_MECHANISM}=4096"]
-    client = world.client("confluent-kafka", "SASL_SSL", first)
-    client.list_topics()
+    topic = world.topic(world.open_name())
+    send, close = kept_producer(world, "confluent-kafka", "SASL_SSL", first)
+    send(topic)
     if by != "kafka-configs":  # a tool takes seconds, and it is the same request
         change("second-password")
         eventually(lambda: logs_in(address, second))
         assert not logs_in(address, first)
-        client.list_topics()  # who is connected stays so
+        send(topic)  # who is connected stays so
     change(None)
     eventually(lambda: not logs_in(address, second) and not logs_in(address, first))
-    client.list_topics()
-    world.done_with(client)
+    send(topic)
+    close()
 
 
 def test_authorized_operations(world: World) -> None:
