@@ -1,4 +1,4 @@
-"""How a client under test is told of security, in the words of each library: Kafka's protocol and mechanism names, PEM files."""
+"""How a client under test is told of security, in the words of each library; files are PEM."""
 
 from __future__ import annotations
 

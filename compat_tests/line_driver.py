@@ -54,7 +54,7 @@ class LineDriverClient(Client):
         threading.Thread(target=self._read_errors, daemon=True).start()
 
     def secured(self, bootstrap: str, security: Mapping[str, Any]) -> Self:
-        """The same process as the client of `bootstrap` with `security` in the library's words; close only the first."""
+        """The same process as the client of `bootstrap` and `security`; close only the first."""
         other = copy.copy(self)
         other._bootstrap, other._security = bootstrap, security
         return other

@@ -120,7 +120,7 @@ class Identity:
             return path
         if shutil.which("keytool") is None:
             return None
-        command = ["keytool", "-importkeystore", "-srckeystore", self.p12, "-destkeystore", path]
+        command = ["keytool", "-importkeystore", "-srckeystore", str(self.p12), "-destkeystore", str(path)]
         command += ["-srcstoretype", "PKCS12", "-deststoretype", "JKS", "-noprompt"]
         command += ["-srcstorepass", STORE_PASSWORD, "-deststorepass", STORE_PASSWORD]
         subprocess.run(command, check=True, capture_output=True)

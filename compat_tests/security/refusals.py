@@ -1,4 +1,4 @@
-"""How each client tells that a broker did not let it in, or that it did not trust the broker: all that it says, as one text."""
+"""How each client tells that it was not let in, or that it did not trust the broker: all that it says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secure nodes of either broker from the same server.properties: several listeners in one process, each secured differently.
+"""Secure nodes of either broker from the same server.properties: listeners of every kind in one process.
 
 | listener | |
 |---|---|

@@ -8,7 +8,7 @@ from compat_tests.client import Client, Record, Step
 from compat_tests.client_security import Security
 from compat_tests.security.conftest import FULL
 from compat_tests.security.servers import SecureServers
-from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World
+from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, feature
 
 WAYS = (
     ("SSL", ""),
@@ -33,8 +33,15 @@ _SHORT = {
 }
 """Without FULL: each way by some clients, and each client by three ways."""
 
+
+def _title(listener: str, mechanism: str) -> str:
+    if not mechanism:
+        return "TLS, and a certificate for a name"
+    return f"{'SCRAM' if mechanism.startswith('SCRAM') else mechanism}, with TLS and without"
+
+
 _PAIRS = [
-    pytest.param(*way, name, id="-".join(filter(None, (name, *way))))
+    pytest.param(*way, name, id="-".join(filter(None, (name, *way))), marks=feature(name, _title(*way)))
     for way in WAYS
     for name in (CLIENTS if FULL else _SHORT[way])
 ]

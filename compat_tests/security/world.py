@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -33,6 +34,12 @@ from compat_tests.security.servers import SecureServers
 T = TypeVar("T")
 
 CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka", "kcat", "java", "kafkajs")
+
+
+def feature(client: str, title: str) -> pytest.MarkDecorator:
+    """The client's cell in the table of docs/compatibility.md."""
+    return pytest.mark.feature(client, "security", title)
+
 
 _SHARED = ("java", "kafkajs")
 """Clients in other languages: one process stands for all of them."""
@@ -147,10 +154,10 @@ class World:
         """Delete all ACLs of `user`; how many there were."""
         every = AclBindingFilter(
             ResourceType.ANY,
-            None,
+            None,  # type: ignore[arg-type]  # any name; its stubs ask for one
             ResourcePatternType.ANY,
             f"User:{user}",
-            None,
+            None,  # type: ignore[arg-type]
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
@@ -170,7 +177,7 @@ class World:
         self.put_password(user, password, mechanism)
         security = self.servers.sasl("SASL_PLAINTEXT", mechanism, user, password)
         for address in self.servers.bootstrap("SASL_PLAINTEXT").split(","):
-            eventually(lambda address=address: logs_in(address, security))
+            eventually(partial(logs_in, address, security))
 
     def put_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
         """Give `user` a password."""
