@@ -24,6 +24,7 @@ from kbroker.raft_metadata.controller import brokers
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.image import ControllerImage, Endpoint
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.security.principal import ANONYMOUS
 from kbroker.sim.quorum.memory_store import MemoryStore
 from kbroker.types import Uuid, uuid_from_str
 from kbroker.wire.compiler import decode, encode
@@ -60,8 +61,8 @@ class Plane:
         assert version in entry.versions
         sent, _ = decode(type(request), version, encode(request, version))
         ctx = RequestContext(
-            SimpleNamespace(api_version=version, client_id="test", correlation_id=1),
-            SimpleNamespace(listener_name=listener, is_controller=is_controller, peer="test"),
+            SimpleNamespace(api_key=entry.api_key, api_version=version, client_id="test", correlation_id=1),
+            SimpleNamespace(listener_name=listener, is_controller=is_controller, peer="test:1", principal=ANONYMOUS),
             self.services,
         )
         response = await entry.handle(sent, ctx)
@@ -141,6 +142,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         metadata=metadata,
         replica_manager=SimpleNamespace(fetchers=None),
         refusals={},
+        authorizer=None,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(metadata.run)
