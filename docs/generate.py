@@ -194,7 +194,7 @@ def commands() -> str:
     from kbroker.cli.common import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
     from kbroker.cli.parser import all_parsers
 
-    shared = {"--help", "--bootstrap-server", "--timeout"}
+    shared = {"--help", "--bootstrap-server", "--command-config", "--timeout"}
 
     def words(text: str) -> str:
         return text.replace("%%", "%").replace("|", "\\|").replace("<", "&lt;")
@@ -203,10 +203,11 @@ def commands() -> str:
         "# Commands",
         "",
         NOTE,
-        "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `config`, `cluster` talk to",
+        "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `txn`, `config`, `cluster`,",
+        "`user` and `acl` talk to",
         f"any Kafka cluster: to `-b HOST:PORT[,...]`, or `${BOOTSTRAP_VARIABLE}`, or {DEFAULT_BOOTSTRAP}. They try",
         "again what may pass (a leader that moves, a coordinator that loads) for `--timeout` seconds, 30 by default.",
-        "Connections are plaintext, without authentication.",
+        "`--command-config FILE` has Kafka's client properties, for clusters that are [secured](security/README.md).",
         "",
         "- Tables are for people. `--json` writes one JSON document (`consume`: an object a line) and nothing else to",
         "  standard output; its names stay as they are, others may be added.",

@@ -170,12 +170,10 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
-    exposed = [listener for listener in config.listeners if not listener.is_loopback]
-    if exposed:
-        log.warning(
-            "NO AUTHENTICATION on %s: whoever reaches it over the network can read, change and delete everything",
-            ", ".join(map(str, exposed)),
-        )
+    if any(not listener.is_loopback for listener in config.listeners):
+        from kbroker.cli.exposure import warn_of_exposure
+
+        warn_of_exposure(config)
 
 
 def ready_line(broker: Broker, config: BrokerConfig) -> str:

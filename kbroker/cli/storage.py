@@ -18,6 +18,7 @@ from kbroker.types import random_uuid, uuid_to_str
 if TYPE_CHECKING:
     from kbroker.log.checkpoint_files import MetaProperties
     from kbroker.raft_metadata.raft.voters import VoterSet
+    from kbroker.wire.records.metadata import UserScramCredentialRecord
 
 _META_PROPERTIES = "meta.properties"
 
@@ -46,6 +47,14 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=LEVEL",
         help="begin with this level of a feature; may be repeated",
+    )
+    parser.add_argument(
+        "-S",
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="MECHANISM=[name=NAME,password=PASSWORD]",
+        help="begin with this user, e.g. 'SCRAM-SHA-256=[name=alice,password=alice-secret]'; may be repeated",
     )
     quorum = parser.add_mutually_exclusive_group()
     quorum.add_argument(
@@ -111,8 +120,24 @@ def _format(config: BrokerConfig, arguments: argparse.Namespace) -> list[str]:
         initial_controllers=None
         if arguments.initial_controllers is None
         else parse_initial_controllers(arguments.initial_controllers, config.controller_listener_names[0]),
+        scram_records=_scram_records(arguments.add_scram),
         ignore_formatted=arguments.ignore_formatted,
     )
+
+
+def _scram_records(entries: list[str]) -> list[UserScramCredentialRecord]:
+    if not entries:
+        return []
+    from kbroker.raft_metadata.controller.scram import credential_record
+    from kbroker.security.sasl.add_scram import parse_add_scram
+
+    records = []
+    for entry in entries:
+        try:
+            records.append(credential_record(*parse_add_scram(entry)))
+        except ValueError as error:
+            raise UsageError(f"--add-scram: {error}") from None
+    return records
 
 
 def format_if_needed(config: BrokerConfig) -> None:
@@ -211,6 +236,7 @@ def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
 
 def _info(config: BrokerConfig) -> int:
     """Print what is found, as Kafka's tool does; 1 if something is wrong with the directories."""
+    from kbroker.cli.exposure import Exposure
     from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
 
@@ -246,6 +272,8 @@ def _info(config: BrokerConfig) -> int:
             f"node.id={properties.node_id}, version=1}}\n"
         )
     _print_list("Found problem" + ("" if len(problems) == 1 else "s"), problems)
+    exposed = Exposure.of(config).lines()
+    _print_list("Found open listener" + ("" if len(exposed) == 1 else "s"), exposed)
     return 1 if problems else 0
 
 

@@ -60,7 +60,7 @@ def may(
 
     Without ``audits_denial`` a denial is no news: a listing merely leaves out what the principal may not see.
     """
-    authorizer = ctx.services.authorizer
+    authorizer = ctx.authorizer
     if authorizer is None:
         return True
     principal, host = ctx.principal, ctx.host
@@ -75,7 +75,7 @@ def require(
     ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str, error: ErrorCode
 ) -> None:
     """``ApiError`` with ``error`` if the request's principal may not do this to a resource."""
-    if ctx.services.authorizer is not None and not may(ctx, operation, resource_type, name):
+    if ctx.authorizer is not None and not may(ctx, operation, resource_type, name):
         raise ApiError(error)
 
 
@@ -97,7 +97,7 @@ def may_each(
 
     None without an authorizer: everything is allowed then, and nothing has to be asked.
     """
-    if ctx.services.authorizer is None:
+    if ctx.authorizer is None:
         return None
     known: dict[str, bool] = {}
 
@@ -112,7 +112,7 @@ def may_each(
 
 def would_allow(ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
     """Whether the request's principal may do this now, for later requests: the audit log does not hear of it."""
-    authorizer = ctx.services.authorizer
+    authorizer = ctx.authorizer
     return authorizer is None or authorizer.authorize(ctx.principal, ctx.host, operation, resource_type, name)
 
 
@@ -132,7 +132,7 @@ def require_cluster(ctx: RequestContext, operation: AclOperation) -> None:
 
 def may_on_any(ctx: RequestContext, operation: AclOperation, resource_type: ResourceType) -> bool:
     """Whether there may be a resource of this type that the request's principal may do this to."""
-    authorizer = ctx.services.authorizer
+    authorizer = ctx.authorizer
     if authorizer is None:
         return True
     return authorizer.authorize_by_resource_type(ctx.principal, ctx.host, operation, resource_type)
@@ -155,7 +155,7 @@ def authorized_operations(ctx: RequestContext, resource_type: ResourceType, name
 
     The audit log does not hear of it: nothing is done.
     """
-    authorizer = ctx.services.authorizer
+    authorizer = ctx.authorizer
     if authorizer is None:
         return _ALL_OPERATIONS[resource_type]
     principal, host = ctx.principal, ctx.host

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import cluster_operations
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import NOT_ASKED, reachable_brokers, some_broker_id
 from kbroker.handlers.registration import handler
@@ -25,6 +26,10 @@ _ENDPOINT_TYPES = {1: "BROKER", 2: "CONTROLLER"}
 async def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClusterResponse:
     """Describe the brokers to a client of a broker listener, the controllers to one of a controller listener."""
     expected = 2 if ctx.connection.is_controller else 1
+    if expected == 2:
+        refused: DescribeClusterResponse | None = cluster_refusal(ctx, request)
+        if refused is not None:
+            return refused
     wanted = request.endpoint_type
     if wanted not in _ENDPOINT_TYPES:
         return DescribeClusterResponse(

@@ -38,6 +38,8 @@ class Rows(NamedTuple):
     """"topic" or "partition" if the entries are that: such a request can be chosen by them."""
     constants: Mapping[str, Any] = {}
     error: str = "error_code"
+    also_asked: str = ""
+    """Another list of the request that the same list answers. Such a request fails as a whole or not at all."""
 
 
 def _partitions(asked: str, answered: str, index: str, answer_index: str = "", **constants: Any) -> Rows:
@@ -171,6 +173,7 @@ _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
         (0, _topics("topics", "topics", _partitions("partition_indexes", "partitions", "", _INDEX))),
     ),
     "DescribeTransactions": ((0, _items("transactional_ids", "transaction_states", ("", "transactional_id"))),),
+    "AlterUserScramCredentials": ((0, Rows("upsertions", "results", (("name", "user"),), also_asked="deletions")),),
     "ConsumerGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
     "DescribeTopicPartitions": ((0, _topics("topics", "topics", None)),),
 }
@@ -178,10 +181,11 @@ _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
 _FETCH_WITHOUT_SESSIONS = _topics(
     "topics",
     "responses",
-    _partitions("partitions", "partitions", "partition", _INDEX, high_watermark=-1),
+    _partitions("partitions", "partitions", "partition", _INDEX, high_watermark=-1, records=b""),
     ("topic", "topic"),
 )
-"""Below version 7 a Fetch has no error at its top. Above, that is one of the session, and of every partition."""
+"""Below version 7 a Fetch has no error at its top. From 7 on that is one of the session, and of every partition; up to
+12 the partitions have it as well (``FetchRequest.getErrorResponse``)."""
 
 SESSION_ERRORS = frozenset(
     {
@@ -274,6 +278,10 @@ def split(
     rows = rows_of(api, version)
     if rows is None:
         return None, None
+    if rows.also_asked:
+        if not chosen("", None):
+            return [], request
+        return _failed(rows, _answer_class(api.response, rows), request, code, is_request=True), None
     answers, rest = _split(rows, _answer_class(api.response, rows), request, code, topic_name, chosen, None)
     if not rest and api.name != "Metadata":  # whose answer also says where the brokers are
         return answers, None
@@ -362,7 +370,7 @@ def error_in_place(api_key: int, version: int, response: Any, code: ErrorCode) -
 
 
 def _all_failed(api: ApiDescription, version: int, holder: Any, code: ErrorCode, *, is_request: bool) -> Any:
-    rows = _FETCH_WITHOUT_SESSIONS if api.name == "Fetch" and version < 7 else rows_of(api, version)
+    rows = _FETCH_WITHOUT_SESSIONS if api.name == "Fetch" and version < 13 else rows_of(api, version)
     if rows is None:
         fields = struct_spec(api.response).fields
         has_error = any(spec.name == "error_code" and version in spec.versions for spec in fields)
@@ -370,6 +378,8 @@ def _all_failed(api: ApiDescription, version: int, holder: Any, code: ErrorCode,
     answers = _failed(rows, _answer_class(api.response, rows), holder, code, is_request)
     while not rows.answered and rows.inner is not None:
         rows = rows.inner
+    if api.name == "Fetch" and version >= 7:
+        return api.response(error_code=code, **{rows.answered: answers})
     return api.response(**{rows.answered: answers}) if answers else None
 
 
@@ -379,7 +389,10 @@ def _failed(rows: Rows, answer_class: type[Any], holder: Any, code: ErrorCode, i
         assert inner is not None
         return _failed(inner, _answer_class(answer_class, inner), holder, code, is_request)
     answers: list[Any] = []
-    for entry in getattr(holder, rows.asked if is_request else rows.answered) or ():
+    entries = list(getattr(holder, rows.asked if is_request else rows.answered) or ())
+    if is_request and rows.also_asked:
+        entries += getattr(holder, rows.also_asked)
+    for entry in entries:
         fields = {theirs: _value(entry, ours if is_request else theirs) for ours, theirs in rows.same}
         if inner is None:
             answers.append(answer_class(**fields, **rows.constants, **{rows.error: code}))

@@ -20,7 +20,7 @@ from kbroker.handlers.authorization import (
     may_each,
     may_on_cluster,
 )
-from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.metadata_common import (
@@ -109,7 +109,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
                 create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
                 if create and services.authorizer is not None:
                     missing = _creatable(missing, denied, ctx)
-                topics += await _missing(missing, services, share, create=create)
+                topics += await _missing(missing, ctx, share, create=create)
     if version >= 8 and request.include_topic_authorized_operations:
         for entry in topics:
             if entry.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
@@ -207,7 +207,7 @@ def _facts(
 
 
 async def _missing(
-    names: list[str], services: Services, share: FairShare, *, create: bool
+    names: list[str], ctx: RequestContext, share: FairShare, *, create: bool
 ) -> list[MetadataResponseTopic]:
     """The entries of topics that do not exist: as Kafka, they are told to be unknown even while they are created, and
     the client asks again."""
@@ -222,7 +222,7 @@ async def _missing(
             wanted.append(name)
         topics.append(MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS))
     if create and wanted:
-        await _auto_create(wanted, services)
+        await _auto_create(wanted, ctx)
     return topics
 
 
@@ -235,7 +235,8 @@ def _plain_topic(name: str, config: BrokerConfig) -> NewTopic:
     )
 
 
-async def _auto_create(names: list[str], services: Services) -> None:
+async def _auto_create(names: list[str], ctx: RequestContext) -> None:
+    services = ctx.services
     try:
         for name in INTERNAL_TOPICS.intersection(names):
             # One whose coordinator is not there yet is not made: as an ordinary topic it would have the wrong shape.
@@ -243,7 +244,7 @@ async def _auto_create(names: list[str], services: Services) -> None:
                 await ensure_internal_topic(services, name)
         plain = [_plain_topic(name, services.config) for name in names if name not in INTERNAL_TOPICS]
         if plain:
-            results = await services.metadata.create_topics(plain)
+            results = await services.metadata.create_topics(plain, ctx)
             for name, result in results.items():
                 if isinstance(result, ApiError) and result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     logger.warning("auto topic creation failed for %s: %s", name, result)

@@ -23,6 +23,7 @@ class Shown(enum.Enum):
     ENTRY = "the entry of the resource has the error"
     HIDDEN = "the resource is left out, without an error"
     OPERATIONS = "the field of authorized operations is 0"
+    CONFIGS = "the entry has no configuration, and says so"
 
 
 _ERRORS: Final = {
@@ -181,8 +182,78 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
 }
 """The APIs that each broker answers itself."""
 
-_CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {}
-"""The APIs that the controller answers."""
+_BY_BROKERS: Final = (Permission(Op.CLUSTER_ACTION, _CLUSTER, _REQUEST),)
+"""Of the APIs that nodes alone may use."""
+
+_ALTERS: Final = (Permission(Op.ALTER, _CLUSTER, _REQUEST),)
+
+_ALTERS_CONFIGS: Final = (
+    Permission(Op.ALTER_CONFIGS, _TOPIC, _ENTRY, "topics"),
+    Permission(Op.ALTER_CONFIGS, _GROUP, _ENTRY, "groups"),
+    Permission(Op.ALTER_CONFIGS, _CLUSTER, _ENTRY, "brokers, client metrics"),
+)
+
+_CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
+    "CreateTopics": (
+        Permission(Op.CREATE, _TOPIC, _ENTRY, instead=(Instead(Op.CREATE, _CLUSTER),)),
+        Permission(Op.DESCRIBE_CONFIGS, _TOPIC, Shown.CONFIGS),
+    ),
+    "DeleteTopics": (Permission(Op.DELETE, _TOPIC, _ENTRY, instead=(Instead(Op.DELETE, _CLUSTER),)),),
+    "CreatePartitions": (Permission(Op.ALTER, _TOPIC, _ENTRY),),
+    "AlterConfigs": _ALTERS_CONFIGS,
+    "IncrementalAlterConfigs": (
+        *_ALTERS_CONFIGS,
+        Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY, "loggers of brokers and controllers"),
+    ),
+    "ElectLeaders": _ALTERS,
+    "AlterPartitionReassignments": _ALTERS,
+    "ListPartitionReassignments": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
+    "UpdateFeatures": _ALTERS,
+    "UnregisterBroker": _ALTERS,
+    "DescribeQuorum": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
+    "DescribeAcls": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
+    "CreateAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
+    "DeleteAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
+    "AlterUserScramCredentials": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
+    "AddRaftVoter": _ALTERS,
+    "RemoveRaftVoter": _ALTERS,
+    "Vote": _BY_BROKERS,
+    "BeginQuorumEpoch": _BY_BROKERS,
+    "EndQuorumEpoch": _BY_BROKERS,
+    "FetchSnapshot": _BY_BROKERS,
+    "UpdateRaftVoter": _BY_BROKERS,
+    "AlterPartition": _BY_BROKERS,
+    "Envelope": _BY_BROKERS,
+    "BrokerRegistration": _BY_BROKERS,
+    "BrokerHeartbeat": _BY_BROKERS,
+    "AllocateProducerIds": _BY_BROKERS,
+    "ControllerRegistration": _BY_BROKERS,
+    "AssignReplicasToDirs": _BY_BROKERS,
+}
+"""The APIs that the controller answers, and the one that reads what it writes."""
+
+ON_CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
+    "Fetch": _BY_BROKERS,
+    "DescribeCluster": (
+        *_ALTERS,
+        Permission(Op.DESCRIBE, _CLUSTER, _OPERATIONS, "the cluster's authorized operations, if asked for"),
+    ),
+}
+"""Those of the rows above that differ on a controller's listener."""
 
 PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {**BROKER_PERMISSIONS, **_CONTROLLER}
 """By the API's name: all that it asks. An API that asks nothing has an empty row."""
+
+
+def cluster_operation(api: str, *, is_controller: bool = False) -> Op:
+    """The operation on the cluster that the whole request needs; ``is_controller``: on a controller's listener.
+
+    ``LookupError`` if the API asks nothing like it.
+    """
+    rows = PERMISSIONS[api]
+    if is_controller:
+        rows = ON_CONTROLLER.get(api, rows)
+    for row in rows:
+        if row.shown is _REQUEST and row.resource_type is _CLUSTER:
+            return row.operation
+    raise LookupError(f"{api} needs no permission on the cluster")

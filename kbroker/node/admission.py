@@ -5,13 +5,14 @@ What comes of it is :class:`Admitted`. A plain listener has no admission, and it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
-    from kbroker.env import Stream
+    from kbroker.env import Poller, Stream
+    from kbroker.node.connection import Connection
 
 
 class Refused(Exception):
@@ -21,16 +22,18 @@ class Refused(Exception):
 class Admitted:
     """A connection on its way in: the stream to go on with, and what is known of its client so far.
 
-    Each step may put its own stream around ``stream``. It closes nothing when it fails; the listener does.
+    Each step may put its own stream around ``stream``. It closes nothing when it fails; the admission does.
     """
 
-    __slots__ = ("principal", "session", "stream")
+    __slots__ = ("keeper", "principal", "session", "stream")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.principal: KafkaPrincipal = ANONYMOUS
         self.session: object | None = None
         """What SASL keeps of the connection, for authenticating again (KIP-368)."""
+        self.keeper: Callable[[Connection], Awaitable[None]] | None = None
+        """Runs beside the connection where its session ends unless it is renewed."""
 
 
 class AdmissionStep(Protocol):
@@ -44,12 +47,22 @@ class AdmissionStep(Protocol):
 class Admission:
     """The steps of a listener, in their order."""
 
-    def __init__(self, steps: Sequence[AdmissionStep]) -> None:
+    def __init__(self, steps: Sequence[AdmissionStep], wrap_poller: Callable[[Poller], Poller] | None = None) -> None:
+        """``wrap_poller`` makes a poller for the streams of the steps out of one for the listener's."""
         self._steps = steps
+        self._wrap_poller = wrap_poller
+
+    def poller(self, poller: Poller | None) -> Poller | None:
+        """The poller for admitted streams, by the network's own."""
+        return poller if poller is None or self._wrap_poller is None else self._wrap_poller(poller)
 
     async def admit(self, stream: Stream) -> Admitted:
-        """Take a client through all steps; errors as :meth:`AdmissionStep.admit`."""
+        """Take a client through all steps; errors as :meth:`AdmissionStep.admit`, and the stream is closed then."""
         client = Admitted(stream)
-        for step in self._steps:
-            await step.admit(client)
+        try:
+            for step in self._steps:
+                await step.admit(client)
+        except BaseException:
+            client.stream.close()
+            raise
         return client

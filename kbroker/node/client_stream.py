@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,12 +25,14 @@ class ClientStream:
     After any error the connection is of no use any more; closing it is the owner's business.
     """
 
-    __slots__ = ("_reader", "busy", "conversation", "stream")
+    __slots__ = ("_reader", "busy", "conversation", "ends_at", "stream")
 
     def __init__(self, stream: Stream, client_id: str, correlation_ids: Iterator[int] | None = None) -> None:
         self.stream = stream
         self.busy = False
         """Whether a request is under way, as the owner says."""
+        self.ends_at: float = getattr(stream, "session_ends_at", math.inf)
+        """From when on the connection is to be used no more (trio's clock): its session ends (KIP-368)."""
         self.conversation = Conversation(client_id, correlation_ids=correlation_ids)
         self._reader = FrameReader(api_keys=None)
 

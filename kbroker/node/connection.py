@@ -9,7 +9,7 @@ slow reader holds at most what its last request asked for.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +143,10 @@ class Connection:
             self.stream.close()
             for callback in self.when_closed:
                 callback()
+
+    def restrict(self, api_keys: Collection[int] | None) -> None:
+        """Serve only these APIs from the next request on, and end with any other; None for all (KIP-368)."""
+        self._dispatcher.restrict(api_keys)
 
     @property
     def frames(self) -> int:

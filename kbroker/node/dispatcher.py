@@ -7,7 +7,7 @@ There are two ways in. `Dispatcher.serve_now` serves what never waits and may be
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +46,14 @@ class Dispatcher:
     ``table`` holds the APIs of the listener, by key.
     """
 
-    __slots__ = ("_connection", "_replies", "_services", "_shortcuts", "_table", "requests", "surplus_bytes")
+    __slots__ = ("_all", "_connection", "_replies", "_services", "_shortcuts", "_table", "requests", "surplus_bytes")
 
     def __init__(
         self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: ReplyQueue
     ) -> None:
         self._connection = connection
         self._services = services
+        self._all = table
         self._table = table
         self._replies = replies
         self._shortcuts = ShortcutCache(services.authorizer)
@@ -64,6 +65,10 @@ class Dispatcher:
     def close(self) -> None:
         """Forget the connection's requests."""
         self._shortcuts.clear()
+
+    def restrict(self, api_keys: Collection[int] | None) -> None:
+        """Serve only these APIs from the next request on, and end the connection with any other; None for all."""
+        self._table = self._all if api_keys is None else {key: self._all[key] for key in api_keys}
 
     def serve_now(self, frame: memoryview, round: Round | None = None) -> bool:
         """Serve a request whose handler never waits; false, and nothing done, if it is not one.
@@ -113,6 +118,8 @@ class Dispatcher:
         api_key, version, correlation_id = _PREFIX.unpack_from(frame)
         registration = self._table.get(api_key)
         if registration is None:
+            if api_key in self._all:
+                raise CloseConnection("its session has ended")
             raise WireError(f"API key {api_key} is not served on this listener")
         if version not in registration.versions:
             if api_key == API_VERSIONS_KEY:
@@ -141,10 +148,12 @@ class Dispatcher:
         """Call the handler, or have the active controller answer if the connection is to forward the request."""
         if registration.forwarding is not Forwarding.BY_CONNECTION or self._connection.is_controller:
             return await registration.handle(request, context)
+        if registration.check is not None:
+            registration.check(request)
         metadata = self._services.metadata
         return await by_controller(
             metadata,
-            lambda: metadata.forward(request, context.api_version),
+            lambda: metadata.forward(request, context),
             lambda: registration.handle(request, context),
             error_codes,
         )

@@ -98,7 +98,7 @@ class Listeners:
                 is_controller=is_controller,
                 quota=quota,
                 budget=budget,
-                admission=self._security.admission(configured[name]),
+                admission=self._security.admission(configured[name], services),
             )
             self.servers.append(server)
             nursery.start_soon(serve, server)

@@ -36,8 +36,11 @@ from kbroker.types import Uuid, random_uuid
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
+    from kbroker.handlers.requester import Requester
     from kbroker.handlers.services import Connection
+    from kbroker.node.early_credentials import EarlyCredentials
     from kbroker.raft_metadata.raft.quorum_description import QuorumDescription
+    from kbroker.wire.records.metadata import UserScramCredentialRecord
 
 T = TypeVar("T")
 
@@ -85,6 +88,7 @@ class MetadataPlane:
             if failure is None:
                 raise
             raise failure from error
+        self._early_credentials: EarlyCredentials | None = None
         self.snapshots = MetadataSnapshots(
             files.replicated,
             files.snapshots,
@@ -149,6 +153,17 @@ class MetadataPlane:
     def image(self) -> MetadataImage:
         """The latest image; everything in it is committed."""
         return self.images.image
+
+    def scram_credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
+        """A user's SCRAM credential; before there is an image, the one on this node's disk."""
+        image = self.image
+        if image.offset >= 0:
+            return image.principals.scram.get((user, mechanism))
+        if self._early_credentials is None:
+            from kbroker.node.early_credentials import EarlyCredentials  # only controllers with SCRAM need it
+
+            self._early_credentials = EarlyCredentials(self.quorum.log, self.env.disk, self.config.metadata_log_dir)
+        return self._early_credentials.credentials().get((user, mechanism))
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call ``subscriber(delta, image)`` with every further image, and now with the whole of the latest."""
@@ -215,10 +230,12 @@ class MetadataPlane:
         """A broker shows on a connection that it lives: :meth:`SessionKeeper.heartbeat`."""
         return await self.sessions.heartbeat(beat, connection)
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, object]:
+    async def create_topics(
+        self, topics: Sequence[NewTopic], requester: Requester | None = None
+    ) -> Mapping[str, object]:
         """Create topics wherever the active controller is: :meth:`ControllerClient.create_topics`."""
-        return await self.client.create_topics(topics)
+        return await self.client.create_topics(topics, requester)
 
-    async def forward(self, request: Any, version: int) -> Any:
+    async def forward(self, request: Any, requester: Requester) -> Any:
         """Another node's response, as the active controller, to a client's request; None if it cannot be had."""
-        return await self.client.forward(request, version)
+        return await self.client.forward(request, requester)

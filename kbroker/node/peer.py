@@ -89,10 +89,11 @@ class Peer:
         ``within`` are the seconds that an answer is of use for, :class:`trio.TooSlowError` after them. To connect may
         take longer: then :class:`GivenUp`, and the next request finds the connection.
         """
-        if self._connection is not None and self._connection.busy:
+        connection, now = self._connection, trio.current_time()
+        if connection is not None and (connection.busy or now >= connection.ends_at):
             self.close()
         asking = self._asking = object()
-        deadline = trio.current_time() + within
+        deadline = now + within
         connection = self._connection
         if connection is None:
             connection = await self._connected(asking)

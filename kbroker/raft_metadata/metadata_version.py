@@ -53,6 +53,9 @@ MIGRATION = 8
 NO_EPOCH_BUMP_ON_ISR_SHRINK = 12
 """Brokers need no new leader epoch when the ISR shrinks (KAFKA-15021)."""
 
+SCRAM = 11
+"""SCRAM credentials are records of the metadata (3.5-IV2, KIP-900)."""
+
 METADATA_TRANSACTIONS = 13
 """A change can have several batches of records (KIP-868)."""
 
@@ -67,6 +70,9 @@ ELIGIBLE_LEADER_REPLICAS = 23
 
 CORDONED_DIRECTORIES = 30
 """Records have cordoned directories (KIP-1066)."""
+
+CIDR_HOSTS_OF_ACLS = 32
+"""ACLs may have ranges of addresses as hosts (KIP-1276, 4.4-IV1)."""
 
 
 def metadata_version_name(level: int) -> str:

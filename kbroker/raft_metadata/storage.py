@@ -23,11 +23,17 @@ from kbroker.raft_metadata.metadata_version import (
     LATEST_METADATA_VERSION,
     METADATA_TRANSACTIONS,
     METADATA_VERSION_NAMES,
+    SCRAM,
 )
 from kbroker.raft_metadata.raft.snapshot import BOOTSTRAP_FILE, encode_snapshot, snapshot_file_name
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.types import METADATA_TOPIC, OffsetAndEpoch, Uuid, random_uuid, uuid_to_str
-from kbroker.wire.records.metadata import BeginTransactionRecord, EndTransactionRecord, FeatureLevelRecord
+from kbroker.wire.records.metadata import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    UserScramCredentialRecord,
+)
 
 META_PROPERTIES = "meta.properties"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
@@ -115,18 +121,24 @@ def format_log_dirs(
     feature_levels: Mapping[str, int] | None = None,
     standalone_listeners: Sequence[tuple[str, str, int]] | None = None,
     initial_controllers: VoterSet | None = None,
+    scram_records: Sequence[UserScramCredentialRecord] = (),
     ignore_formatted: bool = False,
 ) -> list[str]:
     """Format the directories that are not formatted yet; their paths.
 
     ``standalone_listeners`` (name, host, port) makes this node the only voter of a dynamic quorum;
     ``initial_controllers`` names all of them, this node among them if it is a controller; with neither, the quorum
-    is that of ``controller.quorum.voters`` or to be joined. ``meta.properties`` is written last: it marks the
+    is that of ``controller.quorum.voters`` or to be joined. ``scram_records`` are users that the cluster begins with
+    (KIP-900). ``meta.properties`` is written last: it marks the
     directory as complete. :class:`FatalError` if a directory is formatted already (unless ``ignore_formatted``) or
     cannot be written.
     """
     directories = list(dict.fromkeys([metadata_log_dir, *log_dirs]))
     records = bootstrap_records(feature_levels)
+    if scram_records:
+        if records[0].feature_level < SCRAM:
+            raise FatalError(f"SCRAM users need metadata.version {METADATA_VERSION_NAMES[SCRAM]} or later")
+        records.extend(scram_records)
     formatted: list[str] = []
     for directory in directories:
         marker = os.path.join(directory, META_PROPERTIES)

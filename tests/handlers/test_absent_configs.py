@@ -82,7 +82,8 @@ def test_what_the_file_sets_is_described_as_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("broker", "name", "value", "text"),
     [
-        ("1", "sasl.enabled.mechanisms", "PLAIN", "sasl.enabled.mechanisms cannot be set: kbroker has no SASL"),
+        ("1", "sasl.enabled.mechanisms", "PLAIN", "sasl.enabled.mechanisms cannot be set while a node runs yet"),
+        ("1", "sasl.kerberos.kinit.cmd", "kinit", "sasl.kerberos.kinit.cmd cannot be set: kbroker has no Kerberos"),
         (
             "",
             "remote.log.reader.threads",
@@ -91,8 +92,16 @@ def test_what_the_file_sets_is_described_as_set(tmp_path: Path) -> None:
         ),
         ("", "group.share.assignment.interval.ms", "2000", "kbroker has no share groups"),
         ("1", "cordoned.log.dirs", "*", "kbroker has no cordoned log directories"),
-        ("1", "listener.name.plaintext.ssl.keystore.location", "/tmp/x", "kbroker has no TLS"),
-        ("1", "listener.name.plaintext.plain.sasl.jaas.config", "x", "kbroker has no SASL"),
+        ("1", "listener.name.plaintext.ssl.provider", "x", "there is no JVM"),
+        ("1", "listener.name.plaintext.ssl.client.auth", "none", "cannot be changed while kbroker runs"),
+        ("1", "ssl.cipher.suites", "TLS_AES_256_GCM_SHA384", "cannot be changed while kbroker runs"),
+        (
+            "",
+            "listener.name.plaintext.ssl.keystore.type",
+            "PEM",
+            "Cannot update these configs at default cluster level",
+        ),
+        ("1", "listener.name.plaintext.plain.sasl.jaas.config", "x", "cannot be set while a node runs yet"),
         ("", "sasl.enabled.mechanisms", "PLAIN", "Cannot update these configs at default cluster level"),
         ("1", "group.share.max.size", "201", "Cannot update these configs dynamically: [group.share.max.size]"),
         ("1", "ssl.keystore.location", "/tmp/x", "only per-listener using the listener prefix"),
@@ -111,8 +120,10 @@ def test_a_change_while_the_node_runs_is_refused(tmp_path: Path, broker: str, na
 
 def test_lists_are_lists(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
-        answer = (await plane.ask(change("1", ("sasl.enabled.mechanisms", "PLAIN"), operation=APPEND))).responses[0]
-        assert answer.error_message == "sasl.enabled.mechanisms cannot be set: kbroker has no SASL"
+        answer = (
+            await plane.ask(change("1", ("sasl.kerberos.principal.to.local.rules", "x"), operation=APPEND))
+        ).responses[0]
+        assert answer.error_message == "sasl.kerberos.principal.to.local.rules cannot be set: kbroker has no Kerberos"
 
     converse(tmp_path, talk)
 

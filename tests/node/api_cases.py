@@ -365,6 +365,23 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
     ],
     "describe_groups": lambda world: [{"groups": ["classic", "none"], "include_authorized_operations": True}],
     "list_groups": lambda world: [{}],
+    "sasl_handshake": lambda world: [{"mechanism": "PLAIN"}],
+    "sasl_authenticate": lambda world: [{"auth_bytes": b"token"}],
+    "describe_user_scram_credentials": lambda world: [{"users": None}, {"users": [{"name": "none"}]}],
+    "alter_user_scram_credentials": lambda world: [
+        {
+            "deletions": [{"name": "none", "mechanism": 1}],
+            "upsertions": [
+                {
+                    "name": world.unique("user"),
+                    "mechanism": 2,
+                    "iterations": 4096,
+                    "salt": b"salt",
+                    "salted_password": b"key",
+                }
+            ],
+        }
+    ],
     "api_versions": lambda world: [{"client_software_name": "a", "client_software_version": "1"}],
     "create_topics": lambda world: [
         {

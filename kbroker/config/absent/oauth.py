@@ -7,7 +7,7 @@ from kbroker.config.definition import ConfigKey, OneOf, Range
 from kbroker.config.shorthand import BOOLEAN, CLASS, HIGH, INT, LIST, LONG, LOW, MEDIUM, PASSWORD, STRING
 
 KEYS = missing(
-    "kbroker has no SASL",
+    "kbroker has no OAUTHBEARER",
     ConfigKey(
         "sasl.oauthbearer.assertion.algorithm",
         STRING,

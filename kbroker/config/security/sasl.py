@@ -2,6 +2,74 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import ConfigKey
+from kbroker.config.definition import ConfigKey, Range
+from kbroker.config.shorthand import (
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    MEDIUM,
+    PASSWORD,
+    PER_BROKER,
+    STRING,
+)
 
-KEYS: list[ConfigKey] = []
+KEYS: list[ConfigKey] = [
+    ConfigKey(
+        "connection.failed.authentication.delay.ms",
+        INT,
+        "100",
+        LOW,
+        "Milliseconds before a client is told that its authentication failed, and its connection is closed.",
+        validator=Range(0),
+    ),
+    ConfigKey(
+        "connections.max.reauth.ms",
+        LONG,
+        "0",
+        MEDIUM,
+        "Milliseconds after which a client must authenticate again; 0 for never.",
+    ),
+    ConfigKey(
+        "sasl.enabled.mechanisms",
+        LIST,
+        "GSSAPI",
+        MEDIUM,
+        "SASL mechanisms that clients may use.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
+        "sasl.jaas.config",
+        PASSWORD,
+        None,
+        MEDIUM,
+        "Login modules and their options, in JAAS's format.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
+        "sasl.mechanism.controller.protocol",
+        STRING,
+        "GSSAPI",
+        HIGH,
+        "SASL mechanism between brokers and controllers.",
+    ),
+    ConfigKey(
+        "sasl.mechanism.inter.broker.protocol",
+        STRING,
+        "GSSAPI",
+        MEDIUM,
+        "SASL mechanism between brokers.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
+        "sasl.server.max.receive.size",
+        INT,
+        "524288",
+        MEDIUM,
+        "Most bytes of one SASL message before a client is authenticated.",
+    ),
+]
+
+AT_START = frozenset(key.name for key in KEYS)
+"""Those that a node reads when it starts, and never again."""

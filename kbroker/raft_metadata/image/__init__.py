@@ -24,7 +24,7 @@ from kbroker.raft_metadata.image.endpoints import (
 from kbroker.raft_metadata.image.errors import MetadataReplayError
 from kbroker.raft_metadata.image.features import FeaturesImage
 from kbroker.raft_metadata.image.metadata import EMPTY_IMAGE, MetadataImage
-from kbroker.raft_metadata.image.principals import PrincipalsImage, QuotaEntity
+from kbroker.raft_metadata.image.principals import PrincipalsDelta, PrincipalsImage, QuotaEntity
 from kbroker.raft_metadata.image.topics import (
     NO_LEADER,
     NO_LEADER_CHANGE,
@@ -56,6 +56,7 @@ __all__ = [
     "MetadataImage",
     "MetadataReplayError",
     "PartitionImage",
+    "PrincipalsDelta",
     "PrincipalsImage",
     "QuotaEntity",
     "ResourceType",

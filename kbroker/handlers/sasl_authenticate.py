@@ -1,0 +1,25 @@
+"""SaslAuthenticate on a connection that is served: the tokens of a client that authenticates again (KIP-368).
+
+Served: 0 to 2. 1: the session's lifetime; 2: flexible. Those of a connection's first authentication do not come this
+way: `kbroker.node.sasl_admission` answers them.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import handler
+from kbroker.security.sasl.conversation import SaslConversation
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+
+@handler(SaslAuthenticateRequest)
+async def handle(request: SaslAuthenticateRequest, ctx: RequestContext) -> SaslAuthenticateResponse:
+    """Go on with it. After one that fails, the connection serves nothing more and is closed."""
+    session = ctx.connection.session
+    if not isinstance(session, SaslConversation) or not session.is_in_exchange:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received after successful authentication",
+        )
+    return session.authenticate(bytes(request.auth_bytes))

@@ -1,0 +1,283 @@
+"""SASL as a step of a listener's admission, and the end of sessions that are not renewed (KIP-368).
+
+Until a client has authenticated, nothing of it is read but ApiVersions, SaslHandshake and SaslAuthenticate, one frame
+at a time and not a byte beyond: what follows is the connection's. Rules are those of ``SaslServerAuthenticator``.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Registration
+from kbroker.node.admission import Admitted, Refused
+from kbroker.security.principal import ANONYMOUS
+from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation
+from kbroker.security.sasl.errors import SaslError
+from kbroker.wire.compiler import decode, encode
+from kbroker.wire.errors import WireError
+from kbroker.wire.headers import RequestHeader, decode_request_header, encode_response_header
+from kbroker.wire.registry import API_KEYS
+
+if TYPE_CHECKING:
+    from kbroker.env import Stream
+    from kbroker.handlers.context import Services
+    from kbroker.node.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+SASL_HANDSHAKE_KEY = 17
+API_VERSIONS_KEY = 18
+SASL_AUTHENTICATE_KEY = 36
+
+_RENEWING = (SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY)
+
+_PIECE = 16 * 1024
+"""Bytes for which there is room at first: a frame's buffer grows with what has come, not with what is declared."""
+
+
+class FailedAuthentication(Refused):
+    """The client is let in no more. ``reply`` tells it why, once it has waited."""
+
+    def __init__(self, reason: str, reply: bytes | None = None) -> None:
+        super().__init__(reason)
+        self.reply = reply
+
+
+class SaslAdmission:
+    """The step of one listener (:class:`~kbroker.node.admission.AdmissionStep`)."""
+
+    def __init__(
+        self,
+        mechanisms: Mapping[str, OfferedMechanism],
+        *,
+        services: Services,
+        table: Mapping[int, Registration],
+        listener_name: str,
+        is_controller: bool,
+        max_receive_bytes: int,
+        failure_delay: float,
+    ) -> None:
+        """``table`` holds the listener's APIs; ``failure_delay``: seconds before a client that failed is told."""
+        self.mechanisms = mechanisms
+        self.services = services
+        self.table = table
+        self.listener_name = listener_name
+        self.is_controller = is_controller
+        self.max_receive_bytes = max_receive_bytes
+        self._failure_delay = failure_delay
+
+    async def admit(self, client: Admitted) -> None:
+        """Authenticate; the client's principal is set then, and its session."""
+        exchange = _Exchange(self, client)
+        try:
+            while not exchange.conversation.is_authenticated:
+                reply = await exchange.take(await self._frame(client.stream))
+                if reply is not None:
+                    await _write(client.stream, reply)
+        except FailedAuthentication as failure:
+            await trio.sleep(self._failure_delay)
+            if failure.reply is not None:
+                await _write(client.stream, failure.reply)
+            raise
+        client.principal = exchange.conversation.principal
+        client.session = exchange.conversation
+        if exchange.conversation.expires_at is not None:
+            client.keeper = _Keeper(exchange.conversation, self._failure_delay).keep
+
+    async def _frame(self, stream: Stream) -> bytes:
+        size = int.from_bytes(await _read(stream, 4), "big", signed=True)
+        if not 0 <= size <= self.max_receive_bytes:
+            raise Refused(
+                f"Failing SASL authentication due to invalid receive size ({size} bytes;"
+                f" sasl.server.max.receive.size is {self.max_receive_bytes})"
+            )
+        return await _read(stream, size)
+
+
+class _State(enum.Enum):
+    VERSIONS_OR_HANDSHAKE = enum.auto()
+    HANDSHAKE = enum.auto()
+    AUTHENTICATE = enum.auto()
+    BARE_TOKENS = enum.auto()
+    """After a handshake of version 0: frames are tokens."""
+
+
+class _Exchange:
+    """One client's frames, in their order. Takes the place of its connection for ApiVersions."""
+
+    def __init__(self, listener: SaslAdmission, client: Admitted) -> None:
+        services = listener.services
+        self.conversation = SaslConversation(listener.mechanisms, trio.current_time, services.env.wall_clock_ms)
+        self._listener = listener
+        self._state = _State.VERSIONS_OR_HANDSHAKE
+        self.principal = ANONYMOUS
+        self.session: object | None = None
+        self.is_controller = listener.is_controller
+        self.listener_name = listener.listener_name
+        self.peer = f"{client.stream.peer[0]}:{client.stream.peer[1]}"
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+
+    async def take(self, frame: bytes) -> bytes | None:
+        """The frame that answers one of the client's, size included; ``Refused`` or ``WireError`` ends the rest."""
+        if self._state is _State.BARE_TOKENS:
+            return self._take_token(frame)
+        header, offset = decode_request_header(frame)
+        if self._state is _State.AUTHENTICATE:
+            return self._authenticate(frame, header, offset)
+        if header.api_key == SASL_HANDSHAKE_KEY:
+            return self._handshake(frame, header, offset)
+        if header.api_key != API_VERSIONS_KEY:
+            raise Refused(f"Unexpected Kafka request of API key {header.api_key} during SASL handshake.")
+        if self._state is not _State.VERSIONS_OR_HANDSHAKE:
+            raise Refused("Unexpected ApiVersions request received during SASL authentication")
+        return await self._api_versions(frame, header, offset)
+
+    def _take_token(self, token: bytes) -> bytes:
+        try:
+            return _sized(self.conversation.take(token))
+        except SaslError as error:
+            raise Refused(self._reason(error)) from None
+
+    def _authenticate(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:
+        if header.api_key != SASL_AUTHENTICATE_KEY:
+            raise FailedAuthentication(
+                f"Unexpected Kafka request of API key {header.api_key} during SASL authentication.",
+                self._illegal_state(frame, header, offset),
+            )
+        request = self._decode(frame, header, offset)
+        response = self.conversation.authenticate(bytes(request.auth_bytes))
+        reply = _reply(header, response)
+        if self.conversation.failure is not None:
+            raise FailedAuthentication(self._reason(), reply)
+        return reply
+
+    def _handshake(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:
+        request = self._decode(frame, header, offset)
+        reply = _reply(header, self.conversation.handshake(request.mechanism))
+        if self.conversation.failure is not None:
+            raise FailedAuthentication(self.conversation.failure, reply)
+        self._state = _State.AUTHENTICATE if header.api_version else _State.BARE_TOKENS
+        return reply
+
+    async def _api_versions(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:
+        from kbroker.handlers.api_versions import unsupported_version
+
+        if header.api_version not in self._listener.table[API_VERSIONS_KEY].versions:
+            return _reply(header._replace(api_version=0), unsupported_version())
+        request = self._decode(frame, header, offset)
+        connection: Any = self
+        context = RequestContext(header, connection, self._listener.services)
+        response = await self._listener.table[API_VERSIONS_KEY].handle(request, context)
+        if response.error_code == ErrorCode.NONE:
+            self._state = _State.HANDSHAKE
+        return _reply(header, response)
+
+    def _decode(self, frame: bytes, header: RequestHeader, offset: int) -> Any:
+        registration = self._listener.table[header.api_key]
+        if header.api_version not in registration.versions:
+            raise Refused(f"version {header.api_version} of API key {header.api_key} is not served")
+        request, _ = decode(registration.request_class, header.api_version, memoryview(frame), offset)
+        return request
+
+    def _illegal_state(self, frame: bytes, header: RequestHeader, offset: int) -> bytes | None:
+        """The answer to a request of another API, in that API's own form; None if it cannot be read."""
+        from kbroker.handlers.error_answers import error_answer
+
+        registration = self._listener.table.get(header.api_key)
+        if registration is None or header.api_version not in registration.versions:
+            return None
+        try:
+            request = self._decode(frame, header, offset)
+            response = error_answer(header.api_key, header.api_version, request, ErrorCode.ILLEGAL_SASL_STATE)
+            return _reply(header, API_KEYS[header.api_key].response() if response is None else response)
+        except (WireError, Refused):
+            return None
+
+    def _reason(self, error: SaslError | None = None) -> str:
+        """The reason for the log, which is told more than the client."""
+        reason, detail = self.conversation.failure or str(error), self.conversation.detail
+        return f"{reason} ({detail})" if detail else reason
+
+
+def _sized(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def _reply(header: RequestHeader, response: Any) -> bytes:
+    key, version = header.api_key, header.api_version
+    return _sized(encode_response_header(key, version, header.correlation_id) + encode(response, version))
+
+
+async def _read(stream: Stream, size: int) -> bytes:
+    """Exactly this many bytes; ``OSError`` if the client ends before."""
+    buffer = bytearray(min(size, _PIECE))
+    received = 0
+    while received < size:
+        if received == len(buffer):
+            buffer.extend(bytes(min(size, 2 * received) - received))
+        with memoryview(buffer) as view:
+            try:
+                count = stream.recv_into(view[received:])
+            except BlockingIOError:
+                count = -1
+        if count < 0:
+            await stream.wait_readable()
+        elif count == 0:
+            raise ConnectionResetError("the client has closed the connection")
+        else:
+            received += count
+    return bytes(buffer)
+
+
+async def _write(stream: Stream, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[stream.send(rest) :]
+        except BlockingIOError:
+            await stream.wait_writable()
+
+
+class _Keeper:
+    """Ends what a connection serves when its session ends."""
+
+    def __init__(self, session: SaslConversation, failure_delay: float) -> None:
+        self._session = session
+        self._failure_delay = failure_delay
+        self._changed = trio.Event()
+
+    async def keep(self, connection: Connection) -> None:
+        """Serve nothing once the session has ended, but for what renews it. Runs for as long as the connection.
+
+        A re-authentication that fails ends the connection, after the wait of any failed authentication.
+        """
+        session = self._session
+
+        def on_change() -> None:  # at once: the client's next request may have come already
+            connection.restrict(None if session.failure is None else ())
+            self._changed.set()
+
+        with trio.CancelScope() as scope:
+            connection.when_closed.append(scope.cancel)
+            if connection.closed:
+                return
+            session.on_change = on_change
+            while session.failure is None:
+                changed = self._changed = trio.Event()
+                with trio.move_on_at(math.inf if session.expires_at is None else session.expires_at):
+                    await changed.wait()
+                if not changed.is_set():
+                    connection.restrict(_RENEWING)
+                    await changed.wait()
+            logger.info("closing connection from %s: %s", connection.peer, session.failure)
+            await trio.sleep(self._failure_delay)
+            connection.scope.cancel()

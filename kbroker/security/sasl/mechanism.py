@@ -1,0 +1,45 @@
+"""The two sides that each mechanism has, as those see them who carry the messages."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kbroker.security.principal import KafkaPrincipal
+
+
+class SaslServer(Protocol):
+    """The server's side of one authentication."""
+
+    mechanism: str
+    is_done: bool
+    """Whether the client has been let in. ``principal`` and ``expires_at_ms`` hold from then on."""
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """Whoever has authenticated."""
+        ...
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When the client's credential ends, in milliseconds since 1970; None if it does not."""
+        ...
+
+    def respond(self, token: bytes) -> bytes:
+        """The answer to a client's message. :class:`~kbroker.security.sasl.errors.SaslError` lets it in no more."""
+        ...
+
+
+class SaslClient(Protocol):
+    """The client's side of one authentication."""
+
+    mechanism: str
+    is_done: bool
+    """Whether all is said that the client has to say, and a server that proves itself has done so."""
+
+    def first(self) -> bytes:
+        """The message that begins it."""
+        ...
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The message that follows upon the server's; :class:`~kbroker.security.sasl.errors.SaslError` if none does."""
+        ...
