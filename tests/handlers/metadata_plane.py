@@ -150,7 +150,6 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         cluster_id=CLUSTER_ID,
         metadata=metadata,
         replica_manager=SimpleNamespace(fetchers=None),
-        check_listeners=None,
         refusals={},
         authorizer=None,
         check_listeners=None,
