@@ -18,13 +18,18 @@ from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, AclPer
 from kbroker.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
-@handler(CreateAclsRequest)
-async def handle(request: CreateAclsRequest, ctx: RequestContext) -> CreateAclsResponse:
-    """Add those that are valid. Kafka cannot read one with an UNKNOWN element, and closes."""
-    creations = request.creations
-    for creation in creations:
+def _check(request: CreateAclsRequest) -> None:
+    """Kafka cannot read a creation with an UNKNOWN element, and closes."""
+    for creation in request.creations:
         if 0 in (creation.resource_pattern_type, creation.resource_type, creation.permission_type, creation.operation):
             raise CloseConnection("CreateAcls with an UNKNOWN element")
+
+
+@handler(CreateAclsRequest, check=_check)
+async def handle(request: CreateAclsRequest, ctx: RequestContext) -> CreateAclsResponse:
+    """Add those that are valid."""
+    _check(request)
+    creations = request.creations
     if ctx.services.authorizer is None:
         return _all(creations, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     try:
@@ -86,7 +91,7 @@ def _problem(acl: Acl) -> str | None:
 
 def _result(error: ApiError | None) -> AclCreationResult:
     if error is None:
-        return AclCreationResult(error_message="")
+        return AclCreationResult()
     return AclCreationResult(error_code=error.code, error_message=error.message)
 
 

@@ -24,12 +24,17 @@ from kbroker.wire.messages.delete_acls import (
 )
 
 
-@handler(DeleteAclsRequest)
-async def handle(request: DeleteAclsRequest, ctx: RequestContext) -> DeleteAclsResponse:
-    """Remove them, and tell which. Kafka cannot read a filter with an UNKNOWN element, and closes."""
-    filters = request.filters
-    if any(map(has_unknown, filters)):
+def _check(request: DeleteAclsRequest) -> None:
+    """Kafka cannot read a filter with an UNKNOWN element, and closes."""
+    if any(map(has_unknown, request.filters)):
         raise CloseConnection("DeleteAcls with an UNKNOWN element")
+
+
+@handler(DeleteAclsRequest, check=_check)
+async def handle(request: DeleteAclsRequest, ctx: RequestContext) -> DeleteAclsResponse:
+    """Remove them, and tell which."""
+    _check(request)
+    filters = request.filters
     if ctx.services.authorizer is None:
         return _all(filters, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     try:
@@ -48,8 +53,10 @@ def _result(result: list[Acl] | ApiError) -> DeleteAclsFilterResult:
     if isinstance(result, ApiError):
         return DeleteAclsFilterResult(error_code=result.code, error_message=result.message)
     return DeleteAclsFilterResult(
+        error_message=None,
         matching_acls=[
             DeleteAclsMatchingAcl(
+                error_message=None,
                 resource_type=acl.resource_type,
                 resource_name=acl.resource_name,
                 pattern_type=acl.pattern_type,
@@ -59,7 +66,7 @@ def _result(result: list[Acl] | ApiError) -> DeleteAclsFilterResult:
                 permission_type=acl.permission,
             )
             for acl in result
-        ]
+        ],
     )
 
 

@@ -57,4 +57,4 @@ async def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeA
                 permission_type=record.permission_type,
             )
         )
-    return DescribeAclsResponse(error_message="", resources=list(resources.values()))
+    return DescribeAclsResponse(resources=list(resources.values()))

@@ -11,12 +11,18 @@ from math import inf
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
+from kbroker.handlers.authorization import require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-_UNCOORDINATED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-"""Errors of a broker that does not coordinate the group: its answer names no member."""
+_OUTSIDE_THE_GROUP = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+}
+"""Errors of a broker that has not looked into the group: its answer names no member."""
 
 
 def client_host(peer: str) -> str:
@@ -36,6 +42,7 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
     groups = ctx.services.groups
     client = ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version)
     try:
+        require_group(ctx, AclOperation.READ, request.group_id)
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         if not groups.settings().allows_session_timeout(request.session_timeout_ms):
@@ -45,7 +52,7 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         await ctx.connection.wait_for(joined, inf)
         response = joined.result()
     except ApiError as error:
-        member_id = "" if error.code in _UNCOORDINATED else request.member_id
+        member_id = "" if error.code in _OUTSIDE_THE_GROUP else request.member_id
         response = JoinGroupResponse(error_code=error.code, member_id=member_id, protocol_name=None)
     if ctx.api_version < 7 and response.protocol_name is None:
         response.protocol_name = ""  # The field became nullable in version 7.

@@ -13,6 +13,9 @@ from kbroker.wire.records.metadata import AccessControlEntryRecord
 
 logger = logging.getLogger(__name__)
 
+_MANY = 100
+"""From so many ACLs less on it is quicker to begin anew than to look for each."""
+
 
 class AclLoader:
     """Gives an authorizer the ACLs of each image. Every change takes effect as a whole."""
@@ -31,7 +34,9 @@ class AclLoader:
             self._authorizer.replace(map(acl_of, acls.values()))
             logger.info("the authorizer has loaded %d ACLs", len(acls))
             return
-        self._authorizer.change(
-            [acl_of(record) for acl_id, record in known.items() if acls.get(acl_id) is not record],
-            [acl_of(record) for acl_id, record in acls.items() if known.get(acl_id) is not record],
-        )
+        removed = [acl_of(record) for acl_id, record in known.items() if acls.get(acl_id) is not record]
+        if len(removed) > _MANY:
+            self._authorizer.replace(map(acl_of, acls.values()))
+            return
+        added = [acl_of(record) for acl_id, record in acls.items() if known.get(acl_id) is not record]
+        self._authorizer.change(removed, added)

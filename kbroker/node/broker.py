@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -172,11 +172,15 @@ class Broker:
             timestamp_lookups=self._timestamp_lookups,
             produce_queue=self._produce_queue,
             long_steps=LongSteps(),
+            check_listeners=self._check_listeners if self.security.has_tasks else None,
             groups=absent if coordinators is None else coordinators.groups,
             transactions=absent if coordinators is None else coordinators.transactions,
             markers=absent if coordinators is None else coordinators.markers,
             authorizer=self._authorizer,
         )
+
+    async def _check_listeners(self, changes: Mapping[str, str | None]) -> None:
+        await self.security.check_changes(self._dynamic_config.with_prefix("listener.name."), changes)
 
     def _fetch_reader(self) -> FetchReader:
         from kbroker.node.fetch_reader import FetchReader  # with the first Fetch: a launch does not wait for it
@@ -251,6 +255,9 @@ class Broker:
                 self.services, nursery, only=config.controller_listener_names, serve=self._serve_quorum
             )
             await metadata.wait_ready()
+        if self.security.has_tasks:
+            metadata.subscribe(self.security.on_image)
+            await nursery.start(self.security.run, lambda: self._dynamic_config.with_prefix("listener.name."))
         nursery.start_soon(self.replica_manager.run)
         nursery.start_soon(self._timestamp_lookups.run)
         nursery.start_soon(self._produce_queue.run)

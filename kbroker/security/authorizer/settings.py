@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator
 
 from kbroker.config import BrokerConfig
@@ -9,6 +11,8 @@ from kbroker.config.security.authorization import ALLOW_EVERYONE, SUPER_USERS
 from kbroker.errors import FatalError
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.principal import KafkaPrincipal, parse_principal
+
+logger = logging.getLogger(__name__)
 
 
 def standard_authorizer(config: BrokerConfig) -> StandardAuthorizer:
@@ -22,9 +26,10 @@ def standard_authorizer(config: BrokerConfig) -> StandardAuthorizer:
 
 def _super_users(text: str) -> Iterator[KafkaPrincipal]:
     """``User:a;User:b``. Names may have commas, as those of certificates do."""
-    for each in text.split(";"):
-        if each.strip():
-            try:
-                yield parse_principal(each.strip())
-            except ValueError as error:
-                raise FatalError(f"{SUPER_USERS}: {error}") from None
+    for each in filter(None, map(str.strip, text.split(";"))):
+        try:
+            yield parse_principal(each)
+        except ValueError as error:
+            raise FatalError(f"{SUPER_USERS}: {error}") from None
+        if re.search(r",\s*User:", each):
+            logger.warning("super.users: %s is one name: several are separated by semicolons", each)

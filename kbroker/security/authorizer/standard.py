@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.hosts import host_matches, java_text
@@ -68,6 +68,7 @@ class StandardAuthorizer:
         self._prefixed: dict[tuple[ResourceType, str], _Rules] = {}
         self._lengths: dict[ResourceType, dict[int, int]] = {}
         """How many prefixes there are of each length."""
+        self._by_principal: dict[ResourceType, _Rules] = {}
         self._decisions: dict[tuple[KafkaPrincipal, str, int, str], bool] = {}
         self._decisions_by_type: dict[tuple[KafkaPrincipal, str, int], bool] = {}
         self._log = logging.getLogger(AUDIT_LOG)
@@ -79,6 +80,7 @@ class StandardAuthorizer:
         self._literal.clear()
         self._prefixed.clear()
         self._lengths.clear()
+        self._by_principal.clear()
         self.count = 0
         self.loaded = True
         self.change((), acls)
@@ -106,23 +108,18 @@ class StandardAuthorizer:
                 lengths = self._lengths.setdefault(acl.resource_type, {})
                 size = len(acl.resource_name)
                 lengths[size] = lengths.get(size, 0) + 1
-        rules.setdefault(acl.kafka_principal(), []).append(acl)
+        principal = acl.kafka_principal()
+        rules.setdefault(principal, []).append(acl)
+        self._by_principal.setdefault(acl.resource_type, {}).setdefault(principal, []).append(acl)
         self.count += 1
 
     def _remove(self, acl: Acl) -> None:
         table = self._table(acl)
         resource = (acl.resource_type, acl.resource_name)
         principal = acl.kafka_principal()
-        own = table[resource][principal]
-        own.remove(acl)
+        _drop(self._by_principal, acl.resource_type, principal, acl)
         self.count -= 1
-        if own:
-            return
-        del table[resource][principal]
-        if table[resource]:
-            return
-        del table[resource]
-        if table is self._prefixed:
+        if not _drop(table, resource, principal, acl) and table is self._prefixed:
             lengths = self._lengths[acl.resource_type]
             size = len(acl.resource_name)
             lengths[size] -= 1
@@ -207,9 +204,11 @@ class StandardAuthorizer:
             return True
         if not self.loaded:
             return False
-        who, address = _base(principal), java_text(host)
-        literal = _permissions(self._literal, who, address, operation, resource_type)
-        prefixed = _permissions(self._prefixed, who, address, operation, resource_type)
+        literal, prefixed = _Permissions(), _Permissions()
+        address = java_text(host)
+        for acl in _of(self._by_principal.get(resource_type, {}), _base(principal)):
+            if acl.operation in (operation, AclOperation.ALL) and host_matches(acl.host, address):
+                (literal if acl.pattern_type is PatternType.LITERAL else prefixed).add(acl)
         if WILDCARD in literal.denied:
             return False
         if WILDCARD in literal.allowed:
@@ -258,25 +257,23 @@ class _Permissions:
         self.allowed: set[str] = set()
         self.denied: set[str] = set()
 
+    def add(self, acl: Acl) -> None:
+        """Take in the name of an ACL."""
+        (self.allowed if acl.permission is AclPermission.ALLOW else self.denied).add(acl.resource_name)
 
-def _permissions(
-    table: dict[tuple[ResourceType, str], _Rules],
-    who: KafkaPrincipal,
-    address: str,
-    operation: AclOperation,
-    resource_type: ResourceType,
-) -> _Permissions:
-    found = _Permissions()
-    for (kind, name), rules in table.items():
-        if kind is not resource_type:
-            continue
-        for acl in _of(rules, who):
-            if acl.operation in (operation, AclOperation.ALL) and host_matches(acl.host, address):
-                if acl.permission is AclPermission.DENY:
-                    found.denied.add(name)
-                elif acl.permission is AclPermission.ALLOW:
-                    found.allowed.add(name)
-    return found
+
+_Key = TypeVar("_Key")
+
+
+def _drop(table: dict[_Key, _Rules], key: _Key, principal: KafkaPrincipal, acl: Acl) -> bool:
+    """Take an ACL out of a table, with what is empty then; whether anything is left under the key."""
+    rules = table[key]
+    rules[principal].remove(acl)
+    if not rules[principal]:
+        del rules[principal]
+    if not rules:
+        del table[key]
+    return bool(rules)
 
 
 def _has_prefix(name: str, prefixes: set[str]) -> bool:

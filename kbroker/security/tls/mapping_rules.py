@@ -20,6 +20,7 @@ _PARTS = r"(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacemen
 _RULE = re.compile(_PARTS)
 _SEPARATED = re.compile(rf"\s*((?:{_PARTS}).*?|.*?)\s*(?:,\s*|$)", re.DOTALL)
 _NAMED_GROUP = re.compile(r"((?:^|[^\\])(?:\\\\)*)\(\?<(?=[A-Za-z])")
+_QUOTED = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 _REFERENCE = re.compile(r"\\(?P<literal>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}", re.DOTALL)
 
 
@@ -68,7 +69,7 @@ def _parse(text: str) -> _Rule | None:
     if not is_java_regex(pattern):
         raise InvalidConfig(f"{NAME}: {pattern!r} is no regular expression of Java's")
     try:
-        compiled = re.compile(_NAMED_GROUP.sub(r"\1(?P<", pattern))
+        compiled = re.compile(_NAMED_GROUP.sub(r"\1(?P<", _QUOTED.sub(lambda quoted: re.escape(quoted[1]), pattern)))
     except (re.error, OverflowError) as error:
         raise InvalidConfig(
             f"{NAME}: {pattern!r} is a regular expression that kbroker cannot follow: {error}"
@@ -80,7 +81,8 @@ def _parse(text: str) -> _Rule | None:
 def _replacement(text: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]], str]:
     """The replacement of a match: ``$1`` and ``${name}`` stand for groups, a backslash makes any letter one of text.
 
-    A number may have as many digits as there are groups for; if there is no such group at all, it is text.
+    A number may have as many digits as there are groups for. That of a group that is not there is text, unless there
+    are no groups at all, which nobody means.
     """
     parts: list[str | int] = []
     at = 0
@@ -96,6 +98,8 @@ def _replacement(text: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]
             parts.append(group)
         else:
             digits = found["number"]
+            if not pattern.groups and digits.strip("0"):
+                raise InvalidConfig(f"{NAME}: there is no group {digits} in {pattern.pattern!r}")
             while len(digits) > 1 and int(digits) > pattern.groups:
                 digits = digits[:-1]
             if int(digits) > pattern.groups:

@@ -31,6 +31,13 @@ _SPACES = " \r"
 
 def subject_name(certificate: bytes) -> str:
     """The subject of a certificate in DER; empty if it has no parts. ``ValueError`` for what is no certificate."""
+    try:
+        return _subject_name(certificate)
+    except (IndexError, StopIteration):
+        raise ValueError("the certificate is damaged") from None
+
+
+def _subject_name(certificate: bytes) -> str:
     fields = _items(_only(_only(certificate, _SEQUENCE), _SEQUENCE, more=True))
     tag, _, _ = next(fields)
     # With the version: serial number, algorithm, issuer and validity come before the subject.

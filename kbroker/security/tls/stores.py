@@ -14,23 +14,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_der_private_key,
+    load_pem_private_key,
+    pkcs12,
+)
+
 from kbroker.config.definition import InvalidConfig, Password
 from kbroker.security.tls import jks
-
-try:
-    from cryptography import x509
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        load_der_private_key,
-        load_pem_private_key,
-        pkcs12,
-    )
-except ImportError:
-    raise InvalidConfig("TLS needs the package cryptography: pip install 'kbroker[tls]'") from None
 
 MAX_STORE_BYTES = 16 << 20
 """A file that is larger is no store."""
@@ -44,6 +41,18 @@ class Values(Protocol):
     """Typed properties under Kafka's names, those that are not set with their defaults."""
 
     def __getitem__(self, name: str, /) -> Any: ...
+
+
+class Instead:
+    """Properties of which one has another value."""
+
+    def __init__(self, values: Values, name: str, value: object) -> None:
+        self._values = values
+        self._name = name
+        self._value = value
+
+    def __getitem__(self, name: str) -> Any:
+        return self._value if name == self._name else self._values[name]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
