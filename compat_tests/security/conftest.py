@@ -26,7 +26,7 @@ def _kind(config: pytest.Config) -> str:
 
 
 def _world(request: pytest.FixtureRequest, count: int, mechanism_between: str) -> Iterator[World]:
-    servers = SecureServers(_kind(request.config), count, mechanism_between=mechanism_between)
+    servers = SecureServers(*[_kind(request.config)] * count, mechanism_between=mechanism_between)
     try:
         servers.start()
         world = World(servers)

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -62,13 +63,13 @@ class Users:
 
 
 class SecureServers:
-    """One node or several of one broker, with the listeners above."""
+    """One node or several, each of "kbroker" or "apache", with the listeners above."""
 
-    def __init__(self, kind: str, count: int, *, mechanism_between: str = "PLAIN") -> None:
-        self.kind = kind
-        self.count = count
+    def __init__(self, *kinds: str, mechanism_between: str = "PLAIN") -> None:
+        self.kinds = list(kinds)
+        self.count = count = len(kinds)
         self.users = Users()
-        self.directory = Path(tempfile.mkdtemp(prefix=f"compat-secure-{kind}-"))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"compat-secure-{kinds[0]}-"))
         self.authority = Authority(self.directory / "ca", "authority")
         self.other_authority = Authority(self.directory / "other-ca", "other-authority")
         self._mechanism_between = mechanism_between
@@ -160,34 +161,36 @@ class SecureServers:
         }
 
     def start(self) -> None:
-        """Format and start all nodes, and wait until each serves."""
+        """Format and start all nodes, and wait until each serves; whoever calls also stops what has started."""
+        self._nodes = [self._node_of(index) for index in range(self.count)]
+        for node in self._nodes:
+            node.launch()
+        for node in self._nodes:
+            node.await_started()
+
+    def _node_of(self, index: int) -> ApacheKafka | _KbrokerNode:
         scram = [f"{name}=[name=node,password={self.users['node']}]" for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
         added = [part for each in scram for part in ("--add-scram", each)] if self._mechanism_between != "PLAIN" else []
-        for index in range(self.count):
-            properties, directory = self.properties(index), self.directory / str(index + 1)
-            node: ApacheKafka | _KbrokerNode
-            if self.kind == "apache":
-                node = ApacheKafka(
-                    directory=directory,
-                    port=self._ports[index]["SASL_PLAINTEXT"],
-                    controller_port=self._ports[index]["CONTROLLER"],
-                    node_id=index + 1,
-                    cluster_id=self._cluster_id,
-                    format_options=added,
-                    heap=("-Xmx512M",),
-                    properties=properties,
-                )
-            else:
-                node = _KbrokerNode(directory, properties, self._cluster_id, added)
-            self._nodes.append(node)
-        try:
-            for node in self._nodes:
-                node.launch()
-            for node in self._nodes:
-                node.await_started()
-        except BaseException:
-            self.stop()
-            raise
+        properties, directory = self.properties(index), self.directory / str(index + 1)
+        if self.kinds[index] == "kbroker":
+            return _KbrokerNode(directory, properties, self._cluster_id, added)
+        return ApacheKafka(
+            directory=directory,
+            port=self._ports[index]["SASL_PLAINTEXT"],
+            controller_port=self._ports[index]["CONTROLLER"],
+            node_id=index + 1,
+            cluster_id=self._cluster_id,
+            format_options=added,
+            heap=("-Xmx512M",),
+            properties=properties,
+        )
+
+    def exchange(self, index: int, kind: str) -> None:
+        """Stop one node in good order, and start the other broker on its files and its server.properties."""
+        self._nodes[index].stop()
+        self.kinds[index] = kind
+        self._nodes[index] = self._node_of(index)
+        self.revive(index)
 
     def kill(self, index: int) -> None:
         """SIGKILL of one node."""
@@ -285,6 +288,14 @@ class _KbrokerNode:
             code = self._process.wait()
             log = (self._directory / "stderr.log").read_text(errors="replace")
             raise NodeError(f"kbroker did not start (exit code {code}):\n{log[-3000:]}")
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+        if self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(30)
+            self.kill()
 
     def kill(self) -> None:
         """SIGKILL."""

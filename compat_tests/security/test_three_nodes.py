@@ -18,7 +18,8 @@ def test_everything_works_on_three_nodes(three: World, name: str) -> None:
     works(three, three.client(name, "SASL_SSL", security), partitions=6)
 
 
-def _all_in_sync(world: World, topic: str) -> bool:
+def all_in_sync(world: World, topic: str) -> bool:
+    """Whether each partition has three replicas in sync."""
     (future,) = world.admin.describe_topics(TopicCollection([topic])).values()
     return all(len(each.isr) == 3 for each in future.result(30).partitions)
 
@@ -26,7 +27,7 @@ def _all_in_sync(world: World, topic: str) -> bool:
 def test_node_comes_back(three: World) -> None:
     """It logs in to the others anew, takes what it missed, and knows the users and rights that came meanwhile."""
     topic = three.topic(partitions=3)
-    eventually(lambda: _all_in_sync(three, topic))
+    eventually(lambda: all_in_sync(three, topic))
     three.servers.kill(2)
     address = three.servers.bootstrap("SASL_PLAINTEXT").split(",")
     try:
@@ -38,7 +39,7 @@ def test_node_comes_back(three: World) -> None:
         three.peer.produce(topic, [Record(b"meanwhile", partition=each) for each in range(3)])
     finally:
         three.servers.revive(2)
-    eventually(lambda: _all_in_sync(three, topic), 60)
+    eventually(lambda: all_in_sync(three, topic), 60)
     eventually(lambda: logs_in(address[2], security))
     client = three.client("kafka-python", "SASL_PLAINTEXT", security)
     read = [client.read(topic, partition, count=1)[0].value for partition in range(3)]

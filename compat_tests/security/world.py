@@ -122,6 +122,20 @@ class World:
         self.peer.create_topic(name, partitions, {}, -1)
         return name
 
+    @staticmethod
+    def sees(address: str, security: Security, topic: str) -> bool:
+        """Whether the node at `address` tells someone of a topic."""
+        client = ConfluentKafkaClient(address, security)
+        try:
+            return topic in client.list_topics()
+        finally:
+            client.close()
+
+    @staticmethod
+    def misses(address: str, security: Security, topic: str) -> bool:
+        """Whether the node at `address` lets someone in, and tells nothing of a topic."""
+        return not World.sees(address, security, topic)
+
     # rights
 
     @staticmethod
