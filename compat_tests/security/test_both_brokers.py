@@ -1,4 +1,4 @@
-"""Apache Kafka and kbroker with one and the same security: in one cluster, and one after the other on the same files."""
+"""Apache Kafka and kbroker with the same security: in one cluster, and one after the other on the same files."""
 
 from __future__ import annotations
 
