@@ -5,9 +5,9 @@
 | SSL | TLS; the client stays ANONYMOUS. PKCS12 |
 | MTLS | TLS, and the client's certificate is its name. PEM |
 | ELSEWHERE | TLS with a certificate for another host |
-| SASL_PLAINTEXT | PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 |
-| NARROW | SASL_PLAINTEXT with SCRAM-SHA-512 alone |
-| SASL_SSL | as SASL_PLAINTEXT, over TLS; the nodes use it, too. JKS where there is a keytool |
+| SASLPLAIN_LOGINTEXT | PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 |
+| NARROW | SASLPLAIN_LOGINTEXT with SCRAM-SHA-512 alone |
+| SASL_SSL | as SASLPLAIN_LOGINTEXT, over TLS; the nodes use it, too. JKS where there is a keytool |
 | CONTROLLER | TLS with certificates on both sides |
 """
 
@@ -33,15 +33,15 @@ PROTOCOLS = {
     "SSL": "SSL",
     "MTLS": "SSL",
     "ELSEWHERE": "SSL",
-    "SASL_PLAINTEXT": "SASL_PLAINTEXT",
-    "NARROW": "SASL_PLAINTEXT",
+    "SASLPLAIN_LOGINTEXT": "SASLPLAIN_LOGINTEXT",
+    "NARROW": "SASLPLAIN_LOGINTEXT",
     "SASL_SSL": "SASL_SSL",
 }
 """Listener -> security protocol."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 START_SECONDS = 60.0
 
@@ -134,7 +134,7 @@ class SecureServers:
             # SASL
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             "listener.name.narrow.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            "listener.name.narrow.scram-sha-512.sasl.jaas.config": f"{_SCRAM};",
+            "listener.name.narrow.scram-sha-512.sasl.jaas.config": f"{SCRAM_LOGIN};",
             "connection.failed.authentication.delay.ms": "0",
             # Authorization
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -142,9 +142,9 @@ class SecureServers:
         }
         for listener in ("sasl_plaintext", "sasl_ssl"):
             prefix = f"listener.name.{listener}"
-            found[f"{prefix}.plain.sasl.jaas.config"] = f"{_PLAIN} {login} {plain_users};"
+            found[f"{prefix}.plain.sasl.jaas.config"] = f"{PLAIN_LOGIN} {login} {plain_users};"
             for mechanism in ("scram-sha-256", "scram-sha-512"):
-                found[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{_SCRAM} {login};"
+                found[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{SCRAM_LOGIN} {login};"
         return found
 
     def _stores(self, listener: str, kind: str, keystore: Path) -> dict[str, str]:
@@ -176,7 +176,7 @@ class SecureServers:
             return _KbrokerNode(directory, properties, self._cluster_id, added)
         return ApacheKafka(
             directory=directory,
-            port=self._ports[index]["SASL_PLAINTEXT"],
+            port=self._ports[index]["SASLPLAIN_LOGINTEXT"],
             controller_port=self._ports[index]["CONTROLLER"],
             node_id=index + 1,
             cluster_id=self._cluster_id,
@@ -215,7 +215,7 @@ class SecureServers:
 
     # ways to connect
 
-    def plain(self, user: str, protocol: str = "SASL_PLAINTEXT") -> Security:
+    def plain(self, user: str, protocol: str = "SASLPLAIN_LOGINTEXT") -> Security:
         """As a user of the PLAIN mechanism."""
         return self.sasl(protocol, "PLAIN", user, self.users[user])
 
