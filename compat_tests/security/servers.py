@@ -78,6 +78,10 @@ class SecureServers:
         self._ports = [dict(zip(names, ports[index * len(names) :], strict=False)) for index in range(count)]
         self._cluster_id = random_uuid()
         self._nodes: list[ApacheKafka | _KbrokerNode] = []
+        self.format_options: list[str] = []
+        if mechanism_between != "PLAIN":
+            for name in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                self.format_options += ["--add-scram", f"{name}=[name=node,password={self.users['node']}]"]
         self._make_stores()
 
     def bootstrap(self, listener: str) -> str:
@@ -120,10 +124,7 @@ class SecureServers:
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "false",
             # TLS
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self._node.pem),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.authority.pem),
+            **self.pem_stores(),
             "ssl.client.auth": "none",
             "ssl.principal.mapping.rules": r"RULE:^CN=([^,]+),OU=clients$/$1/L,RULE:^CN=([^,]+),OU=nodes$/$1/,DEFAULT",
             "listener.name.controller.ssl.client.auth": "required",
@@ -147,6 +148,15 @@ class SecureServers:
                 found[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{SCRAM_LOGIN} {login};"
         return found
 
+    def pem_stores(self) -> dict[str, str]:
+        """A node's key, its certificate, and the authority that it trusts, for all listeners."""
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._node.pem),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority.pem),
+        }
+
     def _stores(self, listener: str, kind: str, keystore: Path) -> dict[str, str]:
         """A listener's own stores, with passwords, in place of the general PEM ones."""
         prefix = f"listener.name.{listener}.ssl"
@@ -169,18 +179,16 @@ class SecureServers:
             node.await_started()
 
     def _node_of(self, index: int) -> ApacheKafka | _KbrokerNode:
-        scram = [f"{name}=[name=node,password={self.users['node']}]" for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
-        added = [part for each in scram for part in ("--add-scram", each)] if self._mechanism_between != "PLAIN" else []
         properties, directory = self.properties(index), self.directory / str(index + 1)
         if self.kinds[index] == "kbroker":
-            return _KbrokerNode(directory, properties, self._cluster_id, added)
+            return _KbrokerNode(directory, properties, self._cluster_id, self.format_options)
         return ApacheKafka(
             directory=directory,
-            port=self._ports[index]["SASLPLAIN_LOGINTEXT"],
-            controller_port=self._ports[index]["CONTROLLER"],
+            port=self._ports[index]["SASL_SSL"],
+            controller_port=1,  # its place is in the properties
             node_id=index + 1,
             cluster_id=self._cluster_id,
-            format_options=added,
+            format_options=self.format_options,
             heap=("-Xmx512M",),
             properties=properties,
         )

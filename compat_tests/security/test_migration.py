@@ -24,7 +24,7 @@ from compat_tests.security.world import eventually
 from kbroker.cli.cluster_plan import cluster_properties, free_ports
 
 OPEN, BOTH, SWITCHED, SHUT = range(4)
-"""The stages: PLAINTEXT alone; both, and nodes use PLAINTEXT; both, and nodes use SASL_SSL; SASL_SSL alone, with rights."""
+"""PLAINTEXT alone; both, and nodes use PLAINTEXT; both, and nodes use SASL_SSL; SASL_SSL alone, with rights."""
 
 _LISTENERS = {"PLAINTEXT": "PLAINTEXT", "SASL_SSL": "SASL_SSL", "OPEN_CONTROLLER": "PLAINTEXT"}
 _LISTENERS["SAFE_CONTROLLER"] = "SASL_SSL"
