@@ -5,9 +5,9 @@
 | SSL | TLS; the client stays ANONYMOUS. PKCS12 |
 | MTLS | TLS, and the client's certificate is its name. PEM |
 | ELSEWHERE | TLS with a certificate for another host |
-| SASLPLAIN_LOGINTEXT | PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 |
-| NARROW | SASLPLAIN_LOGINTEXT with SCRAM-SHA-512 alone |
-| SASL_SSL | as SASLPLAIN_LOGINTEXT, over TLS; the nodes use it, too. JKS where there is a keytool |
+| SASL_PLAINTEXT | PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 |
+| NARROW | SASL_PLAINTEXT with SCRAM-SHA-512 alone |
+| SASL_SSL | as SASL_PLAINTEXT, over TLS; the nodes use it, too. JKS where there is a keytool |
 | CONTROLLER | TLS with certificates on both sides |
 """
 
@@ -33,8 +33,8 @@ PROTOCOLS = {
     "SSL": "SSL",
     "MTLS": "SSL",
     "ELSEWHERE": "SSL",
-    "SASLPLAIN_LOGINTEXT": "SASLPLAIN_LOGINTEXT",
-    "NARROW": "SASLPLAIN_LOGINTEXT",
+    "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+    "NARROW": "SASL_PLAINTEXT",
     "SASL_SSL": "SASL_SSL",
 }
 """Listener -> security protocol."""
@@ -223,7 +223,7 @@ class SecureServers:
 
     # ways to connect
 
-    def plain(self, user: str, protocol: str = "SASLPLAIN_LOGINTEXT") -> Security:
+    def plain(self, user: str, protocol: str = "SASL_PLAINTEXT") -> Security:
         """As a user of the PLAIN mechanism."""
         return self.sasl(protocol, "PLAIN", user, self.users[user])
 

@@ -11,8 +11,7 @@ import pytest
 from compat_tests.client import Record
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.test_protocols import works
-from compat_tests.security.test_three_nodes import all_in_sync
-from compat_tests.security.world import World, eventually, logs_in
+from compat_tests.security.world import World, all_in_sync, eventually, logs_in
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +51,7 @@ def test_one_cluster_of_both(mixed: World) -> None:
     client = mixed.client("confluent-kafka", "SASL_SSL", security)
     works(mixed, client, partitions=6)
     topic = mixed.topic(partitions=6)
-    eventually(lambda: all_in_sync(mixed, topic))
+    eventually(lambda: all_in_sync(mixed.admin, topic))
     # Each node alone tells of what the user may, whichever controller wrote it down.
     mixed.allow(user, "topic", topic, "describe")
     addresses = mixed.servers.bootstrap("SASL_SSL").split(",")

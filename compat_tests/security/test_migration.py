@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer, TopicCollection
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -20,7 +20,7 @@ from compat_tests.client_security import Security
 from compat_tests.confluent_kafka.client import ConfluentKafkaClient
 from compat_tests.security.conftest import kind_of
 from compat_tests.security.servers import PLAIN_LOGIN, SCRAM_LOGIN, SecureServers
-from compat_tests.security.world import eventually
+from compat_tests.security.world import all_in_sync, eventually
 from kbroker.cli.cluster_plan import cluster_properties, free_ports
 
 OPEN, BOTH, SWITCHED, SHUT = range(4)
@@ -140,12 +140,7 @@ def _roll(servers: MovingServers, stage: int, admin: AdminClient, topic: str) ->
     for index, kind in enumerate(servers.kinds):
         servers.stages[index] = stage
         servers.exchange(index, kind)
-        eventually(lambda: _in_sync(admin, topic), 60)
-
-
-def _in_sync(admin: AdminClient, topic: str) -> bool:
-    (future,) = admin.describe_topics(TopicCollection([topic])).values()
-    return all(len(each.isr) == 3 for each in future.result(60).partitions)
+        eventually(lambda: all_in_sync(admin, topic), 60)
 
 
 def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:
@@ -154,7 +149,7 @@ def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:
     topic = "moved"
     (created,) = admin.create_topics([NewTopic(topic, 3, -1)]).values()
     created.result(30)
-    eventually(lambda: _in_sync(admin, topic))
+    eventually(lambda: all_in_sync(admin, topic))
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     for user in ("node", "admin"):
         change = UserScramCredentialUpsertion(user, credential, moving.users[user].encode())
