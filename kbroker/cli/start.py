@@ -170,7 +170,7 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
-    exposed = [listener for listener in config.listeners if not listener.is_loopback]
+    exposed = [each for each in config.listeners if not each.is_loopback and not config.authenticates(each)]
     if exposed:
         log.warning(
             "NO AUTHENTICATION on %s: whoever reaches it over the network can read, change and delete everything",
