@@ -1,6 +1,6 @@
 """Damaged frames before authentication: each is answered or ends the connection, by an error that is one.
 
-``KBROKER_FRAMES`` has more of them tried.
+``KBROKER_SASL_FRAMES`` has more of them tried.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
-FRAMES = int(os.environ.get("KBROKER_FRAMES", "3000"))
+FRAMES = int(os.environ.get("KBROKER_SASL_FRAMES", "3000"))
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 SCRAM_LINE = "org.apache.kafka.common.security.scram.ScramLoginModule required username=alice password=secret;"
 
