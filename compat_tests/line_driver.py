@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
+import itertools
 import json
 import queue
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from compat_tests.client import EARLIEST, Client, ClientError, Cluster, ReadTimeout, Record, Step
 
@@ -32,17 +34,30 @@ class LineDriverClient(Client):
     TEXT, "records": [...]}``. Replies may come in any order, so a read can wait while something is produced.
     """
 
-    def __init__(self, command: Sequence[str], bootstrap: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        bootstrap: str,
+        environment: Mapping[str, str] | None = None,
+        security: Mapping[str, Any] | None = None,
+    ) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         self._lock = threading.Lock()
-        self._next_id = 0
+        self._numbers = itertools.count(1)
         self._waiting: dict[int, queue.Queue[dict[str, Any]]] = {}
         self._stderr: list[bytes] = []
         threading.Thread(target=self._read_replies, daemon=True).start()
         threading.Thread(target=self._read_errors, daemon=True).start()
+
+    def secured(self, bootstrap: str, security: Mapping[str, Any]) -> Self:
+        """The same process as the client of `bootstrap` and `security`; close only the first."""
+        other = copy.copy(self)
+        other._bootstrap, other._security = bootstrap, security
+        return other
 
     def _read_replies(self) -> None:
         assert self._process.stdout is not None
@@ -70,10 +85,12 @@ class LineDriverClient(Client):
         """Run one command in the driver."""
         waiting: queue.Queue[dict[str, Any]] = queue.Queue()
         with self._lock:
-            self._next_id += 1
-            number = self._next_id
+            number = next(self._numbers)
             self._waiting[number] = waiting
-        line = json.dumps({"id": number, "op": op, "bootstrap": self._bootstrap, **arguments})
+        request = {"id": number, "op": op, "bootstrap": self._bootstrap, **arguments}
+        if self._security is not None:
+            request["security"] = self._security
+        line = json.dumps(request)
         assert self._process.stdin is not None
         try:
             with self._lock:

@@ -151,13 +151,50 @@ def apis() -> str:
     return "\n".join([*lines, ""])
 
 
+def permissions() -> str:
+    """The page of the operations that APIs ask for, from the table of ``handlers.permissions``."""
+    from kbroker.handlers.permissions import PERMISSIONS, Permission, Shown
+    from kbroker.wire.registry import API_KEYS
+
+    def needed(row: Permission) -> str:
+        text = f"{row.operation.name} on {row.resource_type.name}"
+        for each in row.instead:
+            where = f"any {each.resource_type.name}" if each.any_resource else each.resource_type.name
+            text += f", or {each.operation.name} on {where}"
+        return text
+
+    lines = [
+        "# Permissions by API",
+        "",
+        NOTE,
+        "With an authorizer, a request needs these operations to be allowed, as with Apache Kafka 4.4. READ, WRITE,",
+        "DELETE and ALTER allow DESCRIBE, ALTER_CONFIGS allows DESCRIBE_CONFIGS, and ALL allows everything. A topic",
+        "that a principal may not describe is answered alike whether it exists or not; ids of topics are no secret.",
+        "",
+        "| Key | API | For | Needs | A denial | Error |",
+        "| ---: | --- | --- | --- | --- | --- |",
+    ]
+    for key, api in sorted(API_KEYS.items()):
+        rows = PERMISSIONS.get(api.name)
+        if rows == ():
+            lines.append(f"| {key} | {api.name} |  | nothing |  |  |")
+        for row in rows or ():
+            has_error = row.shown in (Shown.REQUEST, Shown.ENTRY)
+            lines.append(
+                f"| {key} | {api.name} | {row.when} | {needed(row)} | {row.shown.value} "
+                f"| {row.error.name if has_error else ''} |"
+            )
+    lines.append("")
+    return "\n".join(lines)
+
+
 def commands() -> str:
     """Every command with its options, from the parsers."""
     from kbroker.cli import COMMANDS
     from kbroker.cli.common import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
     from kbroker.cli.parser import all_parsers
 
-    shared = {"--help", "--bootstrap-server", "--timeout"}
+    shared = {"--help", "--bootstrap-server", "--command-config", "--timeout"}
 
     def words(text: str) -> str:
         return text.replace("%%", "%").replace("|", "\\|").replace("<", "&lt;")
@@ -166,10 +203,11 @@ def commands() -> str:
         "# Commands",
         "",
         NOTE,
-        "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `config`, `cluster` talk to",
+        "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `txn`, `config`, `cluster`,",
+        "`user` and `acl` talk to",
         f"any Kafka cluster: to `-b HOST:PORT[,...]`, or `${BOOTSTRAP_VARIABLE}`, or {DEFAULT_BOOTSTRAP}. They try",
         "again what may pass (a leader that moves, a coordinator that loads) for `--timeout` seconds, 30 by default.",
-        "Connections are plaintext, without authentication.",
+        "`--command-config FILE` has Kafka's client properties, for clusters that are [secured](security/README.md).",
         "",
         "- Tables are for people. `--json` writes one JSON document (`consume`: an object a line) and nothing else to",
         "  standard output; its names stay as they are, others may be added.",
@@ -257,6 +295,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "apis.md": apis,
     "commands.md": commands,
     "kips.md": kips,
+    "security/permissions.md": permissions,
     "architecture/where.md": where,
 }
 

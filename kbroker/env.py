@@ -183,6 +183,11 @@ class RealStream:
         """The descriptor; -1 once closed."""
         return self._sock.fileno()
 
+    @property
+    def sock(self) -> socket.socket:
+        """The socket, for whoever puts TLS around it."""
+        return self._sock
+
     def sendfile(self, fd: int, position: int, length: int) -> int:
         if self._use_sendfile:
             return os.sendfile(self._sock.fileno(), fd, position, length)

@@ -1,5 +1,5 @@
 """Fixtures that pytest finds once kbroker is installed: ``kafka_broker``, ``kafka_topic``, ``kafka_faults``,
-``kafka_cluster``.
+``kafka_secure_broker``, ``kafka_cluster``.
 
 Nothing heavy is imported until a test asks for one of them.
 """
@@ -48,6 +48,19 @@ def kafka_faults(kafka_broker: RunningBroker) -> Iterator[Faults]:
     """Faults at the session's broker. They are undone when the test ends, however it ends."""
     with kafka_broker.faults as faults:
         yield faults
+
+
+@pytest.fixture(scope="session")
+def kafka_secure_broker() -> Iterator[RunningBroker]:
+    """A broker for the whole test session with TLS, passwords and an authorizer (``SASL_SSL``).
+
+    Its users are ``admin`` (``admin-secret``), who may do everything, and ``alice`` (``alice-secret``), who may do
+    what ACLs allow.
+    """
+    from kbroker.testing import running_broker
+
+    with running_broker(security="sasl_ssl", super_users=["admin"]) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,7 @@ def test_unknown_names_are_kept_and_told() -> None:
 def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() -> None:
     node = config(
         ssl__client__auth="required",
+        ssl__provider="Conscrypt",
         ssl__protocol="TLSv1.3",
         group__share__max__size="200",
         group__share__record__lock__duration__ms="20000",
@@ -101,11 +102,19 @@ def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() ->
     assert node.absent == {
         "group.share.record.lock.duration.ms": "kbroker has no share groups",
         "listener.name.plaintext.sasl.kerberos.kinit.cmd": "kbroker has no Kerberos",
-        "ssl.client.auth": "kbroker has no TLS",
+        "ssl.provider": "kbroker's TLS is OpenSSL's, and there is no JVM",
     }
     assert node.unknown == ("listener.name.plaintext.max.connections",)
     assert node.values["ssl.client.auth"] == "required"
     assert node.values["group.share.record.lock.duration.ms"] == 20_000
+
+
+def test_the_authorizers_own_properties_are_known_if_there_is_one() -> None:
+    of_authorizer = {"super__users": "User:a", "allow__everyone__if__no__acl__found": "true"}
+    names = ("allow.everyone.if.no.acl.found", "super.users")
+    assert config(**of_authorizer).unknown == config(**of_authorizer, authorizer__class__name="").unknown == names
+    node = config(**of_authorizer, authorizer__class__name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    assert node.unknown == () and node.absent == {}
 
 
 def test_a_stock_file_needs_no_table_of_what_is_absent() -> None:
@@ -150,7 +159,7 @@ def test_secrets_are_not_shown() -> None:
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "different name"),
         ({"listeners": "PLAINTEXT://:-1"}, "names no port that can be listened at"),
         ({"listeners": "EXTERNAL://:9092,CONTROLLER://:9093"}, "EXTERNAL"),
-        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "SSL"),
+        ({"listeners": "TLS://:9092,CONTROLLER://:9093"}, "TLS"),
         ({"listener__security__protocol__map": "PLAINTEXT:PLAIN"}, "listener.security.protocol.map"),
         ({"inter__broker__listener__name": "CONTROLLER"}, "inter.broker.listener.name"),
         ({"inter__broker__listener__name": "NONE"}, "inter.broker.listener.name"),
@@ -177,7 +186,12 @@ def test_secrets_are_not_shown() -> None:
             {"group__consumer__min__session__timeout__ms": "1", "group__consumer__session__timeout__ms": "5000"},
             "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms",
         ),
-        ({"authorizer__class__name": "org.example.Authorizer"}, "authorizer.class.name"),
+        (
+            {"authorizer__class__name": "org.example.Authorizer"},
+            "authorizer.class.name: org.example.Authorizer is not supported yet, only "
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        ),
+        ({"early__start__listeners": "PLAINTEXT,OTHER"}, "early.start.listeners contains listener OTHER"),
         ({"remote__log__storage__system__enable": "true"}, "remote.log.storage.system.enable"),
         ({"config__providers": "file"}, "config.providers"),
         ({"cordoned__log__dirs": "*"}, "cordoned.log.dirs"),
@@ -192,12 +206,6 @@ def test_what_is_wrong_is_said_in_one_line(changes: dict[str, str | None], said:
         config(**changes)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_secure_protocols_are_refused_by_name(protocol: str) -> None:
-    with pytest.raises(FatalError, match=f"asks for {protocol}; only PLAINTEXT"):
-        config(listener__security__protocol__map=f"PLAINTEXT:{protocol},CONTROLLER:PLAINTEXT")
 
 
 def test_several_listeners_with_their_own_addresses() -> None:

@@ -27,6 +27,7 @@ from compat_tests.client import (
     error_name,
     next_offsets,
 )
+from compat_tests.client_security import Security
 
 T = TypeVar("T")
 
@@ -57,8 +58,9 @@ class AiokafkaClient(Client):
     # Its metadata requests always allow auto-creation, and its ListOffsets is too old for the highest timestamp.
     features = ALL_FEATURES - {"offset_of_max_timestamp", "no_auto_create", "transaction_version_2"}
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         self._bootstrap = bootstrap
+        self._security: dict[str, Any] = security.aiokafka() if security else {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -78,7 +80,7 @@ class AiokafkaClient(Client):
 
     async def _get_admin(self) -> AIOKafkaAdminClient:
         if self._admin is None:
-            admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+            admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap, **self._security)
             await admin.start()
             self._admin = admin
         return self._admin
@@ -163,6 +165,7 @@ class AiokafkaClient(Client):
         async def run() -> list[int]:
             producer = AIOKafkaProducer(
                 bootstrap_servers=self._bootstrap,
+                **self._security,
                 acks="all" if acks == -1 else acks,
                 compression_type=None if compression == "none" else compression,
                 enable_idempotence=idempotent,
@@ -202,6 +205,7 @@ class AiokafkaClient(Client):
         async def run() -> None:
             producer = AIOKafkaProducer(
                 bootstrap_servers=self._bootstrap,
+                **self._security,
                 acks="all",
                 enable_idempotence=idempotent or transactional_id is not None,
                 transactional_id=transactional_id,
@@ -255,6 +259,7 @@ class AiokafkaClient(Client):
             deadline = time.monotonic() + timeout
             consumer = AIOKafkaConsumer(
                 bootstrap_servers=self._bootstrap,
+                **self._security,
                 group_id=None,
                 auto_offset_reset="none",
                 enable_auto_commit=False,
@@ -301,6 +306,7 @@ class AiokafkaClient(Client):
             deadline = time.monotonic() + timeout
             consumer = AIOKafkaConsumer(
                 bootstrap_servers=self._bootstrap,
+                **self._security,
                 group_id=None,
                 enable_auto_commit=False,
                 isolation_level=isolation,
@@ -335,6 +341,7 @@ class AiokafkaClient(Client):
             consumer = AIOKafkaConsumer(
                 topic,
                 bootstrap_servers=self._bootstrap,
+                **self._security,
                 group_id=group,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
@@ -359,7 +366,7 @@ class AiokafkaClient(Client):
 
     def list_offset(self, topic: str, partition: int, spec: int | str) -> int:
         async def run() -> int:
-            consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, group_id=None)
+            consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, group_id=None, **self._security)
             await consumer.start()
             where = TopicPartition(topic, partition)
             try:

@@ -34,6 +34,7 @@ from compat_tests.client import (
     error_name,
     next_offsets,
 )
+from compat_tests.client_security import Security
 
 _LOCAL_NAMES = {
     KafkaError._UNKNOWN_TOPIC: "UNKNOWN_TOPIC_OR_PARTITION",
@@ -76,12 +77,13 @@ class ConfluentKafkaClient(Client):
     version = f"{confluent_kafka.__version__} (librdkafka {confluent_kafka.libversion()[0]})"
     features = ALL_FEATURES - {"transaction_version_2"}
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         self._bootstrap = bootstrap
         self._common: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "log_level": 0,
             "topic.metadata.refresh.fast.interval.ms": 50,
+            **(security.librdkafka() if security else {}),
         }
         self._admin_client: AdminClient | None = None
 

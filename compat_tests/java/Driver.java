@@ -26,10 +26,18 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.DescribeClusterOptions;
+import org.apache.kafka.clients.admin.DescribeConsumerGroupsOptions;
+import org.apache.kafka.clients.admin.DescribeTopicsOptions;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.admin.ScramCredentialInfo;
+import org.apache.kafka.clients.admin.ScramMechanism;
+import org.apache.kafka.clients.admin.UserScramCredentialAlteration;
+import org.apache.kafka.clients.admin.UserScramCredentialDeletion;
+import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -40,11 +48,18 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AclBinding;
+import org.apache.kafka.common.acl.AclOperation;
+import org.apache.kafka.common.acl.AclPermissionType;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.resource.PatternType;
+import org.apache.kafka.common.resource.ResourcePattern;
+import org.apache.kafka.common.resource.ResourceType;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -52,6 +67,7 @@ public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final PrintStream OUT = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false);
     private static final Map<String, Admin> ADMINS = new ConcurrentHashMap<>();
+    private static final Map<String, KafkaProducer<byte[], byte[]>> KEPT = new ConcurrentHashMap<>();
 
     private static final class ReadTimeout extends RuntimeException {
         final ArrayNode records;
@@ -108,6 +124,25 @@ public final class Driver {
         switch (op) {
             case "produce":
                 return produce(command, topic);
+            case "kept_produce":
+                keptProduce(command, topic);
+                return null;
+            case "authorized_operations":
+                return authorizedOperations(command, topic);
+            case "create_acl":
+                admin(command).createAcls(List.of(binding(command.get("acl")))).all().get();
+                return null;
+            case "describe_acls":
+                return JSON.getNodeFactory().numberNode(
+                    admin(command).describeAcls(binding(command.get("acl")).toFilter()).values().get().size());
+            case "delete_acls":
+                return JSON.getNodeFactory().numberNode(
+                    admin(command).deleteAcls(List.of(binding(command.get("acl")).toFilter())).all().get().size());
+            case "alter_scram":
+                alterScram(command);
+                return null;
+            case "describe_scram":
+                return describeScram(command);
             case "produce_steps":
                 produceSteps(command);
                 return null;
@@ -182,12 +217,74 @@ public final class Driver {
         return new TopicPartition(topic, command.get("partition").asInt());
     }
 
-    private static Admin admin(JsonNode command) {
-        return ADMINS.computeIfAbsent(command.get("bootstrap").asText(), bootstrap -> {
-            Properties properties = new Properties();
-            properties.put("bootstrap.servers", bootstrap);
-            return Admin.create(properties);
+    private static void keptProduce(JsonNode command, String topic) throws Exception {
+        String key = command.get("bootstrap").asText() + command.path("security");
+        var producer = KEPT.computeIfAbsent(key, each -> {
+            Properties properties = connection(command);
+            properties.put("max.block.ms", 5000);
+            properties.put("request.timeout.ms", 4000);
+            properties.put("delivery.timeout.ms", 5000);
+            return new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer());
         });
+        producer.send(new ProducerRecord<>(topic, "kept".getBytes(StandardCharsets.UTF_8))).get();
+    }
+
+    private static JsonNode authorizedOperations(JsonNode command, String topic) throws Exception {
+        ObjectNode result = JSON.createObjectNode();
+        var ofTopic = admin(command).describeTopics(List.of(topic), new DescribeTopicsOptions().includeAuthorizedOperations(true));
+        names(result.putArray("topic"), ofTopic.allTopicNames().get().get(topic).authorizedOperations());
+        var ofCluster = admin(command).describeCluster(new DescribeClusterOptions().includeAuthorizedOperations(true));
+        names(result.putArray("cluster"), ofCluster.authorizedOperations().get());
+        String group = command.get("group").asText();
+        var ofGroup = admin(command).describeConsumerGroups(
+            List.of(group), new DescribeConsumerGroupsOptions().includeAuthorizedOperations(true));
+        names(result.putArray("group"), ofGroup.all().get().get(group).authorizedOperations());
+        return result;
+    }
+
+    private static void names(ArrayNode result, Collection<AclOperation> operations) {
+        operations.stream().map(AclOperation::name).sorted().forEach(result::add);
+    }
+
+    private static AclBinding binding(JsonNode acl) {
+        return new AclBinding(
+            new ResourcePattern(ResourceType.valueOf(acl.get("type").asText()), acl.get("name").asText(),
+                PatternType.valueOf(acl.get("pattern").asText())),
+            new AccessControlEntry(acl.get("principal").asText(), acl.get("host").asText(),
+                AclOperation.valueOf(acl.get("operation").asText()),
+                AclPermissionType.valueOf(acl.get("permission").asText())));
+    }
+
+    private static void alterScram(JsonNode command) throws Exception {
+        String user = command.get("user").asText();
+        ScramMechanism mechanism = ScramMechanism.fromMechanismName(command.get("mechanism").asText());
+        UserScramCredentialAlteration change = command.get("password").isNull()
+            ? new UserScramCredentialDeletion(user, mechanism)
+            : new UserScramCredentialUpsertion(
+                user, new ScramCredentialInfo(mechanism, 4096), command.get("password").asText());
+        admin(command).alterUserScramCredentials(List.of(change)).all().get();
+    }
+
+    private static JsonNode describeScram(JsonNode command) throws Exception {
+        ArrayNode result = JSON.createArrayNode();
+        String user = command.get("user").asText();
+        for (ScramCredentialInfo each : admin(command).describeUserScramCredentials(List.of(user)).description(user).get()
+                .credentialInfos()) {
+            result.add(each.mechanism().mechanismName() + "=" + each.iterations());
+        }
+        return result;
+    }
+
+    private static Properties connection(JsonNode command) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        command.path("security").fields().forEachRemaining(each -> properties.put(each.getKey(), each.getValue().asText()));
+        return properties;
+    }
+
+    private static Admin admin(JsonNode command) {
+        String key = command.get("bootstrap").asText() + command.path("security");
+        return ADMINS.computeIfAbsent(key, each -> Admin.create(connection(command)));
     }
 
     private static JsonNode describeCluster(JsonNode command) throws Exception {
@@ -213,8 +310,7 @@ public final class Driver {
     private static JsonNode produce(JsonNode command, String topic) throws Exception {
         int timeout = command.get("timeout_ms").asInt();
         int linger = command.get("linger_ms").asInt();
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("acks", command.get("acks").asInt() == -1 ? "all" : command.get("acks").asText());
         properties.put("compression.type", command.get("compression").asText());
         properties.put("enable.idempotence", command.get("idempotent").asBoolean());
@@ -248,8 +344,7 @@ public final class Driver {
     private static void produceSteps(JsonNode command) throws Exception {
         int timeout = command.get("timeout_ms").asInt();
         boolean transactional = !command.get("transactional_id").isNull();
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("acks", "all");
         properties.put("enable.idempotence", transactional || command.get("idempotent").asBoolean());
         properties.put("max.in.flight.requests.per.connection", 5);
@@ -301,8 +396,7 @@ public final class Driver {
     }
 
     private static JsonNode readToEnd(JsonNode command, String topic) throws Exception {
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("isolation.level", command.get("isolation").asText());
         properties.put("auto.offset.reset", "none");
         if (!command.get("fetch_bytes").isNull()) {
@@ -328,8 +422,7 @@ public final class Driver {
 
     private static JsonNode consume(JsonNode command, String topic) {
         int count = command.get("count").asInt();
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("group.id", command.get("group").asText());
         properties.put("isolation.level", command.get("isolation").asText());
         properties.put("auto.offset.reset", "earliest");
@@ -370,8 +463,7 @@ public final class Driver {
     private static JsonNode read(JsonNode command, String topic) {
         long deadline = System.nanoTime() + command.get("timeout_ms").asLong() * 1_000_000L;
         int count = command.get("count").asInt();
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", command.get("bootstrap").asText());
+        Properties properties = connection(command);
         properties.put("auto.offset.reset", "none");
         properties.put("allow.auto.create.topics", "false");
         properties.put("fetch.max.wait.ms", command.get("max_wait_ms").asInt());

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from compat_tests.apache_kafka import KAFKA_VERSION, cache_dir, java_command, kafka_home, locked
 from compat_tests.client import ALL_FEATURES
+from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient
 
 _SOURCE = Path(__file__).with_name("Driver.java")
@@ -42,5 +43,6 @@ class JavaClient(LineDriverClient):
     version = KAFKA_VERSION
     features = ALL_FEATURES
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(java_command("Driver", class_path=[compiled(_SOURCE)]), bootstrap)
+    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
+        settings = security.java_properties() if security else None
+        super().__init__(java_command("Driver", class_path=[compiled(_SOURCE)]), bootstrap, security=settings)

@@ -6,6 +6,7 @@ import contextlib
 import re
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import kafka
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
@@ -26,6 +27,7 @@ from compat_tests.client import (
     error_name,
     next_offsets,
 )
+from compat_tests.client_security import Security
 
 
 def _translate(error: Exception) -> ClientError:
@@ -41,8 +43,9 @@ class KafkaPythonClient(Client):
     version = kafka.__version__
     features = ALL_FEATURES - {"null_header_value", "transaction_version_2"}
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         self._bootstrap = bootstrap
+        self._security: dict[str, Any] = security.kafka_python() if security else {}
         self._admin: KafkaAdminClient | None = None
 
     def close(self) -> None:
@@ -53,7 +56,7 @@ class KafkaPythonClient(Client):
     @property
     def admin(self) -> KafkaAdminClient:
         if self._admin is None:
-            self._admin = KafkaAdminClient(bootstrap_servers=self._bootstrap)
+            self._admin = KafkaAdminClient(bootstrap_servers=self._bootstrap, **self._security)
         else:
             # It remembers for five minutes which brokers were away when another test restarted them, and answers
             # UnknownBrokerIdError when one of these leads a partition.
@@ -140,6 +143,7 @@ class KafkaPythonClient(Client):
     ) -> list[int]:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
+            **self._security,
             acks="all" if acks == -1 else acks,
             compression_type=None if compression == "none" else compression,
             enable_idempotence=idempotent,
@@ -180,6 +184,7 @@ class KafkaPythonClient(Client):
     ) -> None:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
+            **self._security,
             acks="all",
             enable_idempotence=idempotent or transactional_id is not None,
             transactional_id=transactional_id,
@@ -218,6 +223,7 @@ class KafkaPythonClient(Client):
         return kafka.KafkaConsumer(
             **{
                 "bootstrap_servers": self._bootstrap,
+                **self._security,
                 "group_id": None,
                 "auto_offset_reset": "none",
                 "enable_auto_commit": False,

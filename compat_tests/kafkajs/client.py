@@ -11,6 +11,7 @@ from pathlib import Path
 from compat_tests.apache_kafka import cache_dir, locked
 from compat_tests.api_versions import JOIN_GROUP, served_apis
 from compat_tests.client import ALL_FEATURES
+from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient
 
 _HERE = Path(__file__).parent
@@ -49,10 +50,11 @@ class KafkajsClient(LineDriverClient):
         "timestamp_type",
     }
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         modules = installed_modules()
-        if JOIN_GROUP not in served_apis(bootstrap):
+        if security is None and JOIN_GROUP not in served_apis(bootstrap):
             # It reads through consumer groups only.
             self.features = type(self).features - {"read"}
         environment = {**os.environ, "NODE_PATH": str(modules), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
-        super().__init__(["node", str(_HERE / "driver.js")], bootstrap, environment=environment)
+        settings = security.kafkajs() if security else None
+        super().__init__(["node", str(_HERE / "driver.js")], bootstrap, environment, settings)

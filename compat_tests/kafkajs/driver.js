@@ -3,6 +3,7 @@
 'use strict'
 
 const { randomUUID } = require('crypto')
+const { readFileSync } = require('fs')
 const readline = require('readline')
 const {
   Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, Partitioners, logLevel,
@@ -32,16 +33,29 @@ class Refused extends Error {
   }
 }
 
+// The properties of the client for a command's security: PEM files are read here.
+function secured(security) {
+  if (!security) return {}
+  const { ssl, sasl, retry } = security
+  const read = (path) => (path === null ? undefined : readFileSync(path, 'utf8'))
+  return {
+    ...(ssl ? { ssl: { ca: read(ssl.ca), cert: read(ssl.identity), key: read(ssl.identity) } } : {}),
+    ...(sasl ? { sasl } : {}), ...(retry ? { retry } : {}),
+  }
+}
+
+const keyOf = (command) => command.bootstrap + JSON.stringify(command.security || null)
+
 const kafkas = {}
 const kafka = (command) =>
-  (kafkas[command.bootstrap] ||= new Kafka({
+  (kafkas[keyOf(command)] ||= new Kafka({
     clientId: 'compat', brokers: command.bootstrap.split(','), logLevel: logLevel.NOTHING,
-    retry: { retries: 6, initialRetryTime: 50 },
+    retry: { retries: 6, initialRetryTime: 50 }, ...secured(command.security),
   }))
 
 const admins = {}
 async function admin(command) {
-  const key = command.bootstrap
+  const key = keyOf(command)
   admins[key] ||= (async () => {
     const made = kafka(command).admin()
     await made.connect()
@@ -83,7 +97,28 @@ function told(partition, message) {
   }
 }
 
+const kept = {}
+
 const OPS = {
+  async kept_produce(c) {
+    // One producer for all of a client's commands, which stays connected.
+    kept[keyOf(c)] ||= (async () => {
+      const made = kafka(c).producer({ createPartitioner: Partitioners.DefaultPartitioner, retry: { retries: 0 } })
+      await made.connect()
+      return made
+    })()
+    await (await kept[keyOf(c)]).send({ topic: c.topic, acks: -1, messages: [{ value: 'kept' }] })
+  },
+  async create_acl(c) {
+    return (await admin(c)).createAcls({ acl: [c.acl] })
+  },
+  async describe_acls(c) {
+    return (await (await admin(c)).describeAcls(c.filter)).resources
+  },
+  async delete_acls(c) {
+    const told = await (await admin(c)).deleteAcls({ filters: [c.filter] })
+    return told.filterResponses[0].matchingAcls.length
+  },
   async create_topic(c) {
     const created = await (await admin(c)).createTopics({
       waitForLeaders: true,

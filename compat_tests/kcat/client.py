@@ -19,12 +19,16 @@ from compat_tests.client import (
     Record,
     Step,
 )
+from compat_tests.client_security import Security
 
 _ERRORS = {
     "Unknown topic or partition": "UNKNOWN_TOPIC_OR_PARTITION",
     "Message size too large": "MESSAGE_TOO_LARGE",
     "Offset out of range": "OFFSET_OUT_OF_RANGE",
     "failed to validate record": "INVALID_RECORD",
+    "Topic authorization failed": "TOPIC_AUTHORIZATION_FAILED",
+    "Group authorization failed": "GROUP_AUTHORIZATION_FAILED",
+    "Transactional Id authorization failed": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 }
 """librdkafka's texts for the broker's errors in the cases."""
 
@@ -70,11 +74,14 @@ class KcatClient(Client):
         }
     )
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         self._bootstrap = bootstrap
+        settings = security.librdkafka() if security else {}
+        self._security = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
 
     def _kcat(self, *arguments: str, stdin: bytes = b"", timeout: float = 60) -> subprocess.CompletedProcess[bytes]:
-        command = ["kcat", "-b", self._bootstrap, "-X", "topic.metadata.refresh.fast.interval.ms=50", *arguments]
+        command = ["kcat", "-b", self._bootstrap, "-X", "topic.metadata.refresh.fast.interval.ms=50"]
+        command += [*self._security, *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, timeout=timeout)
 
     @staticmethod

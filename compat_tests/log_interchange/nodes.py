@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -61,13 +62,13 @@ class Node(Protocol):
 class Apache:
     """Apache Kafka 4.3.1 in a place."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, properties: Mapping[str, str] | None = None) -> None:
         self._place = place
         self._node = ApacheKafka(
             directory=place.directory,
             port=place.port,
             controller_port=place.controller_port,
-            properties=PROPERTIES,
+            properties={**PROPERTIES, **(properties or {})},
             heap=("-Xmx768M",),
         )
 
@@ -92,8 +93,9 @@ class Apache:
 class Kbroker:
     """kbroker, by its command, in a place."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, properties: Mapping[str, str] | None = None) -> None:
         self._place = place
+        self._properties = properties or {}
         self._log = place.directory / "kbroker.log"
         self._process: subprocess.Popen[str] | None = None
 
@@ -104,6 +106,7 @@ class Kbroker:
             "listeners": f"PLAINTEXT://127.0.0.1:{place.port},CONTROLLER://127.0.0.1:{place.controller_port}",
             "log.dirs": str(place.data),
             "node.id": "1",
+            **self._properties,
         }
         command = [sys.executable, "-m", "kbroker", "start"]
         for name, value in settings.items():

@@ -12,19 +12,23 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig
+from kbroker.config.properties import format_properties
 from kbroker.errors import FatalError
 from kbroker.types import random_uuid, uuid_to_str
+
+if TYPE_CHECKING:
+    from kbroker.cli.secure_setup import SecureSetup
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
 MOST_CONTROLLERS: Final = 3
 """More nodes than these are brokers only: a larger quorum makes every change slower."""
 
-_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+_NOTE: Final = "Written anew at every start of the cluster: set properties with -o NAME=VALUE."
 _LISTENING_PORTS: Final = range(15_000, 32_000)
 
 READY: Final = "kbroker ready:"
@@ -88,10 +92,12 @@ def plan_cluster(
     *,
     port: int = DEFAULT_PORT,
     properties: Mapping[str, str] | None = None,
+    secure: SecureSetup | None = None,
 ) -> list[NodePlan]:
     """Nodes 1 to ``count``: clients at ``port`` and the ports after it, controllers at those after them.
 
-    ``port`` 0 takes free ones. ``properties`` go to every node, over what is chosen here.
+    ``port`` 0 takes free ones. ``properties`` go to every node, over what is chosen here. Without ``secure`` the
+    listeners are plain.
     """
     if count < 1:
         raise UsageError(f"a cluster needs at least one node, not {count}")
@@ -105,7 +111,7 @@ def plan_cluster(
     for index in range(count):
         directory = data / f"node-{index + 1}"
         is_controller = index < controllers
-        listeners = f"PLAINTEXT://{HOST}:{ports[index]}"
+        listeners = f"{'PLAINTEXT' if secure is None else 'SASL_SSL'}://{HOST}:{ports[index]}"
         if is_controller:
             listeners += f",CONTROLLER://{HOST}:{ports[count + index]}"
         plans.append(
@@ -122,6 +128,7 @@ def plan_cluster(
                     "controller.quorum.voters": voters,
                     "log.dirs": str(directory.absolute()),
                     **cluster_properties(count),
+                    **({} if secure is None else secure.node_properties(index + 1)),
                     **(properties or {}),
                 },
             )
@@ -148,20 +155,28 @@ def free_ports(count: int) -> list[int]:
     raise FatalError(f"there are no {count} free ports")
 
 
-def prepare(plans: list[NodePlan]) -> None:
+def prepare(plans: list[NodePlan], secure: SecureSetup | None = None) -> None:
     """Check the configurations, write them, and format what is not formatted yet, all with one cluster id.
 
-    :class:`FatalError` if a configuration is wrong or the directories are not those of one cluster.
+    A ``secure`` cluster begins with its users. :class:`FatalError` if a configuration is wrong or the directories are
+    not those of one cluster.
     """
     configs = [BrokerConfig.from_properties(plan.properties) for plan in plans]
     cluster_id = _cluster_id(configs)
     from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs
 
+    users = () if secure is None else secure.records()
     for plan, config in zip(plans, configs, strict=True):
         try:
             plan.directory.parent.mkdir(parents=True, exist_ok=True)
-            plan.properties_file.write_text(_as_file(plan.properties))
+            text = format_properties(plan.properties, _NOTE)
+            if secure is not None:
+                from kbroker.cli.certificate_files import write_secret
+
+                write_secret(plan.properties_file, text)
+            else:
+                plan.properties_file.write_text(text)
         except OSError as error:
             raise FatalError(f"cannot write {plan.properties_file}: {error.strerror}") from error
         format_log_dirs(
@@ -172,6 +187,7 @@ def prepare(plans: list[NodePlan]) -> None:
             cluster_id=cluster_id,
             rng=random.SystemRandom(),
             now_ms=time.time_ns() // 1_000_000,
+            scram_records=users,
             ignore_formatted=True,
         )
 
@@ -197,21 +213,3 @@ def _cluster_id(configs: list[BrokerConfig]) -> str:
         told = ", ".join(f"{directory} of {cluster_id}" for cluster_id, directory in sorted(found.items()))
         raise FatalError(f"the directories belong to different clusters: {told}")
     return next(iter(found), uuid_to_str(random_uuid(random.SystemRandom())))
-
-
-def _as_file(properties: Mapping[str, str]) -> str:
-    lines = ["# Written anew at every start of the cluster: set properties with -o NAME=VALUE."]
-    for name, value in properties.items():
-        lines.append("".join(_escaped(letter, " :=#!") for letter in name) + "=" + _value(value))
-    return "\n".join(lines) + "\n"
-
-
-def _value(text: str) -> str:
-    start = len(text) - len(text.lstrip(" "))
-    return "\\ " * start + "".join(_escaped(letter, "") for letter in text[start:])
-
-
-def _escaped(letter: str, special: str) -> str:
-    if letter in _ESCAPES:
-        return _ESCAPES[letter]
-    return f"\\{letter}" if letter in special else letter

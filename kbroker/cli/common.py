@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.parser import UsageError
@@ -14,18 +15,25 @@ from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
     from kbroker.client import Client
+    from kbroker.client.properties import ClientProperties
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "KBROKER_BOOTSTRAP"
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser, *, json: bool = True) -> None:
-    """``--bootstrap-server``, ``--timeout``, and ``--json`` unless the command has its own."""
+    """``--bootstrap-server``, ``--command-config``, ``--timeout``, and ``--json`` unless the command has its own."""
     parser.add_argument(
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
         help=f"brokers to ask first, separated by commas (default: ${BOOTSTRAP_VARIABLE}, or {DEFAULT_BOOTSTRAP})",
+    )
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="Kafka's client properties: security.protocol, ssl.*, sasl.*, bootstrap.servers",
     )
     parser.add_argument(
         "--timeout", type=_seconds, default=30.0, metavar="SECONDS", help="give up after so long (default 30)"
@@ -50,13 +58,35 @@ def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
     from kbroker.client import Client
     from kbroker.client.cluster import parse_bootstrap
 
-    text = arguments.bootstrap_server or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-    try:
-        addresses = parse_bootstrap(text)
-    except ValueError as error:
-        raise UsageError(f"--bootstrap-server: {error}") from None
-    with readable_errors(), Client(addresses, client_id="kbroker-cli", timeout=arguments.timeout) as client:
-        yield client
+    with readable_errors():
+        properties = _client_properties(arguments.command_config)
+        told, security = "--bootstrap-server", None
+        text = arguments.bootstrap_server
+        if properties is not None:
+            from kbroker.client.security import security_of
+
+            security = security_of(properties)
+            if not text and properties["bootstrap.servers"]:
+                told, text = f"{properties.source}: bootstrap.servers", properties["bootstrap.servers"]
+        try:
+            addresses = parse_bootstrap(text or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP)
+        except ValueError as error:
+            raise UsageError(f"{told}: {error}") from None
+        client_id = (properties and properties["client.id"]) or "kbroker-cli"
+        with Client(addresses, client_id=client_id, timeout=arguments.timeout, security=security) as client:
+            yield client
+
+
+def _client_properties(path: Path | None) -> ClientProperties | None:
+    """Those of ``--command-config``; names in it that mean nothing here are told in one line."""
+    if path is None:
+        return None
+    from kbroker.client.properties import ClientProperties
+
+    properties = ClientProperties.read(path)
+    if properties.without_effect:
+        complain(f"{path}: without effect here: {', '.join(properties.without_effect)}")
+    return properties
 
 
 @contextmanager

@@ -170,19 +170,10 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
-    exposed = [listener for listener in config.listeners if not listener.is_loopback]
-    open_to_all = [listener for listener in exposed if not listener.security_protocol.startswith("SASL_")]
-    if open_to_all:
-        log.warning(
-            "NO AUTHENTICATION on %s: whoever reaches it over the network can read, change and delete everything",
-            ", ".join(map(str, open_to_all)),
-        )
-    readable = [listener for listener in exposed if listener.security_protocol == "SASL_PLAINTEXT"]
-    if readable:
-        log.warning(
-            "NO ENCRYPTION on %s: whoever can see the network's traffic reads passwords and records",
-            ", ".join(map(str, readable)),
-        )
+    if any(not listener.is_loopback for listener in config.listeners):
+        from kbroker.cli.exposure import warn_of_exposure
+
+        warn_of_exposure(config)
 
 
 def ready_line(broker: Broker, config: BrokerConfig) -> str:

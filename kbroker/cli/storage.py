@@ -236,6 +236,7 @@ def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
 
 def _info(config: BrokerConfig) -> int:
     """Print what is found, as Kafka's tool does; 1 if something is wrong with the directories."""
+    from kbroker.cli.exposure import Exposure
     from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
 
@@ -271,6 +272,8 @@ def _info(config: BrokerConfig) -> int:
             f"node.id={properties.node_id}, version=1}}\n"
         )
     _print_list("Found problem" + ("" if len(problems) == 1 else "s"), problems)
+    exposed = Exposure.of(config).lines()
+    _print_list("Found open listener" + ("" if len(exposed) == 1 else "s"), exposed)
     return 1 if problems else 0
 
 

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kbroker.cli.cluster_plan import DEFAULT_PORT, READY, NodePlan, plan_cluster, prepare
 from kbroker.cli.common import not_negative, positive
 from kbroker.cli.start import add_overrides, parse_overrides, quiet_exit
+from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
     import trio
     from rich.table import Table
 
     from kbroker.cli.cluster_state import ClusterState
+    from kbroker.cli.secure_setup import SecureSetup
 
 STOP_SECONDS: Final = 8.0
 """How long a node may take to stop before it is killed."""
@@ -41,6 +43,10 @@ first start.
 With three nodes or more a topic has three replicas (default.replication.factor=3), and what is
 acknowledged with acks=all is on two of them (min.insync.replicas=2): any node may be killed. The
 first three are the controllers.
+
+With --secure, DIR/security gets a certificate authority, certificates, users with random passwords, and
+client properties: client.properties (for programs: all topics, groups and transactional ids) and
+admin.properties (everything); kbroker user and kbroker acl add others. The nodes' user is broker.
 
 Once all serve, one line on standard output says where: {READY} HOST:PORT,HOST:PORT,...
 A terminal shows the nodes while they run; elsewhere, what happens to them is a line on standard
@@ -63,20 +69,44 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     )
     add_overrides(parser, "set a property of every node")
     parser.add_argument("--restart", action="store_true", help="start a node that dies again")
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="with TLS, users with passwords (SCRAM) and an authorizer, for clients and between the nodes",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the cluster until SIGTERM or SIGINT."""
+    secure = _secure_setup(arguments.data, arguments.secure)
     plans = plan_cluster(
-        arguments.nodes, arguments.data, port=arguments.port, properties=parse_overrides(arguments.override)
+        arguments.nodes,
+        arguments.data,
+        port=arguments.port,
+        properties=parse_overrides(arguments.override),
+        secure=secure,
     )
-    prepare(plans)
+    prepare(plans, secure)
     import trio
 
-    supervisor = Supervisor(plans, restart=arguments.restart)
+    supervisor = Supervisor(plans, restart=arguments.restart, secure=secure)
     with quiet_exit():
         trio.run(supervisor.run)
     return 1 if supervisor.failed else 0
+
+
+def _secure_setup(data: Path, wanted: bool) -> SecureSetup | None:
+    """What a secure cluster has; :class:`FatalError` where a cluster would become another kind than it has been."""
+    directory = data / "security"
+    if not wanted:
+        if directory.exists():
+            raise FatalError(f"{data} has a secure cluster: give --secure, or another --data")
+        return None
+    if not directory.exists() and any(data.glob("node-*/meta.properties")):
+        raise FatalError(f"{data} has a cluster without security, which has no users: take another --data")
+    from kbroker.cli.secure_setup import SecureSetup
+
+    return SecureSetup(directory)
 
 
 class State(Enum):
@@ -126,7 +156,9 @@ class Node:
 class Supervisor:
     """Starts the nodes, watches them, shows them, stops them."""
 
-    def __init__(self, plans: Sequence[NodePlan], *, restart: bool) -> None:
+    def __init__(self, plans: Sequence[NodePlan], *, restart: bool, secure: SecureSetup | None = None) -> None:
+        self._secure = secure
+        self._security = None if secure is None else secure.admin()
         self.nodes = [Node(plan) for plan in plans]
         self.failed = False
         self.cluster: ClusterState | None = None
@@ -237,7 +269,36 @@ class Supervisor:
             self._notify(f"node {node.plan.node_id} serves again")
         elif all(each.state is State.SERVING for each in self.nodes):
             self._announced = True
+            await self._announce()
+
+    async def _announce(self) -> None:
+        """Tell where the cluster is, and of a secure one how clients come in."""
+        secure = self._secure
+        if secure is None:
             self._print(f"{READY} {self.bootstrap}")
+            return
+        import trio
+
+        secure.write_client_files(self.bootstrap)
+        problem = await trio.to_thread.run_sync(self._grant, secure, abandon_on_cancel=True)
+        if problem:
+            self._notify(f"user client could not be given its rights: {problem}")
+        self._print(f"{READY} {self.bootstrap}")
+        told = (("client", "topics, groups and transactions"), ("admin", "everything"))
+        for user, rights in told:
+            self._print(f"user {user} ({rights}): {secure.client_file(user)}")
+        self._print(f"for example: kbroker topic list --command-config {secure.client_file('client')}")
+
+    def _grant(self, secure: SecureSetup) -> str:
+        """Let the user of programs in; what went wrong, or an empty text."""
+        from kbroker.client import Client, ClientError
+
+        try:
+            with Client(self.bootstrap, client_id="kbroker-up", timeout=10.0, security=self._security) as client:
+                secure.grant(client)
+        except ClientError as error:
+            return str(error)
+        return ""
 
     # --- Stopping ---------------------------------------------------------------------------------------------------
 
@@ -334,7 +395,7 @@ class Supervisor:
         if not serving:
             return None
         try:
-            with Client(",".join(serving), client_id="kbroker-up", timeout=1.0) as client:
+            with Client(",".join(serving), client_id="kbroker-up", timeout=1.0, security=self._security) as client:
                 return ask_state(client)
         except ClientError:
             return None

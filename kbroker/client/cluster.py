@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker.client.connection import Connection
 from kbroker.client.errors import (
@@ -27,6 +27,9 @@ from kbroker.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+
+if TYPE_CHECKING:
+    from kbroker.client.security import ClientSecurity
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -87,6 +90,8 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 class Client:
     """Connections to the brokers of one cluster; a context manager.
 
+    ``security``: how its connections enter secure listeners, None for plain ones
+    (:func:`kbroker.client.security.security_of`).
     ``timeout``: seconds that one operation may take, retries included. The first connection is tried once to each
     bootstrap address: who cannot be reached then is a mistake in the address rather than a broker that restarts.
     """
@@ -97,10 +102,12 @@ class Client:
         *,
         client_id: str = "kbroker",
         timeout: float = DEFAULT_TIMEOUT,
+        security: ClientSecurity | None = None,
     ) -> None:
         self.bootstrap = parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else list(bootstrap)
         self.client_id = client_id
         self.timeout = timeout
+        self._security = security
         self._known = _Known()
         self._connections: dict[int, Connection] = {}
         self._entrance: Connection | None = None
@@ -162,7 +169,7 @@ class Client:
         return connection
 
     def _connect(self, host: str, port: int, deadline: float) -> Connection:
-        return Connection(host, port, client_id=self.client_id, deadline=deadline)
+        return Connection(host, port, client_id=self.client_id, deadline=deadline, security=self._security)
 
     # --- Metadata ---------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker.client.errors import ApiNotServed, ClientError, ConnectionFailed, RequestTimedOut, name_of
 from kbroker.version import __version__
@@ -18,6 +18,9 @@ from kbroker.wire.primitives import Buffer
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import VersionRange
 
+if TYPE_CHECKING:
+    from kbroker.client.security import ClientSecurity
+
 T = TypeVar("T")
 
 SOFTWARE_NAME: Final = "kbroker"
@@ -26,6 +29,9 @@ SEND_SECONDS: Final = 30.0
 """How long a broker may not take bytes before the connection is given up."""
 
 _GATHER_BELOW: Final = 64 << 10
+
+_SESSION_SHARE: Final = 0.85
+"""Of a SASL session's time, after which the client authenticates again; Kafka's clients do between this and 0.95."""
 
 
 class Connection:
@@ -36,14 +42,24 @@ class Connection:
     been carried out.
     """
 
-    def __init__(self, host: str, port: int, *, client_id: str, deadline: float) -> None:
-        """Connect and ask for the versions, before ``deadline`` (of ``time.monotonic``)."""
+    def __init__(
+        self, host: str, port: int, *, client_id: str, deadline: float, security: ClientSecurity | None = None
+    ) -> None:
+        """Connect, ask for the versions and log in, before ``deadline`` (of ``time.monotonic``).
+
+        ``security`` is None for a plain listener.
+        """
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._conversation = Conversation(client_id)
         self._reader = FrameReader(limit=RESPONSE_LIMIT, api_keys=None)
         self._early: deque[Any] = deque()
         """Responses that had to be taken in before that of a later request; the oldest first."""
         self._socket: socket.socket | None = None
+        self._security = security
+        self._has_answered = False
+        """Whether it has answered more than ApiVersions, which some listeners do before they refuse a client."""
+        self._renew_at: float | None = None
+        """When to authenticate again, of ``time.monotonic``; None if the session has no end."""
         try:
             self._socket = socket.create_connection((host, port), timeout=_left(deadline))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -51,10 +67,31 @@ class Connection:
             raise ConnectionFailed(f"cannot connect to {self.address}: no answer") from None
         except (OSError, UnicodeError, OverflowError) as error:
             raise ConnectionFailed(f"cannot connect to {self.address}: {_reason(error)}") from None
+        if security is not None:
+            self._socket.settimeout(_left(deadline))
+            try:
+                self._socket = security.wrap(self._socket, host, self.address)
+            except ClientError:
+                self.close()
+                raise
         self.api_versions: ApiVersionsResponse = self._negotiate(deadline)
         """The broker's description of itself, features included."""
         self.versions: Mapping[int, VersionRange] = self._conversation.versions
         """API key -> versions that the broker serves."""
+        self._authenticate(deadline)
+
+    def _authenticate(self, deadline: float) -> None:
+        """Log in, for the first time or again (KIP-368); after an error the connection is closed."""
+        if self._security is None:
+            return
+        self._renew_at = None
+        try:
+            seconds = self._security.authenticate(self, deadline)
+        except ClientError:
+            self.close()
+            raise
+        if seconds is not None:
+            self._renew_at = time.monotonic() + _SESSION_SHARE * seconds
 
     def _negotiate(self, deadline: float) -> ApiVersionsResponse:
         """Agree on versions (KIP-511); ``ConnectionFailed`` if the broker refuses to tell its own."""
@@ -85,7 +122,9 @@ class Connection:
     @property
     def has_response(self) -> bool:
         """Whether ``receive`` need not wait, although nothing may come over the socket any more."""
-        return bool(self._early)
+        # Bytes that TLS has decrypted are no news to a selector any more.
+        connected, security = self._socket, self._security
+        return bool(self._early) or (security is not None and connected is not None and security.has_pending(connected))
 
     def fileno(self) -> int:
         """For ``selectors``; ``ConnectionFailed`` once closed."""
@@ -117,6 +156,8 @@ class Connection:
         if version is None:
             version = self.version_for(type(request))
         self._open()
+        if self._renew_at is not None and time.monotonic() >= self._renew_at:
+            self._authenticate(time.monotonic() + SEND_SECONDS)
         self._write(self._conversation.send(request, version, expect_response=expect_response))
         return version
 
@@ -139,12 +180,18 @@ class Connection:
             self.close()
             raise RequestTimedOut(f"{self.address} does not take the request") from None
         except OSError as error:
-            self.close()
-            raise ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}") from None
+            if self._security is not None:
+                error = self._security.reason(connected, error)
+            raise self._lost(error) from None
 
     def receive(self, deadline: float) -> Any:
         """The response to the oldest request that has none yet."""
-        return self._early.popleft() if self._early else self._take(deadline, self._conversation.receive)
+        return self._early.popleft() if self._early else self._take_response(deadline)
+
+    def _take_response(self, deadline: float) -> Any:
+        response = self._take(deadline, self._conversation.receive)
+        self._has_answered = True
+        return response
 
     def _take(self, deadline: float, take: Callable[[memoryview], T]) -> T:
         """Give the next frame to ``take``, which is a method of the conversation; what it makes of it."""
@@ -155,7 +202,8 @@ class Connection:
                 count = connected.recv_into(self._reader.get_buffer())
                 if not count:
                     self.close()
-                    raise ConnectionFailed(f"{self.address} closed the connection")
+                    hint = "" if self._has_answered else " (is security.protocol right?)"
+                    raise ConnectionFailed(f"{self.address} closed the connection{hint}")
                 self._reader.buffer_updated(count)
             return take(frame)
         except TimeoutError:
@@ -163,19 +211,17 @@ class Connection:
             self.close()
             raise RequestTimedOut(f"{self.address} did not answer {name} in time") from None
         except OSError as error:
-            self.close()
-            raise ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}") from None
+            raise self._lost(error) from None
         except WireError as error:
             self.close()
             raise ClientError(f"{self.address} does not speak Kafka's protocol: {error}") from None
 
     def request(self, request: Any, deadline: float, *, version: int | None = None) -> Any:
         """Send and receive; responses that are due before are kept for ``receive``."""
-        talk = self._conversation
-        before = len(talk.pending)
         self.send(request, version=version)
-        self._early.extend([self._take(deadline, talk.receive) for _ in range(before)])
-        return self._take(deadline, talk.receive)
+        while len(self._conversation.pending) > 1:
+            self._early.append(self._take_response(deadline))
+        return self._take_response(deadline)
 
     def close(self) -> None:
         """Close; does nothing when it is closed already."""
@@ -184,6 +230,13 @@ class Connection:
             self._socket = None
         self._conversation.pending.clear()
         self._early.clear()
+
+    def _lost(self, error: OSError) -> ClientError:
+        """Close; the error to raise for one of the socket."""
+        self.close()
+        refusal = None if self._security is None else self._security.refusal(error, self.address)
+        hint = "" if self._has_answered else " (is security.protocol right?)"
+        return refusal or ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}{hint}")
 
     def _open(self) -> socket.socket:
         if self._socket is None:

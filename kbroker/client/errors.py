@@ -15,6 +15,10 @@ class ConnectionFailed(ClientError):
     """No connection, or it was lost; worth another try when the broker had been there before."""
 
 
+class AuthenticationFailed(ClientError):
+    """The broker does not let the client in, or is not the one that the client trusts. Trying again does not help."""
+
+
 class RequestTimedOut(ClientError):
     """No (final) answer before the deadline."""
 
@@ -33,7 +37,7 @@ class ResponseError(ClientError):
         self.code = code
         self.what = what
         self.message = message
-        text = explain(code) if not message or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else message.rstrip(". ")
+        text = explain(code) if not message or code in _BETTER_EXPLAINED else message.rstrip(". ")
         super().__init__(f"{what}: {text} ({name_of(code)})" if what else f"{text} ({name_of(code)})")
 
     @property
@@ -100,6 +104,17 @@ RETRIABLE: Final = (
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
+
+_BETTER_EXPLAINED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors whose texts of Apache Kafka are for its developers."""
 
 _EXPLANATIONS: Final[dict[int, str]] = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "the broker failed unexpectedly; its log says more",

@@ -68,6 +68,10 @@ def check(config: BrokerProperties) -> None:
     _check_consumer_groups(config)
     _check_quorum(config)
     _check_listeners(config)
+    if not config.values.keys().isdisjoint(("authorizer.class.name", "early.start.listeners")):
+        from kbroker.config.security.authorization import check_authorization
+
+        check_authorization(config)
 
 
 def _check_consumer_groups(config: BrokerProperties) -> None:

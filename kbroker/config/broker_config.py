@@ -121,6 +121,10 @@ def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, 
     from kbroker.config.security import security_key
 
     of_security = {name: key for name in others if (key := security_key(name)) is not None}
+    if raw.get("authorizer.class.name", "").strip():
+        from kbroker.config.security.authorization import OF_AUTHORIZER
+
+        others = [name for name in others if name not in OF_AUTHORIZER]
     others = [name for name in others if name not in of_security]
     keys = {name: absent_key(name) for name in others}
     otherwise = set_otherwise(raw, others)

@@ -125,6 +125,26 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class _Text:
+    """Any text, or any but none."""
+
+    may_be_empty: bool
+
+    def __call__(self, name: str, value: Any) -> None:
+        if value is None and self.may_be_empty:
+            raise invalid_value(name, None, "entry must be non null")
+        if value == "" and not self.may_be_empty:
+            raise invalid_value(name, value, "String must be non-empty")
+
+    def __str__(self) -> str:
+        return "non-null string" if self.may_be_empty else "non-empty string"
+
+
+NOT_NULL = _Text(may_be_empty=True)
+NOT_EMPTY = _Text(may_be_empty=False)
+
+
+@dataclass(frozen=True, slots=True)
 class OneOf:
     """One of some words."""
 

@@ -6,11 +6,12 @@ import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.errors import FatalError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
+SERVED_PROTOCOLS = SECURITY_PROTOCOLS
 """Those that a listener of kbroker may have."""
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
@@ -34,8 +35,7 @@ class Listener:
         return self.host == "localhost" or self.host == "::1" or self.host.startswith("127.")
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumVoter:
+class QuorumVoter(NamedTuple):
     """One entry ``id@host:port`` of ``controller.quorum.voters``."""
 
     node_id: int

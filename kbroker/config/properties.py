@@ -1,13 +1,15 @@
-"""Reading ``server.properties``: the format of Java's ``java.util.Properties``."""
+"""Reading and writing ``server.properties``: the format of Java's ``java.util.Properties``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from kbroker.errors import FatalError
 
 _SPACE = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = {"\\": "\\\\"} | {letter: f"\\{name}" for name, letter in _ESCAPES.items()}
 
 
 def read_properties_file(path: str | Path) -> dict[str, str]:
@@ -101,3 +103,22 @@ def _unescape(text: str) -> str:
             result.append(_ESCAPES.get(char, char))
     # Java's escapes are UTF-16 units: a pair of them is one character.
     return "".join(result).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def format_properties(properties: Mapping[str, str], comment: str) -> str:
+    """A file's text that :func:`parse_properties` reads as ``properties``, below a line of comment."""
+    lines = [f"# {comment}"]
+    for name, value in properties.items():
+        lines.append("".join(_escaped(letter, " :=#!") for letter in name) + "=" + _value(value))
+    return "\n".join(lines) + "\n"
+
+
+def _value(text: str) -> str:
+    start = len(text) - len(text.lstrip(" "))
+    return "\\ " * start + "".join(_escaped(letter, "") for letter in text[start:])
+
+
+def _escaped(letter: str, special: str) -> str:
+    if letter in _ESCAPED:
+        return _ESCAPED[letter]
+    return f"\\{letter}" if letter in special else letter

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupSettings:
     """Times in milliseconds, sizes in members or bytes; the defaults are Kafka 4.3's."""
 

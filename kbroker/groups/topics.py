@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import xxhash
 
@@ -20,8 +19,7 @@ _LONG = struct.Struct("<Q")
 _INT = struct.Struct("<i")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
+class TopicMetadata(NamedTuple):
     """A topic. ``racks`` has, by partition, the sorted racks of the replicas (of brokers that name one)."""
 
     name: str

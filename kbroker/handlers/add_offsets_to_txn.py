@@ -6,11 +6,13 @@ Served: 0 to 4. 2: PRODUCER_FENCED; 3: flexible; 4: TRANSACTION_ABORTABLE. Clien
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import require_group, require_transactional_id
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
 from kbroker.later import Later
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.transactions.transaction import TV_0
 from kbroker.types import TopicPartition
@@ -30,6 +32,8 @@ async def handle(
         return AddOffsetsToTxnResponse(error_code=code)
 
     try:
+        require_transactional_id(ctx, AclOperation.WRITE, request.transactional_id)
+        require_group(ctx, AclOperation.READ, request.group_id)
         if not request.transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST)
         await transactions.until_loaded(request.transactional_id)  # a refused request creates no topic

@@ -11,11 +11,13 @@ from functools import partial
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import May, may, may_each, may_on_cluster
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
 from kbroker.later import Later
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.transactions.transaction import TV_0, TV_2
@@ -35,7 +37,9 @@ _TopicResults = list[AddPartitionsToTxnTopicResult]
 
 
 @handler(AddPartitionsToTxnRequest)
-def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Later[AddPartitionsToTxnResponse]:
+def handle(
+    request: AddPartitionsToTxnRequest, ctx: RequestContext
+) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
     """Answer for each transaction; below version 4 there is one, in the request's own fields."""
     if ctx.api_version < _FROM_BROKERS:
         transactions = [
@@ -47,6 +51,8 @@ def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Later[Add
             )
         ]
     else:
+        if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         transactions = request.transactions
         if not transactions:
             raise CloseConnection("AddPartitionsToTxn without a transaction, which Kafka never answers")
@@ -81,7 +87,13 @@ def _answer(
     partitions = list(
         dict.fromkeys(TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions)
     )
-    refused = _refused(partitions, ctx)
+    may_write: May | None = None
+    if ctx.services.authorizer is not None and ctx.api_version < _FROM_BROKERS:
+        if not may(ctx, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+            on_answered(_same_for_all(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            return
+        may_write = may_each(ctx, AclOperation.WRITE, ResourceType.TOPIC)
+    refused = _refused(partitions, ctx, may_write)
     if refused:
         # One that cannot be added keeps the others from being added too.
         on_answered(_by_partition({each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}))
@@ -96,18 +108,7 @@ def _answer(
 
     def on_added() -> None:
         code = ErrorCode.NONE if added.error is None else fenced_for(added.error.code, ctx.api_version >= 2)
-        on_answered(
-            [
-                AddPartitionsToTxnTopicResult(
-                    name=topic.name,
-                    results_by_partition=[
-                        AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
-                        for index in topic.partitions
-                    ],
-                )
-                for topic in transaction.topics
-            ]
-        )
+        on_answered(_same_for_all(transaction, code))
 
     added.on_done(on_added)
     # Another broker tries again by itself, after its backoff; a client waits longer than that.
@@ -120,13 +121,29 @@ def _answer(
     )
 
 
-def _refused(partitions: list[TopicPartition], ctx: RequestContext) -> dict[TopicPartition, ErrorCode]:
-    """Partitions that do not exist, and those of internal topics, which no client may write to."""
+def _same_for_all(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> _TopicResults:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                for index in topic.partitions
+            ],
+        )
+        for topic in transaction.topics
+    ]
+
+
+def _refused(
+    partitions: list[TopicPartition], ctx: RequestContext, may_write: May | None
+) -> dict[TopicPartition, ErrorCode]:
+    """Partitions that do not exist or that the principal may not write to, and those of internal topics, which no
+    client may write to."""
     from_client = ctx.api_version < _FROM_BROKERS
     exists = ctx.services.metadata.image.topics.partition
     refused = {}
     for each in partitions:
-        if from_client and each.topic in INTERNAL_TOPICS:
+        if (from_client and each.topic in INTERNAL_TOPICS) or (may_write is not None and not may_write(each.topic)):
             refused[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif exists(*each) is None:
             refused[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -6,6 +6,7 @@ Served: 0.
 from __future__ import annotations
 
 from kbroker.errors import ApiError
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.producer_ids import allocate_producer_ids
@@ -15,6 +16,9 @@ from kbroker.wire.messages.allocate_producer_ids import AllocateProducerIdsReque
 @handler(AllocateProducerIdsRequest)
 async def handle(request: AllocateProducerIdsRequest, ctx: RequestContext) -> AllocateProducerIdsResponse:
     """Grant the broker the next block, which no other broker gets."""
+    refused: AllocateProducerIdsResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     try:
         block = await ctx.services.metadata.submit(
             lambda view: allocate_producer_ids(view, request.broker_id, request.broker_epoch)

@@ -6,6 +6,7 @@ Served: 2 to 3. 2: topic ids; 3: the broker epochs of the ISR, so that no earlie
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import log_rejection
 from kbroker.handlers.registration import handler
@@ -24,6 +25,9 @@ from kbroker.wire.messages.alter_partition import (
 @handler(AlterPartitionRequest)
 async def handle(request: AlterPartitionRequest, ctx: RequestContext) -> AlterPartitionResponse:
     """Change each partition on its own, in the request's order."""
+    refused: AlterPartitionResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     changes = [
         IsrChange(
             Uuid(topic.topic_id),

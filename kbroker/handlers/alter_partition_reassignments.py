@@ -8,6 +8,7 @@ from __future__ import annotations
 import trio
 
 from kbroker.errors import ApiError
+from kbroker.handlers.cluster_permission import cluster_denial
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import PARTS, FairShare, portions
 from kbroker.handlers.metadata_common import error_fields
@@ -26,6 +27,9 @@ async def handle(
     request: AlterPartitionReassignmentsRequest, ctx: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Change each partition on its own, in the request's order."""
+    denial = cluster_denial(ctx)
+    if denial is not None:
+        return _denied(request, denial)
     if not request.topics:
         # Apache Kafka's response to an empty request is empty, whatever its other fields.
         return AlterPartitionReassignmentsResponse(error_message="")
@@ -64,6 +68,27 @@ async def handle(
             )
         response.responses.append(result)
     return response
+
+
+def _denied(request: AlterPartitionReassignmentsRequest, denial: ApiError) -> AlterPartitionReassignmentsResponse:
+    """The error at the top and at each partition, as Apache Kafka has it."""
+    code, message = error_fields(denial)
+    return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index, error_code=code, error_message=message
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 async def _alter(

@@ -6,9 +6,11 @@ Served: 1 to 2. 2: flexible. The answer comes when the moves have begun; Describ
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -31,10 +33,13 @@ async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> Al
                 wanted[topic.name, index] = directory.path
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     share = FairShare()
+    allowed = may_on_cluster(ctx, AclOperation.ALTER)
     for (name, index), path in wanted.items():
         await share.next()
         code = ErrorCode.NONE
         try:
+            if not allowed:
+                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             if len(f"{name}-{index}") > _LONGEST:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
             manager.log_mover.alter(name, index, path)

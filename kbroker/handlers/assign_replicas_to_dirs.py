@@ -6,6 +6,7 @@ Served: 0.
 from __future__ import annotations
 
 from kbroker.errors import ApiError
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
@@ -22,6 +23,9 @@ from kbroker.wire.messages.assign_replicas_to_dirs import (
 @handler(AssignReplicasToDirsRequest)
 async def handle(request: AssignReplicasToDirsRequest, ctx: RequestContext) -> AssignReplicasToDirsResponse:
     """Write the directories down; replicas in a failed directory lose leadership."""
+    refused: AssignReplicasToDirsResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     wanted = [
         ReplicaDirectory(Uuid(topic.topic_id), partition.partition_index, Uuid(directory.id))
         for directory in request.directories

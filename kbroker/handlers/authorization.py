@@ -5,7 +5,7 @@ Without an authorizer everybody may do everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
@@ -45,6 +45,13 @@ _OPERATIONS = {
 }
 """The operations that an answer's ``authorized_operations`` tells of (``AclEntry.supportedOperations``)."""
 
+_ALL_OPERATIONS = {
+    resource_type: sum(1 << operation for operation in operations) for resource_type, operations in _OPERATIONS.items()
+}
+
+May = Callable[[str], bool]
+"""Whether a request's principal may do something to the resource of this name."""
+
 
 def may(
     ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str, *, audits_denial: bool = True
@@ -53,7 +60,7 @@ def may(
 
     Without ``audits_denial`` a denial is no news: a listing merely leaves out what the principal may not see.
     """
-    authorizer = ctx.services.authorizer
+    authorizer = ctx.authorizer
     if authorizer is None:
         return True
     principal, host = ctx.principal, ctx.host
@@ -64,9 +71,57 @@ def may(
     return allowed
 
 
-def may_on_cluster(ctx: RequestContext, operation: AclOperation) -> bool:
-    """Whether the request's principal may do this to the cluster."""
-    return may(ctx, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+def require(
+    ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str, error: ErrorCode
+) -> None:
+    """``ApiError`` with ``error`` if the request's principal may not do this to a resource."""
+    if ctx.authorizer is not None and not may(ctx, operation, resource_type, name):
+        raise ApiError(error)
+
+
+def require_group(ctx: RequestContext, operation: AclOperation, group_id: str) -> None:
+    """``ApiError`` GROUP_AUTHORIZATION_FAILED if the request's principal may not do this to a group."""
+    require(ctx, operation, ResourceType.GROUP, group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+def require_transactional_id(ctx: RequestContext, operation: AclOperation, transactional_id: str) -> None:
+    """``ApiError`` TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the request's principal may not do this to the id."""
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    require(ctx, operation, ResourceType.TRANSACTIONAL_ID, transactional_id, code)
+
+
+def may_each(
+    ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, *, audits_denial: bool = True
+) -> May | None:
+    """Asks for one name after the other, for each once however often it stands in the request.
+
+    None without an authorizer: everything is allowed then, and nothing has to be asked.
+    """
+    if ctx.authorizer is None:
+        return None
+    known: dict[str, bool] = {}
+
+    def may_one(name: str) -> bool:
+        allowed = known.get(name)
+        if allowed is None:
+            allowed = known[name] = may(ctx, operation, resource_type, name, audits_denial=audits_denial)
+        return allowed
+
+    return may_one
+
+
+def would_allow(ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+    """Whether the request's principal may do this now, for later requests: the audit log does not hear of it."""
+    authorizer = ctx.authorizer
+    return authorizer is None or authorizer.authorize(ctx.principal, ctx.host, operation, resource_type, name)
+
+
+def may_on_cluster(ctx: RequestContext, operation: AclOperation, *, audits_denial: bool = True) -> bool:
+    """Whether the request's principal may do this to the cluster.
+
+    Without ``audits_denial`` another permission does as well, and is asked next.
+    """
+    return may(ctx, operation, ResourceType.CLUSTER, CLUSTER_NAME, audits_denial=audits_denial)
 
 
 def require_cluster(ctx: RequestContext, operation: AclOperation) -> None:
@@ -77,7 +132,7 @@ def require_cluster(ctx: RequestContext, operation: AclOperation) -> None:
 
 def may_on_any(ctx: RequestContext, operation: AclOperation, resource_type: ResourceType) -> bool:
     """Whether there may be a resource of this type that the request's principal may do this to."""
-    authorizer = ctx.services.authorizer
+    authorizer = ctx.authorizer
     if authorizer is None:
         return True
     return authorizer.authorize_by_resource_type(ctx.principal, ctx.host, operation, resource_type)
@@ -96,9 +151,23 @@ def allowed_names(
 
 
 def authorized_operations(ctx: RequestContext, resource_type: ResourceType, name: str) -> int:
-    """A bit for each operation that the request's principal may do to a resource, as answers have it."""
+    """A bit for each operation that the request's principal may do to a resource, as answers have it.
+
+    The audit log does not hear of it: nothing is done.
+    """
+    authorizer = ctx.authorizer
+    if authorizer is None:
+        return _ALL_OPERATIONS[resource_type]
+    principal, host = ctx.principal, ctx.host
     return sum(
         1 << operation
         for operation in _OPERATIONS[resource_type]
-        if may(ctx, operation, resource_type, name, audits_denial=False)
+        if authorizer.authorize(principal, host, operation, resource_type, name)
     )
+
+
+def cluster_operations(ctx: RequestContext) -> int:
+    """The cluster's authorized operations; none for a principal that may not describe it (``KafkaApis``)."""
+    if not may_on_cluster(ctx, AclOperation.DESCRIBE):
+        return 0
+    return authorized_operations(ctx, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -6,6 +6,7 @@ Served: 0 to 2. 1: failed log directories (KIP-858); 2: cordoned log directories
 from __future__ import annotations
 
 from kbroker.errors import ApiError
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import log_rejection
 from kbroker.handlers.registration import handler
@@ -17,6 +18,9 @@ from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Broke
 @handler(BrokerHeartbeatRequest)
 async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> BrokerHeartbeatResponse:
     """Extend the broker's session; unfence it when it has caught up, fence it at its own request."""
+    refused: BrokerHeartbeatResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     try:
         state = await ctx.services.metadata.heartbeat(
             Heartbeat(

@@ -7,6 +7,7 @@ whose lowest level is 0 (KIP-1022).
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import log_rejection
 from kbroker.handlers.registration import handler
@@ -19,6 +20,9 @@ from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest,
 @handler(BrokerRegistrationRequest)
 async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> BrokerRegistrationResponse:
     """Register the broker, fenced until its heartbeats show that it has caught up."""
+    refused: BrokerRegistrationResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     services = ctx.services
     who = f"broker {request.broker_id}"
     if request.cluster_id != services.cluster_id:

@@ -13,14 +13,17 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may, may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.forwarding import by_controller
-from kbroker.handlers.metadata_common import error_fields
-from kbroker.raft_metadata.controller.configs import ConfigErrors
+from kbroker.handlers.metadata_common import error_fields, standard_message
+from kbroker.raft_metadata.controller.configs import SET, ConfigErrors
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
+from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation
+from kbroker.security.authorizer.types import ResourceType as Resources
 
 
 class _Named(Protocol):
@@ -45,6 +48,14 @@ R = TypeVar("R", bound=_Resource)
 _CHANGEABLE = frozenset({ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP})
 
 
+_DENIED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.BROKER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.CLIENT_METRICS: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
 def resource_key(resource: _Key) -> ConfigResource:
     """The resource of a request's entry."""
     return ConfigResource(resource.resource_type, resource.resource_name)
@@ -58,7 +69,8 @@ async def change(
 ) -> ConfigErrors:
     """Have the active controller change resources: by ``request``, or by ``operation`` if that is this node.
 
-    The operation runs on portions of the resources, which are independent; other tasks run in between.
+    The operation runs on portions of the resources, which are independent; other tasks run in between. Only the active
+    controller asks the authorizer, as in Apache Kafka.
     """
     if not changes:
         return {}
@@ -68,8 +80,8 @@ async def change(
         return done
 
     async def change_here() -> ConfigErrors:
-        results: ConfigErrors = {}
-        for resources in portions(changes):
+        results = _denials(changes, ctx)
+        for resources in portions([resource for resource in changes if resource not in results]):
             some = {resource: changes[resource] for resource in resources}
             try:
                 results |= await change_some(some)
@@ -82,6 +94,27 @@ async def change(
     if ctx.connection.is_controller:
         return await change_here()
     return await by_controller(ctx.services.metadata, lambda: _forward(request, ctx), change_here, _codes)
+
+
+def _denials(resources: Iterable[ConfigResource], ctx: RequestContext) -> ConfigErrors:
+    """The errors of resources that the request's principal may not change (``ControllerApis``)."""
+    if ctx.authorizer is None:
+        return {}
+    denied: ConfigErrors = {}
+    for resource in resources:
+        if not _may_alter(resource, ctx):
+            code = _DENIED[resource.type]
+            denied[resource] = ApiError(code, standard_message(code))
+    return denied
+
+
+def _may_alter(resource: ConfigResource, ctx: RequestContext) -> bool:
+    operation = AclOperation.ALTER_CONFIGS
+    if resource.type == ResourceType.TOPIC:
+        return may(ctx, operation, Resources.TOPIC, resource.name)
+    if resource.type == ResourceType.GROUP:
+        return may(ctx, operation, Resources.GROUP, resource.name)
+    return may_on_cluster(ctx, operation)
 
 
 def _codes(results: ConfigErrors) -> list[int]:
@@ -113,7 +146,7 @@ async def answers(
 
 async def _forward(request: Any, ctx: RequestContext) -> ConfigErrors | None:
     """The error of each resource by the active controller, another node; None if it cannot be reached."""
-    response = await ctx.services.metadata.forward(request, ctx.header.api_version)
+    response = await ctx.services.metadata.forward(request, ctx)
     if response is None:
         return None
     return {
@@ -148,11 +181,30 @@ async def preprocess(
                 alter_loggers(resource)
                 continue
             _check_name(resource, node_id)
+            if resource.resource_type == ResourceType.BROKER:
+                await _check_listeners(resource, ctx)
         except ApiError as error:
             errors[position] = error
         else:
             good.append(resource)
     return good, errors
+
+
+async def _check_listeners(resource: _Resource, ctx: RequestContext) -> None:
+    """Have this node try new TLS stores of its own, which others cannot read.
+
+    Only for those who may set them: to anybody else it would tell which files there are.
+    """
+    services = ctx.services
+    if services.check_listeners is None or resource.resource_name != str(services.node_id):
+        return
+    changes = {
+        config.name: config.value if getattr(config, "config_operation", SET) == SET else None
+        for config in resource.configs
+        if config.name.startswith("listener.name.")
+    }
+    if changes and may(ctx, AclOperation.ALTER_CONFIGS, Resources.CLUSTER, CLUSTER_NAME, audits_denial=False):
+        await services.check_listeners(changes)
 
 
 def _check_values(resource: _Resource, needs_value: Callable[[_Named], bool]) -> None:

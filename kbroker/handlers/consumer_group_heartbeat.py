@@ -6,11 +6,12 @@ Served: 0 to 1. 1: regular expressions matched by the broker; the client makes i
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from kbroker.handlers.authorization import allowed_names, require_group
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.join_group import client_host
+from kbroker.handlers.join_group import client_of
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -24,8 +25,10 @@ async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) ->
     """Answer with the member's epoch and, where it is new to the member, its assignment."""
     try:
         check_enabled(ctx)
+        if ctx.services.authorizer is not None:
+            _authorize(request, ctx)
         _validate(request, ctx.api_version, ctx.services.config.group_consumer_assignors)
-        client = ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version)
+        client = client_of(ctx)
         groups = ctx.services.groups
         await groups.until_loaded(request.group_id)
         return await groups.run(
@@ -33,6 +36,14 @@ async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) ->
         )
     except ApiError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+
+def _authorize(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> None:
+    """`ApiError` if the principal may not be in the group, or not see one of the topics that it subscribes to."""
+    require_group(ctx, AclOperation.READ, request.group_id)
+    subscribed = set(request.subscribed_topic_names or ())
+    if len(allowed_names(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, subscribed)) < len(subscribed):
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def check_enabled(ctx: RequestContext) -> None:

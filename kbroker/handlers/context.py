@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,9 @@ class Services:
     """These three are for the APIs of brokers: a node without that role has none."""
     transactions: Transactions
     markers: Markers
+    check_listeners: Callable[[Mapping[str, str | None]], Awaitable[None]] | None = None
+    """Judges changes of this node's ``listener.name.`` properties, None for one that is removed; ``ApiError``. None if
+    no listener has anything that changes."""
     authorizer: Authorizer | None = None
     """Handlers ask it through ``handlers.authorization``."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
@@ -90,6 +93,52 @@ class RequestContext:
         return self.connection.peer.rpartition(":")[0]
 
     @property
+    def authorizer(self) -> Authorizer | None:
+        """Decides on what the request asks for; None if it may do everything."""
+        return self.services.authorizer
+
+    @property
     def api_version(self) -> int:
         """The version of the request, which the response is encoded in too."""
         return self.header.api_version
+
+
+class ForwardedContext(RequestContext):
+    """A client's request that another node, or this one, passes on to the active controller.
+
+    ``connection`` belongs to the node that passed it on. The client's principal and address come from an Envelope of
+    a node that may send one, or from this node's own connection to the client.
+    """
+
+    __slots__ = ("_host", "_principal")
+
+    def __init__(
+        self, header: RequestHeader, connection: Connection, services: Services, principal: KafkaPrincipal, host: str
+    ) -> None:
+        super().__init__(header, connection, services)
+        self._principal = principal
+        self._host = host
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """The client."""
+        return self._principal
+
+    @property
+    def host(self) -> str:
+        """The client's address, without its port."""
+        return self._host
+
+
+class OwnContext(RequestContext):
+    """A request that the node makes to its own controller, on its own account.
+
+    It never was on a network, so there is no principal that could be denied: the authorizer is not asked.
+    """
+
+    __slots__ = ()
+
+    @property
+    def authorizer(self) -> None:
+        """No one."""
+        return None

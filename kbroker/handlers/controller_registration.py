@@ -6,6 +6,7 @@ Served: 0.
 from __future__ import annotations
 
 from kbroker.errors import ApiError
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.brokers import register_controller
@@ -20,6 +21,9 @@ from kbroker.wire.messages.controller_registration import (
 @handler(ControllerRegistrationRequest)
 async def handle(request: ControllerRegistrationRequest, ctx: RequestContext) -> ControllerRegistrationResponse:
     """Register the controller."""
+    refused: ControllerRegistrationResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     registration = ControllerImage(
         id=request.controller_id,
         incarnation_id=Uuid(request.incarnation_id),

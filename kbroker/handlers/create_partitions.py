@@ -6,12 +6,14 @@ Served: 0 to 3. 2: flexible; 3: THROTTLING_QUOTA_EXCEEDED.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import allowed_names
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.metadata_common import duplicates, error_fields
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import create_partitions
 from kbroker.raft_metadata.topics import NewPartitions
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -26,11 +28,14 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
     results: dict[str, ApiError | None] = {
         name: ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
     }
+    names = {topic.name for topic in request.topics}.difference(twice)
+    allowed = allowed_names(ctx, AclOperation.ALTER, ResourceType.TOPIC, names)
+    results |= {name: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in names - allowed}
     wanted = []
     share = FairShare()
     for topic in request.topics:
         await share.next()
-        if topic.name not in results:
+        if topic.name in allowed:
             brokers = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
             wanted.append(NewPartitions(topic.name, topic.count, brokers))
     if wanted:

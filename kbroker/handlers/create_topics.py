@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import allowed_names, may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_topics
 from kbroker.raft_metadata.topics import NewTopic
+from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.create_topics import (
     CreatableTopic,
@@ -28,11 +30,14 @@ from kbroker.wire.messages.create_topics import (
 async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
     """Create topics; each has its own result."""
     counts = Counter(topic.name for topic in request.topics)
+    names = {name for name, count in counts.items() if count == 1 and name != METADATA_TOPIC}
+    creatable = _creatable(names, ctx)
+    describable = allowed_names(ctx, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, creatable, audits_denial=False)
     wanted = []
     share = FairShare()
     for topic in request.topics:
         await share.next()
-        if counts[topic.name] == 1 and topic.name != METADATA_TOPIC:
+        if topic.name in creatable:
             wanted.append(_new_topic(topic))
     results: dict[str, CreatedTopic | ApiError] = {}
     if wanted:
@@ -49,10 +54,19 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
             outcome: CreatedTopic | ApiError = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         elif name == METADATA_TOPIC:
             outcome = ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+        elif name not in creatable:
+            outcome = ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         else:
             outcome = results[name]
-        response.topics.append(_result(name, outcome))
+        response.topics.append(_result(name, outcome, with_configs=name in describable))
     return response
+
+
+def _creatable(names: set[str], ctx: RequestContext) -> set[str]:
+    """Those that the principal may create: all, if it may create topics in the cluster."""
+    if may(ctx, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audits_denial=False):
+        return names
+    return allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, names)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -65,9 +79,17 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(name: str, outcome: CreatedTopic | ApiError) -> CreatableTopicResult:
+def _result(name: str, outcome: CreatedTopic | ApiError, *, with_configs: bool) -> CreatableTopicResult:
     if isinstance(outcome, ApiError):
         return CreatableTopicResult(name=name, error_code=outcome.code, error_message=outcome.message, configs=[])
+    if not with_configs:
+        return CreatableTopicResult(
+            name=name,
+            topic_id=outcome.topic_id,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            configs=[],
+        )
     return CreatableTopicResult(
         name=name,
         topic_id=outcome.topic_id,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -15,18 +17,22 @@ from kbroker.wire.messages.delete_groups import (
 
 @handler(DeleteGroupsRequest)
 async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
-    """Delete each group named, or say why not."""
-    results = []
+    """Delete each group named, or say why not. As in Kafka, those that the principal may not delete come last."""
+    results, denied = [], []
     share = FairShare()
     for group_id in dict.fromkeys(request.groups_names):
         await share.next()
+        if not may(ctx, AclOperation.DELETE, ResourceType.GROUP, group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            denied.append(DeletableGroupResult(group_id=group_id, error_code=code))
+            continue
         error = ErrorCode.NONE
         try:
             await _delete(group_id, ctx)
         except ApiError as failure:
             error = failure.code
         results.append(DeletableGroupResult(group_id=group_id, error_code=error))
-    return DeleteGroupsResponse(results=results)
+    return DeleteGroupsResponse(results=results + denied)
 
 
 async def _delete(group_id: str, ctx: RequestContext) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.replication.offset_waiter import Key, OffsetWaiter
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -34,12 +36,15 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
     waiting: dict[Key, DeleteRecordsPartitionResult] = {}
     required: dict[Key, int] = {}
     share = FairShare()
+    may_delete = may_each(ctx, AclOperation.DELETE, ResourceType.TOPIC)
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
             await share.next()
             answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
             try:
+                if may_delete is not None and not may_delete(topic.name):
+                    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 start = manager.delete_records(topic.name, wanted.partition_index, wanted.offset)
                 key = TopicPartition(topic.name, wanted.partition_index)
                 answer.low_watermark = manager.partitions[key].low_watermark()

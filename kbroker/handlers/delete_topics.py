@@ -6,13 +6,16 @@ Served: 1 to 6. 3: TOPIC_DELETION_DISABLED; 4: flexible; 5: error messages; 6: t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import allowed_names, may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import delete_topics
 from kbroker.raft_metadata.image import MetadataImage
+from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
@@ -22,7 +25,7 @@ async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTop
     """Delete topics; each has its own result."""
     if not ctx.services.config.delete_topic_enable:
         return _disabled(request, ctx.api_version)
-    chosen, answers = _choose(request, ctx.services.metadata.image)
+    chosen, answers = _choose(request, ctx.services.metadata.image, lambda names: _authorized(names, ctx))
     if chosen:
         try:
             results = await ctx.services.metadata.submit(lambda view: delete_topics(view, list(chosen)))
@@ -66,13 +69,32 @@ def _named(request: DeleteTopicsRequest, refused: list[DeletableTopicResult]) ->
     return names, ids
 
 
-def _choose(request: DeleteTopicsRequest, image: MetadataImage) -> tuple[dict[Uuid, str], list[DeletableTopicResult]]:
+def _authorized(names: set[str], ctx: RequestContext) -> tuple[set[str], set[str]]:
+    """Those of ``names`` that the principal may know of, and those that it may delete: all, if it may delete topics in
+    the cluster."""
+    if may(ctx, AclOperation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, audits_denial=False):
+        return names, names
+    return (
+        allowed_names(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, names),
+        allowed_names(ctx, AclOperation.DELETE, ResourceType.TOPIC, names),
+    )
+
+
+def _choose(
+    request: DeleteTopicsRequest, image: MetadataImage, authorized: Callable[[set[str]], tuple[set[str], set[str]]]
+) -> tuple[dict[Uuid, str], list[DeletableTopicResult]]:
     """The topics to delete, names by id, and the results of the request's other entries.
 
-    A topic that is named twice, by name, id or both, is not deleted at all.
+    A topic that is named twice, by name, id or both, is not deleted at all. A client that may not know of a topic is
+    told the same by its name whether it exists or not, and not told the name by its id. ``authorized`` gives those of
+    some names that it may know of, and those that it may delete.
     """
     refused: list[DeletableTopicResult] = []
     names, ids = _named(request, refused)
+    asked = {name for name, count in names.items() if count == 1}
+    asked.update(image.topics.by_id[each].name for each, n in ids.items() if n == 1 and each in image.topics.by_id)
+    describable, deletable = authorized(asked)
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     chosen: dict[Uuid, str] = {}
     for topic_id, count in ids.items():
         found = image.topics.by_id.get(topic_id)
@@ -81,15 +103,22 @@ def _choose(request: DeleteTopicsRequest, image: MetadataImage) -> tuple[dict[Uu
         elif found is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
             refused.append(_answer(None, topic_id, code, standard_message(code)))
+        elif found.name not in deletable:
+            name_if_known = found.name if found.name in describable else None
+            refused.append(_answer(name_if_known, topic_id, denied, standard_message(denied)))
         else:
             chosen[topic_id] = found.name
     for name, count in names.items():
         found = image.topics.by_name.get(name)
         if count > 1:
             refused.append(_answer(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        elif name not in describable:
+            refused.append(_answer(name, ZERO_UUID, denied, standard_message(denied)))
         elif found is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             refused.append(_answer(name, ZERO_UUID, code, standard_message(code)))
+        elif name not in deletable:
+            refused.append(_answer(name, ZERO_UUID, denied, standard_message(denied)))
         elif found.id in ids:
             message = "The provided topic name maps to an ID that was already supplied."
             refused.append(_answer(name, found.id, ErrorCode.INVALID_REQUEST, message))

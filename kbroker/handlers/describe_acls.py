@@ -1,21 +1,60 @@
-"""DescribeAcls: there is no authorizer, and so the answer is always SECURITY_DISABLED, as Apache Kafka's without one.
+"""DescribeAcls: the ACLs that a filter finds. Without an authorizer it is answered SECURITY_DISABLED.
 
 Served: 1 to 3. 2: flexible; 3: the resource type USER.
 """
 
 from __future__ import annotations
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.acls import acl_filter, denied_message, has_unknown
+from kbroker.handlers.authorization import require_cluster
 from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from kbroker.raft_metadata.image.acls import acl_of
+from kbroker.security.authorizer.types import AclOperation
+from kbroker.wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 
 @handler(DescribeAclsRequest)
 async def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeAclsResponse:
-    """Say that there are none to describe. Kafka cannot read a filter with an UNKNOWN element, and closes."""
-    if 0 in (request.pattern_type_filter, request.resource_type_filter, request.permission_type, request.operation):
+    """Those of this node's metadata, by resource. Kafka cannot read a filter with an UNKNOWN element, and closes."""
+    if has_unknown(request):
         raise CloseConnection("DescribeAcls with an UNKNOWN element")
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
-    )
+    if ctx.services.authorizer is None:
+        return DescribeAclsResponse(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
+        )
+    try:
+        require_cluster(ctx, AclOperation.DESCRIBE)
+    except ApiError as error:
+        return DescribeAclsResponse(error_code=error.code, error_message=denied_message(error))
+    wanted = acl_filter(request)
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    share = FairShare()
+    for record in ctx.services.metadata.image.principals.acls.values():
+        await share.next()
+        if not wanted.matches(acl_of(record)):
+            continue
+        key = (record.resource_type, record.resource_name, record.pattern_type)
+        resource = resources.get(key)
+        if resource is None:
+            resource = resources[key] = DescribeAclsResource(
+                resource_type=record.resource_type,
+                resource_name=record.resource_name,
+                pattern_type=record.pattern_type,
+            )
+        resource.acls.append(
+            AclDescription(
+                principal=record.principal,
+                host=record.host,
+                operation=record.operation,
+                permission_type=record.permission_type,
+            )
+        )
+    return DescribeAclsResponse(resources=list(resources.values()))

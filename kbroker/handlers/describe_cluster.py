@@ -6,8 +6,10 @@ Served: 0 to 2. 1: of brokers or of controllers (KIP-919); 2: fenced brokers too
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import cluster_operations
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import CLUSTER_OPERATIONS, NOT_ASKED, reachable_brokers, some_broker_id
+from kbroker.handlers.metadata_common import NOT_ASKED, reachable_brokers, some_broker_id
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION
@@ -24,6 +26,10 @@ _ENDPOINT_TYPES = {1: "BROKER", 2: "CONTROLLER"}
 async def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClusterResponse:
     """Describe the brokers to a client of a broker listener, the controllers to one of a controller listener."""
     expected = 2 if ctx.connection.is_controller else 1
+    if expected == 2:
+        refused: DescribeClusterResponse | None = cluster_refusal(ctx, request)
+        if refused is not None:
+            return refused
     wanted = request.endpoint_type
     if wanted not in _ENDPOINT_TYPES:
         return DescribeClusterResponse(
@@ -73,6 +79,6 @@ async def handle(request: DescribeClusterRequest, ctx: RequestContext) -> Descri
         controller_id=controller_id,
         brokers=nodes,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )

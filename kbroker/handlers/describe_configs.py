@@ -7,8 +7,10 @@ Served: 1 to 4. 1: synonyms and sources; 3: types and documentation; 4: flexible
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may, may_on_cluster
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.config_entries import (
     DYNAMIC_BROKER_LOGGER_CONFIG,
@@ -21,6 +23,8 @@ from kbroker.raft_metadata.config_entries import (
 )
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
 from kbroker.raft_metadata.topics import validate_topic_name
+from kbroker.security.authorizer.types import AclOperation
+from kbroker.security.authorizer.types import ResourceType as AclResourceType
 from kbroker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -40,8 +44,12 @@ _PARTS = 8
 
 @handler(DescribeConfigsRequest)
 async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> DescribeConfigsResponse:
-    """Describe each resource, or report the error of one that cannot be described."""
+    """Describe each resource, or report the error of one that cannot be described.
+
+    As in Kafka, resources that the principal may not see come last.
+    """
     response = DescribeConfigsResponse()
+    denied: list[DescribeConfigsResult] = []
     # Most properties of all resources have their defaults: each of these is shaped once.
     shaped: dict[ConfigEntry, DescribeConfigsResourceResult] = {}
     room = MOST_ENTRIES
@@ -49,6 +57,11 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
     for resource in request.resources:
         await share.next(_PARTS)
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        code = _denial(resource, ctx)
+        if code is not None:
+            result.error_code, result.error_message = code, standard_message(code)
+            denied.append(result)
+            continue
         response.results.append(result)
         try:
             if room <= 0:
@@ -67,7 +80,24 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
                     one = shaped[entry] = _shape(entry, synonyms=request.include_synonyms)
                 configs.append(one)
         room -= len(configs) * (8 if request.include_documentation else 1)
+    response.results += denied
     return response
+
+
+def _denial(resource: DescribeConfigsResource, ctx: RequestContext) -> ErrorCode | None:
+    """The error of a resource whose properties the principal may not see; None if they may."""
+    if ctx.services.authorizer is None:
+        return None
+    kind, operation = resource.resource_type, AclOperation.DESCRIBE_CONFIGS
+    if kind == ResourceType.TOPIC:
+        allowed = may(ctx, operation, AclResourceType.TOPIC, resource.resource_name)
+        return None if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if kind == ResourceType.GROUP:
+        allowed = may(ctx, operation, AclResourceType.GROUP, resource.resource_name)
+        return None if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    # Of unknown kinds nothing is told but that they are unknown.
+    is_known = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED if is_known and not may_on_cluster(ctx, operation) else None
 
 
 def _entries(resource: DescribeConfigsResource, services: Services, *, documentation: bool) -> list[ConfigEntry]:

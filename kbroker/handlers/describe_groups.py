@@ -5,43 +5,48 @@ Served: 0 to 6. 3: authorized operations; 4: static members; 5: flexible; 6: GRO
 
 from __future__ import annotations
 
-from kbroker.errors import ApiError
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import authorized_operations, may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
 
-ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: without an authorizer everybody may do all of them."""
-
 
 @handler(DescribeGroupsRequest)
 async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> DescribeGroupsResponse:
-    """Describe each group, as often as it is named; one that is not there is Dead."""
+    """Describe each group, as often as it is named; one that is not there is Dead.
+
+    As in Kafka, those that the principal may not describe come first.
+    """
     version = ctx.api_version
     answers = DuplicateAnswers[DescribedGroup](
         lambda entry: encoded_size(DescribeGroupsResponse(groups=[entry]), version)
     )
-    described = []
+    described, denied = [], []
     share = FairShare()
     for group_id in request.groups:
         await share.next()
+        if not may(ctx, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+            denied.append(DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
         try:
             entry = answers.again(group_id)
             if entry is None:
                 entry = await _describe(group_id, version, ctx)
                 if request.include_authorized_operations and not entry.error_code:
-                    entry.authorized_operations = ALL_GROUP_OPERATIONS
+                    entry.authorized_operations = authorized_operations(ctx, ResourceType.GROUP, group_id)
                 answers.add(group_id, entry)
         except ApiError as error:
             entry = DescribedGroup(group_id=group_id, error_code=error.code)
         described.append(entry)
-    return DescribeGroupsResponse(groups=described)
+    return DescribeGroupsResponse(groups=denied + described)
 
 
 async def _describe(group_id: str, version: int, ctx: RequestContext) -> DescribedGroup:

@@ -7,8 +7,10 @@ Served: 1 to 5. 2: flexible; 3: top-level error_code; 4: total_bytes and usable_
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -21,6 +23,8 @@ from kbroker.wire.messages.describe_log_dirs import (
 @handler(DescribeLogDirsRequest)
 async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> DescribeLogDirsResponse:
     """``ReplicaManager.describeLogDirs``. A null list of topics asks for all."""
+    if not may_on_cluster(ctx, AclOperation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     services = ctx.services
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:

@@ -6,11 +6,14 @@ Served: 0.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.duplicates_in_request import DuplicateAnswers
 from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.topics import validate_topic_name
+from kbroker.raft_metadata.topics import topic_name_problem, validate_topic_name
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -31,11 +34,17 @@ async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> Desc
     share = FairShare()
     for topic in request.topics:
         result = TopicResponse(name=topic.name)
+        # Asked once for the topic, and only where its name is one.
+        allowed = topic_name_problem(topic.name) is not None or may(
+            ctx, AclOperation.READ, ResourceType.TOPIC, topic.name
+        )
         for index in topic.partition_indexes:
             await share.next()
             partition = PartitionResponse(partition_index=index)
             try:
                 validate_topic_name(topic.name)
+                if not allowed:
+                    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 producers = answers.again((topic.name, index))
                 if producers is None:
                     producers = _producers(ctx, topic.name, index)
@@ -45,6 +54,8 @@ async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> Desc
                 partition.error_code = error.code
                 if error.code in (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REQUEST):
                     partition.error_message = error.message
+                elif not allowed:
+                    partition.error_message = standard_message(error.code)
                 elif ctx.services.replica_manager.topic_id(topic.name) is None:
                     partition.error_message = "This server does not host this topic-partition."
             result.partitions.append(partition)

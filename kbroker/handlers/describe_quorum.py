@@ -7,6 +7,7 @@ express.
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
@@ -26,6 +27,9 @@ from kbroker.wire.messages.describe_quorum import (
 @handler(DescribeQuorumRequest)
 async def handle(request: DescribeQuorumRequest, ctx: RequestContext) -> DescribeQuorumResponse:
     """Describe partition 0 of the metadata topic, the only one there is."""
+    refused: DescribeQuorumResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     asked = [(topic.topic_name, [entry.partition_index for entry in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(

@@ -6,12 +6,14 @@ Served: 0. Topics come in name order; ``cursor`` is where the page begins, ``nex
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import authorized_operations, may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import TOPIC_OPERATIONS, offline_replicas
+from kbroker.handlers.metadata_common import offline_replicas
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS, topic_name_problem
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -41,6 +43,12 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
                 for topic in request.topics
             ]
         )
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
+    may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    if may_see is not None:
+        if not every_topic:  # of these it is not told whether they exist
+            denied = [_denied(name) for name in names if not may_see(name)]
+        names = [name for name in names if may_see(name)]
     limit = ctx.services.config.max_request_partition_size_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
@@ -53,7 +61,7 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
         topic = image.topics.by_name.get(name)
         if topic is None:
             if not every_topic:
-                response.topics.append(_unknown(name))
+                response.topics.append(_unknown(name, ctx))
             continue
         start = cursor.partition_index if cursor is not None and name == first else 0
         end = min(len(topic.partitions), start + remaining)
@@ -67,23 +75,28 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
                 topic_id=topic.id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=partitions,
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, name),
             )
         )
         if end < len(topic.partitions):
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
             break
         remaining -= len(partitions)
+    response.topics += denied
     return response
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+
+
+def _unknown(name: str, ctx: RequestContext) -> DescribeTopicPartitionsResponseTopic:
     problem = topic_name_problem(name)
     return DescribeTopicPartitionsResponseTopic(
         error_code=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION),
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, name),
     )
 
 

@@ -6,9 +6,11 @@ Served: 0.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_each, require_transactional_id
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -31,6 +33,7 @@ async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> D
 
 async def _describe(transactional_id: str, ctx: RequestContext) -> TransactionState:
     try:
+        require_transactional_id(ctx, AclOperation.DESCRIBE, transactional_id)
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST)
         transaction = await ctx.services.transactions.read(
@@ -38,6 +41,7 @@ async def _describe(transactional_id: str, ctx: RequestContext) -> TransactionSt
         )
     except ApiError as error:
         return TransactionState(error_code=error.code, transactional_id=transactional_id)
+    may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=transaction.state.state_name,
@@ -48,5 +52,6 @@ async def _describe(transactional_id: str, ctx: RequestContext) -> TransactionSt
         topics=[
             TopicData(topic=topic, partitions=partitions)
             for topic, partitions in partitions_by_topic(transaction.partitions).items()
+            if may_see is None or may_see(topic)
         ],
     )

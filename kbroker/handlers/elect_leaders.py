@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.cluster_permission import cluster_denial
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import portions
 from kbroker.handlers.registration import handler
@@ -43,6 +44,9 @@ async def _answer(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLea
         for topic in request.topic_partitions or ()
         for partition in topic.partitions
     ]
+    denial = cluster_denial(ctx)
+    if denial is not None:
+        return _shape(dict.fromkeys(partitions, denial), int(denial.code))
     if every:
         partitions = [
             TopicPartition(name, partition)

@@ -7,10 +7,13 @@ the next transaction in the response (KIP-890).
 from __future__ import annotations
 
 from kbroker.coordinator.result import CoordinatorResult
+from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
 from kbroker.later import Later
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.transaction import TV_0, TV_2
 from kbroker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -19,8 +22,10 @@ _VERSION_2 = 5
 
 
 @handler(EndTxnRequest)
-def handle(request: EndTxnRequest, ctx: RequestContext) -> Later[EndTxnResponse]:
+def handle(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse | Later[EndTxnResponse]:
     """Answer when the decision is stored; the markers are written after that."""
+    if not may(ctx, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     client_version = TV_2 if ctx.api_version >= _VERSION_2 else TV_0
 
     def end(core: TransactionCoordinator, now_ms: int) -> CoordinatorResult[ProducerIdAndEpoch]:

@@ -1,6 +1,6 @@
 """Envelope (key 58): a broker passes a client's request on to the active controller, with who sent it (KIP-590).
 
-Served: 0. This is how Apache Kafka's brokers forward; kbroker's own send the request as it is.
+Served: 0. The node that sends it needs CLUSTER_ACTION; the request inside is the client's, and judged as such.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import logging
 from typing import Any
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.cluster_permission import cluster_refusal
+from kbroker.handlers.context import CloseConnection, ForwardedContext, RequestContext
 from kbroker.handlers.error_answers import error_answer, error_in_place
 from kbroker.handlers.forwarding import error_codes, says_only_not_controller
 from kbroker.handlers.registration import CONTROLLER, Registration, handler, registrations
+from kbroker.handlers.requester import read_address, read_principal
 from kbroker.wire.compiler import decode, encode_parts
 from kbroker.wire.errors import EncodeError, WireError
 from kbroker.wire.headers import RequestHeader, decode_request_header, encode_response_header
@@ -26,13 +28,24 @@ LONG_REQUEST = 64 * 1024
 
 @handler(EnvelopeRequest)
 async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeResponse:
-    """Serve the request inside; only one that brokers forward may be."""
+    """Serve the request inside; only one that brokers forward may be. Its principal counts only after the sender's."""
+    refused: EnvelopeResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
+    try:
+        principal = read_principal(request.request_principal)
+    except WireError:
+        return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
     if not ctx.services.metadata.is_leader:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     data = memoryview(bytes(request.request_data))
     pace = ctx.services.long_steps if len(data) > LONG_REQUEST else None
     if pace is not None:
         await pace.turn()
+    try:
+        host = read_address(request.client_host_address)
+    except WireError:
+        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
         header, offset = decode_request_header(data)
         entry = registrations(CONTROLLER).get(header.api_key)
@@ -42,10 +55,11 @@ async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeRespo
             return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         inner, _ = decode(entry.request_class, header.api_version, data, offset)
     except WireError:
-        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+        # What is inside may be of a later release; the broker's client is to ask for the versions again.
+        return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if pace is not None:
         await pace.turn()
-    response = await _served(entry, inner, RequestContext(header, ctx.connection, ctx.services))
+    response = await _served(entry, inner, ForwardedContext(header, ctx.connection, ctx.services, principal, host))
     if response is None:
         return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
     if not ctx.services.metadata.is_leader or says_only_not_controller(error_codes(response)):

@@ -181,10 +181,11 @@ _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
 _FETCH_WITHOUT_SESSIONS = _topics(
     "topics",
     "responses",
-    _partitions("partitions", "partitions", "partition", _INDEX, high_watermark=-1),
+    _partitions("partitions", "partitions", "partition", _INDEX, high_watermark=-1, records=b""),
     ("topic", "topic"),
 )
-"""Below version 7 a Fetch has no error at its top. Above, that is one of the session, and of every partition."""
+"""Below version 7 a Fetch has no error at its top. From 7 on that is one of the session, and of every partition; up to
+12 the partitions have it as well (``FetchRequest.getErrorResponse``)."""
 
 SESSION_ERRORS = frozenset(
     {
@@ -369,7 +370,7 @@ def error_in_place(api_key: int, version: int, response: Any, code: ErrorCode) -
 
 
 def _all_failed(api: ApiDescription, version: int, holder: Any, code: ErrorCode, *, is_request: bool) -> Any:
-    rows = _FETCH_WITHOUT_SESSIONS if api.name == "Fetch" and version < 7 else rows_of(api, version)
+    rows = _FETCH_WITHOUT_SESSIONS if api.name == "Fetch" and version < 13 else rows_of(api, version)
     if rows is None:
         fields = struct_spec(api.response).fields
         has_error = any(spec.name == "error_code" and version in spec.versions for spec in fields)
@@ -377,6 +378,8 @@ def _all_failed(api: ApiDescription, version: int, holder: Any, code: ErrorCode,
     answers = _failed(rows, _answer_class(api.response, rows), holder, code, is_request)
     while not rows.answered and rows.inner is not None:
         rows = rows.inner
+    if api.name == "Fetch" and version >= 7:
+        return api.response(error_code=code, **{rows.answered: answers})
     return api.response(**{rows.answered: answers}) if answers else None
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import may_each, may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import handler
@@ -21,6 +22,7 @@ from kbroker.replication.fetch_params import CONSUMER_REPLICA_ID, FetchParams, F
 from kbroker.replication.fetch_session import FetchPlan
 from kbroker.replication.fetch_view import PartitionKey, ViewedPartition, key_of
 from kbroker.replication.replica_selector import RACK_AWARE_SELECTOR
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -68,6 +70,8 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
         for index in topic.partitions
     ]
     params = _params(request, ctx)
+    if services.authorizer is not None:
+        _authorize(params, ctx)
     plan = services.fetch_sessions.plan(
         session_id=request.session_id,
         session_epoch=request.session_epoch,
@@ -102,6 +106,20 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
         request.rack_id if is_consumer and config.replica_selector_class == RACK_AWARE_SELECTOR else "",
         version >= 13,
     )
+
+
+def _authorize(params: FetchParams, ctx: RequestContext) -> None:
+    """Have the reader refuse what the principal may not read: followers act for the cluster, consumers for a topic."""
+    services = ctx.services
+    assert services.authorizer is not None
+    params.reader = services.authorizer.version, ctx.principal, ctx.host
+    if params.replica_id >= 0:
+        if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
+            params.may_read = lambda name: False
+        return
+    may_one = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
+    assert may_one is not None
+    params.may_read = lambda name: name is None or may_one(name)
 
 
 def _respond(params: FetchParams, plan: FetchPlan, result: FetchResult, ctx: RequestContext) -> FetchResponse:

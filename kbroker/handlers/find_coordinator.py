@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import require_cluster, require_group, require_transactional_id
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.internal_topics import ensure_internal_topic
+from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -22,6 +25,9 @@ from kbroker.wire.messages.find_coordinator import (
 _GROUP = 0
 _TRANSACTION = 1
 _SHARE = 2
+
+_SHARE_SINCE = 6
+"""The first version with share groups."""
 
 
 class _Node(NamedTuple):
@@ -67,7 +73,24 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     )
 
 
+def _authorize(key_type: int, key: str, ctx: RequestContext) -> None:
+    """`ApiError` if the principal may not know of the key. As in Kafka, it has a message below version 4, and where all
+    keys are refused together."""
+    try:
+        if key_type == _GROUP:
+            require_group(ctx, AclOperation.DESCRIBE, key)
+        elif key_type == _TRANSACTION:
+            require_transactional_id(ctx, AclOperation.DESCRIBE, key)
+        elif key_type == _SHARE and ctx.api_version >= _SHARE_SINCE:
+            require_cluster(ctx, AclOperation.CLUSTER_ACTION)
+    except ApiError as error:
+        raise ApiError(
+            error.code, standard_message(error.code) if ctx.api_version < 4 or key_type == _SHARE else ""
+        ) from None
+
+
 async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:
+    _authorize(key_type, key, ctx)
     if key_type == _SHARE:
         raise ApiError(ErrorCode.INVALID_REQUEST, "")  # as Kafka answers a share key that it cannot read
     if key_type not in (_GROUP, _TRANSACTION):

@@ -26,10 +26,10 @@ _NOT_THE_ONE = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLL
 
 
 class NotForwarded(ApiError):
-    """No controller has answered a client's request in time: REQUEST_TIMED_OUT, as Kafka's broker says."""
+    """No controller has answered a client's request: REQUEST_TIMED_OUT, as Kafka's broker says, or another error."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
+        super().__init__(code, message)
 
 
 async def by_controller(

@@ -6,8 +6,10 @@ Served: 0 to 4. 3: static members (KIP-345); 4: flexible.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -16,6 +18,8 @@ def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
     """Keep the session; the error code tells whether to join again. Never waits: there are many of these."""
     groups = ctx.services.groups
     try:
+        if ctx.services.authorizer is not None:
+            require_group(ctx, AclOperation.READ, request.group_id)
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         core = groups.loaded_core(request.group_id)

@@ -5,12 +5,17 @@ Served: 0 to 1. 1: flexible.
 
 from __future__ import annotations
 
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.broker_loggers import alter_log_levels
 from kbroker.handlers.config_changes import answers, change, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.configs import DELETE, ConfigChange, incremental_alter_configs
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -24,7 +29,7 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
         request.resources,
         ctx,
         lambda config: getattr(config, "config_operation", DELETE) != DELETE,
-        lambda resource: alter_log_levels(resource, ctx.services.node_id, validate_only=request.validate_only),
+        lambda resource: _alter_loggers(resource, ctx, validate_only=request.validate_only),
     )
     changes = {
         resource_key(resource): [
@@ -41,3 +46,12 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
     return IncrementalAlterConfigsResponse(
         responses=await answers(request.resources, errors, results, AlterConfigsResourceResponse)
     )
+
+
+def _alter_loggers(resource: AlterConfigsResource, ctx: RequestContext, *, validate_only: bool) -> None:
+    """Levels are the node's own, so it asks the authorizer itself. ``ApiError``."""
+    if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        # A controller says it in words too, a broker does not.
+        raise ApiError(code, standard_message(code) if ctx.connection.is_controller else None)
+    alter_log_levels(resource, ctx.services.node_id, validate_only=validate_only)

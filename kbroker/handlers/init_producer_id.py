@@ -10,9 +10,11 @@ the transaction coordinator decides.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_on_any, may_on_cluster, require_transactional_id
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.transactions.transaction import NO_TIMEOUT_MS
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -29,7 +31,24 @@ async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
+def _authorize(request: InitProducerIdRequest, ctx: RequestContext) -> None:
+    """`ApiError` if the principal may not write: with the transactional id, or idempotently to any topic (KIP-679)."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        require_transactional_id(ctx, AclOperation.WRITE, transactional_id)
+        if request.enable2_pc:
+            require_transactional_id(ctx, AclOperation.TWO_PHASE_COMMIT, transactional_id)
+    elif not (
+        may_on_cluster(ctx, AclOperation.IDEMPOTENT_WRITE, audits_denial=False)
+        or may_on_any(ctx, AclOperation.WRITE, ResourceType.TOPIC)
+        or may_on_cluster(ctx, AclOperation.IDEMPOTENT_WRITE)  # for the audit log
+    ):
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
 async def _initialize(request: InitProducerIdRequest, ctx: RequestContext) -> ProducerIdAndEpoch:
+    if ctx.services.authorizer is not None:
+        _authorize(request, ctx)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise ApiError(ErrorCode.INVALID_REQUEST)
     transactional_id = request.transactional_id

@@ -11,12 +11,18 @@ from math import inf
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
+from kbroker.handlers.authorization import may_each, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-_UNCOORDINATED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-"""Errors of a broker that does not coordinate the group: its answer names no member."""
+_OUTSIDE_THE_GROUP = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+}
+"""Errors of a broker that has not looked into the group: its answer names no member."""
 
 
 def client_host(peer: str) -> str:
@@ -28,14 +34,23 @@ def client_host(peer: str) -> str:
     return f"/{host}"
 
 
+def client_of(ctx: RequestContext) -> ClientContext:
+    """The sender of a request, for a group."""
+    may_see = None
+    if ctx.services.authorizer is not None:
+        may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=False)
+    return ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version, may_see)
+
+
 @handler(JoinGroupRequest)
 async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupResponse:
     """Answer when the group's join phase ends, or at once where it is an error."""
     if ctx.api_version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
     groups = ctx.services.groups
-    client = ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version)
+    client = client_of(ctx)
     try:
+        require_group(ctx, AclOperation.READ, request.group_id)
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         if not groups.settings().allows_session_timeout(request.session_timeout_ms):
@@ -45,7 +60,7 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         await ctx.connection.wait_for(joined, inf)
         response = joined.result()
     except ApiError as error:
-        member_id = "" if error.code in _UNCOORDINATED else request.member_id
+        member_id = "" if error.code in _OUTSIDE_THE_GROUP else request.member_id
         response = JoinGroupResponse(error_code=error.code, member_id=member_id, protocol_name=None)
     if ctx.api_version < 7 and response.protocol_name is None:
         response.protocol_name = ""  # The field became nullable in version 7.

@@ -6,8 +6,10 @@ Served: 0 to 5. 3: several members, by instance id too (KIP-345); 4: flexible; 5
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -22,6 +24,7 @@ async def handle(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupR
     batched = ctx.api_version >= 3
     identities = request.members if batched else [MemberIdentity(member_id=request.member_id)]
     try:
+        require_group(ctx, AclOperation.READ, request.group_id)
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         groups = ctx.services.groups

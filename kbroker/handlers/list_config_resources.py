@@ -6,9 +6,11 @@ Served: 0 to 1. 1: all kinds of resources.
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage, ResourceType
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -28,6 +30,8 @@ _KINDS = (
 @handler(ListConfigResourcesRequest)
 async def handle(request: ListConfigResourcesRequest, ctx: RequestContext) -> ListConfigResourcesResponse:
     """List the resources of the kinds asked for; of all kinds, if none is."""
+    if not may_on_cluster(ctx, AclOperation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     kinds = [ResourceType.CLIENT_METRICS] if ctx.api_version == 0 else list(request.resource_types)
     if any(kind not in _KINDS for kind in kinds):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

@@ -6,18 +6,31 @@ Served: 0 to 5. 3: flexible; 4: filter by state (KIP-518); 5: filter by type (KI
 from __future__ import annotations
 
 from kbroker.errors import ApiError
+from kbroker.handlers.authorization import may, may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 @handler(ListGroupsRequest)
 async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
-    """List groups; filters that nothing matches give an empty list."""
+    """List groups; filters that nothing matches give an empty list.
+
+    Who may not describe the cluster is told of the groups that they may describe, and not that there are others.
+    """
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
+    sees_all = may_on_cluster(ctx, AclOperation.DESCRIBE, audits_denial=False)
     try:
         found = await ctx.services.groups.read_all(lambda core: core.admin.list_groups(states, types))
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
-    return ListGroupsResponse(groups=[group for groups in found for group in groups])
+    return ListGroupsResponse(
+        groups=[
+            group
+            for groups in found
+            for group in groups
+            if sees_all or may(ctx, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id, audits_denial=False)
+        ]
+    )

@@ -12,14 +12,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.later import Later
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -51,9 +54,15 @@ def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsRespo
     """
     counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
     reads = []
-    topics = []
+    topics, denied = [], []
+    may_see = None
+    if ctx.services.authorizer is not None:
+        may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
     for topic in request.topics:
         answers = []
+        if may_see is not None and not may_see(topic.name):
+            denied.append(_denied(topic))  # after the others, as in Kafka
+            continue
         for partition in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
             answers.append(answer)
@@ -65,7 +74,7 @@ def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsRespo
                 _fill_in(answer, topic.name, partition, request, ctx)
         if answers:  # as in Kafka, whose answers are by partition
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    response = ListOffsetsResponse(topics=topics)
+    response = ListOffsetsResponse(topics=topics + denied if denied else topics)
     if not reads:
         return response
 
@@ -82,6 +91,17 @@ def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsRespo
     for _, _, answer in reads:
         answer.error_code = busy
     return response
+
+
+def _denied(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ListOffsetsTopicResponse(
+        name=topic.name,
+        partitions=[
+            ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)
+            for each in topic.partitions
+        ],
+    )
 
 
 def _fill_in(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kbroker.errors import ApiError
+from kbroker.handlers.cluster_permission import cluster_denial
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage
@@ -16,6 +18,9 @@ from kbroker.wire.messages.list_partition_reassignments import (
 @handler(ListPartitionReassignmentsRequest)
 async def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext) -> ListPartitionReassignmentsResponse:
     """List those among the partitions asked for (all, with null); unknown ones are passed over."""
+    denial = cluster_denial(ctx)
+    if denial is not None:
+        return _denied(request, denial)
     image: MetadataImage = ctx.services.metadata.image
     if request.topics is None:
         asked = [(name, list(topic.partitions)) for name, topic in image.topics.by_name.items()]
@@ -38,3 +43,18 @@ async def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext
         if moving:
             topics.append(OngoingTopicReassignment(name=name, partitions=moving))
     return ListPartitionReassignmentsResponse(topics=topics, error_message=None)
+
+
+def _denied(request: ListPartitionReassignmentsRequest, denial: ApiError) -> ListPartitionReassignmentsResponse:
+    """The error, and the partitions asked for without replicas, as Apache Kafka has it."""
+    return ListPartitionReassignmentsResponse(
+        error_code=denial.code,
+        error_message=denial.message,
+        topics=[
+            OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[OngoingPartitionReassignment(partition_index=index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics or ()
+        ],
+    )

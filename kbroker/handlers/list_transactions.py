@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError
 from kbroker.groups.regex import compile_topic_regex
+from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.transactions.coordinator import TransactionCoordinator
 from kbroker.transactions.transaction import STATES_BY_NAME
 from kbroker.wire.messages.list_transactions import (
@@ -20,7 +22,7 @@ from kbroker.wire.messages.list_transactions import (
 
 @handler(ListTransactionsRequest)
 async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListTransactionsResponse:
-    """Every id that passes the filters; an empty filter lets all pass."""
+    """Every id that passes the filters and that the principal may describe; an empty filter lets all pass."""
     pattern = None
     if request.transactional_id_pattern:
         try:
@@ -49,5 +51,10 @@ async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListT
     found = await driver.read_all(matching)
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in STATES_BY_NAME],
-        transaction_states=[state for states_of_core in found for state in states_of_core],
+        transaction_states=[
+            state
+            for states_of_core in found
+            for state in states_of_core
+            if may(ctx, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id)
+        ],
     )

@@ -13,13 +13,18 @@ from typing import Any
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.authorization import (
+    allowed_names,
+    authorized_operations,
+    cluster_operations,
+    may_each,
+    may_on_cluster,
+)
+from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.metadata_common import (
-    CLUSTER_OPERATIONS,
     NOT_ASKED,
-    TOPIC_OPERATIONS,
     offline_replicas,
     reachable,
     reachable_brokers,
@@ -28,6 +33,7 @@ from kbroker.handlers.metadata_common import (
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImage
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS, NewTopic, topic_name_problem
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.metadata import (
     MetadataRequest,
@@ -42,7 +48,10 @@ logger = logging.getLogger(__name__)
 
 @handler(MetadataRequest)
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
-    """Describe the cluster and some or all of its topics."""
+    """Describe the cluster and some or all of its topics.
+
+    Of a topic that the principal may not describe, it is not told whether it exists.
+    """
     version = ctx.api_version
     services = ctx.services
     # Of a broker that dies, librdkafka must hear in one answer who leads instead and in a later one that it is gone:
@@ -55,8 +64,14 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     entries = request.topics
     all_topics = entries is None or (version == 0 and not entries)
     topics: list[MetadataResponseTopic] = []
+    denied: list[MetadataResponseTopic] = []
+    may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not all_topics)
     if all_topics or entries is None:
-        topics += [_describe(image, topic, listener, version) for topic in image.topics.by_name.values()]
+        topics += [
+            _describe(image, topic, listener, version)
+            for topic in image.topics.by_name.values()
+            if may_see is None or may_see(topic.name)
+        ]
     elif version < 12 and any(entry.name is None or entry.topic_id != ZERO_UUID for entry in entries):
         return _refused(request, ctx, ErrorCode.INVALID_REQUEST)
     elif any(entry.name is None and entry.topic_id == ZERO_UUID for entry in entries):
@@ -73,12 +88,18 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
                     topics.append(
                         MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
                     )
+                elif may_see is not None and not may_see(found.name):
+                    # Ids are no secret, as in Kafka; the name is.
+                    denied.append(_denied(None, topic_id))
                 else:
                     topics.append(_describe(image, found, listener, version))
         else:
             missing: list[str] = []
             for name in dict.fromkeys(entry.name for entry in entries if entry.name is not None):
                 await share.next()
+                if may_see is not None and not may_see(name):
+                    denied.append(_denied(name))
+                    continue
                 found = image.topics.by_name.get(name)
                 if found is None:
                     missing.append(name)
@@ -86,15 +107,17 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
                     topics.append(_describe(image, found, listener, version))
             if missing:
                 create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
-                topics += await _missing(missing, services, share, create=create)
+                if create and services.authorizer is not None:
+                    missing = _creatable(missing, denied, ctx)
+                topics += await _missing(missing, ctx, share, create=create)
     if version >= 8 and request.include_topic_authorized_operations:
         for entry in topics:
             if entry.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
                 continue
-            entry.topic_authorized_operations = TOPIC_OPERATIONS
-    cluster_operations = NOT_ASKED
+            entry.topic_authorized_operations = authorized_operations(ctx, ResourceType.TOPIC, entry.name or "")
+    operations = NOT_ASKED
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
-        cluster_operations = CLUSTER_OPERATIONS
+        operations = cluster_operations(ctx)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -104,9 +127,24 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
         ],
         cluster_id=services.cluster_id,
         controller_id=some_broker_id(image, services.node_id),
-        topics=topics,
-        cluster_authorized_operations=cluster_operations,
+        topics=topics + denied,
+        cluster_authorized_operations=operations,
     )
+
+
+def _denied(name: str | None, topic_id: Uuid = ZERO_UUID, *, is_internal: bool = False) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id, is_internal=is_internal
+    )
+
+
+def _creatable(missing: list[str], denied: list[MetadataResponseTopic], ctx: RequestContext) -> list[str]:
+    """Those of the missing topics that the principal may create; the others go to ``denied``."""
+    if may_on_cluster(ctx, AclOperation.CREATE, audits_denial=False):
+        return missing
+    allowed = allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, missing)
+    denied += [_denied(name, is_internal=name in INTERNAL_TOPICS) for name in missing if name not in allowed]
+    return [name for name in missing if name in allowed]
 
 
 def _refused(request: MetadataRequest, ctx: RequestContext, error: ErrorCode) -> MetadataResponse:
@@ -169,7 +207,7 @@ def _facts(
 
 
 async def _missing(
-    names: list[str], services: Services, share: FairShare, *, create: bool
+    names: list[str], ctx: RequestContext, share: FairShare, *, create: bool
 ) -> list[MetadataResponseTopic]:
     """The entries of topics that do not exist: as Kafka, they are told to be unknown even while they are created, and
     the client asks again."""
@@ -184,7 +222,7 @@ async def _missing(
             wanted.append(name)
         topics.append(MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS))
     if create and wanted:
-        await _auto_create(wanted, services)
+        await _auto_create(wanted, ctx)
     return topics
 
 
@@ -197,7 +235,8 @@ def _plain_topic(name: str, config: BrokerConfig) -> NewTopic:
     )
 
 
-async def _auto_create(names: list[str], services: Services) -> None:
+async def _auto_create(names: list[str], ctx: RequestContext) -> None:
+    services = ctx.services
     try:
         for name in INTERNAL_TOPICS.intersection(names):
             # One whose coordinator is not there yet is not made: as an ordinary topic it would have the wrong shape.
@@ -205,7 +244,7 @@ async def _auto_create(names: list[str], services: Services) -> None:
                 await ensure_internal_topic(services, name)
         plain = [_plain_topic(name, services.config) for name in names if name not in INTERNAL_TOPICS]
         if plain:
-            results = await services.metadata.create_topics(plain)
+            results = await services.metadata.create_topics(plain, ctx)
             for name, result in results.items():
                 if isinstance(result, ApiError) and result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     logger.warning("auto topic creation failed for %s: %s", name, result)

@@ -8,12 +8,6 @@ from typing import NamedTuple
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
 
-TOPIC_OPERATIONS = 0b1101_1111_1000
-"""Bits of all operations on a topic, by ``AclOperation`` code: with no authorizer, everything is allowed."""
-
-CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-"""Bits of all operations on the cluster."""
-
 NOT_ASKED = -(2**31)
 """``..._authorized_operations`` that were not asked for."""
 
@@ -25,12 +19,19 @@ _STANDARD_MESSAGES = {
         "For requests intended for any replica, this error indicates that the broker is not a replica of the topic "
         "partition."
     ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TOPIC_DELETION_DISABLED: "Topic deletion is disabled.",
     ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
     ErrorCode.NOT_CONTROLLER: "This is not the correct controller for this cluster.",
     ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
 
 

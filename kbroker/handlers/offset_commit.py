@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import May, may_each, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.later import Later
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from kbroker.groups.group_coordinator import GroupCoordinator
 
 Refused = dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
-"""Partitions that do not exist, by their topic's name and id."""
+"""Partitions that do not exist or that the principal may not read, by their topic's name and id."""
 
 
 @handler(OffsetCommitRequest)
@@ -39,8 +41,17 @@ def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitRes
     services, api_version = ctx.services, ctx.api_version
     asked = request.topics
     refused: Refused = {}
-    if not _resolve_all(asked, api_version >= 10, services.metadata.image.topics):
-        request.topics = _resolve_each(asked, api_version >= 10, services.metadata.image.topics, refused)
+    may_read: May | None = None
+    if services.authorizer is not None:
+        try:
+            require_group(ctx, AclOperation.READ, request.group_id)
+        except ApiError as error:
+            return all_failed(asked, error.code)
+        may_read = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
+    if not _resolve_all(asked, api_version >= 10, services.metadata.image.topics) or (
+        may_read is not None and not all(may_read(topic.name) for topic in asked)
+    ):
+        request.topics = _resolve_each(asked, api_version >= 10, services.metadata.image.topics, refused, may_read)
         if not request.topics:
             return _with_refused(OffsetCommitResponse(), refused)
 
@@ -115,27 +126,29 @@ def _resolve_all(asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any
 
 
 def _resolve_each(
-    asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any, refused: Refused
+    asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any, refused: Refused, may_read: May | None
 ) -> list[OffsetCommitRequestTopic]:
-    """The topics with those of their partitions that exist; the others go to ``refused``."""
+    """The topics with those of their partitions that exist and may be read; the others go to ``refused``."""
     valid = []
     for topic in asked:
-        kept = _resolve(topic, by_id, topics, refused)
+        kept = _resolve(topic, by_id, topics, refused, may_read)
         if kept:
             valid.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=kept))
     return valid
 
 
 def _resolve(
-    topic: OffsetCommitRequestTopic, by_id: bool, topics: Any, refused: Refused
+    topic: OffsetCommitRequestTopic, by_id: bool, topics: Any, refused: Refused, may_read: May | None
 ) -> list[OffsetCommitRequestPartition]:
-    """Fill in the topic's name or id; returns the partitions that exist."""
+    """Fill in the topic's name or id; returns the partitions that exist and may be read."""
     found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and found is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if found is not None:
         topic.name, topic.topic_id = found.name, found.id
     elif not by_id:
         topic.topic_id = ZERO_UUID
+    if may_read is not None and (found is not None or not by_id) and not may_read(topic.name):
+        found, missing = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED  # whether it exists is not told
     kept: list[OffsetCommitRequestPartition] = []
     for partition in topic.partitions:
         if found is not None and partition.partition_index in found.partitions:

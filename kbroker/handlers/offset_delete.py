@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_each, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -18,18 +20,23 @@ from kbroker.wire.messages.offset_delete import (
 @handler(OffsetDeleteRequest)
 async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
     """Delete the offsets of partitions that exist; the others get UNKNOWN_TOPIC_OR_PARTITION."""
+    try:
+        require_group(ctx, AclOperation.DELETE, request.group_id)
+    except ApiError as error:
+        return OffsetDeleteResponse(error_code=error.code)
+    may_read = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
     topics = ctx.services.metadata.image.topics
     valid, unknown = [], []
     share = FairShare()
     for topic in request.topics:
         await share.next()
-        image = topics.by_name.get(topic.name)
+        allowed = may_read is None or may_read(topic.name)
+        image = topics.by_name.get(topic.name) if allowed else None
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         existing: set[int] = set() if image is None else set(image.partitions)
         known = [partition for partition in topic.partitions if partition.partition_index in existing]
         missing = [
-            OffsetDeleteResponsePartition(
-                partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
             for partition in topic.partitions
             if partition.partition_index not in existing
         ]

@@ -7,10 +7,12 @@ Served: 1 to 10. 2: all partitions; 5: leader epoch; 6: flexible; 7: require_sta
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_each, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID
 from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -74,6 +76,7 @@ async def _fetch_bounded(
 ) -> OffsetFetchResponseGroup:
     whole = group.group_id, group.member_id, group.member_epoch
     try:
+        require_group(ctx, AclOperation.DESCRIBE, group.group_id)
         fetched = duplicates.groups.again(whole) if group.topics is None else None
         if fetched is None:
             fetched = await _fetch(group, require_stable, ctx)
@@ -87,17 +90,21 @@ async def _fetch_bounded(
 
 
 async def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, ctx: RequestContext) -> OffsetFetchResponseGroup:
-    by_id = ctx.api_version >= 10
+    by_id, asks_all = ctx.api_version >= 10, group.topics is None
     image_topics = ctx.services.metadata.image.topics
-    unknown: list[OffsetFetchResponseTopics] = []
-    if by_id and group.topics is not None:
+    may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    refused: list[OffsetFetchResponseTopics] = []
+    if group.topics is not None and (by_id or may_see is not None):
         known = []
         for topic in group.topics:
-            found = image_topics.by_id.get(topic.topic_id)
-            if found is None:
-                unknown.append(_unknown(topic))
-            else:
+            found = image_topics.by_id.get(topic.topic_id) if by_id else None
+            if found is not None:
                 topic.name = found.name
+            if by_id and found is None:
+                refused.append(_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            elif may_see is not None and not may_see(topic.name):
+                refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            else:
                 known.append(topic)
         group.topics = known
     ids = {
@@ -108,17 +115,20 @@ async def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, ctx: Requ
     fetched: OffsetFetchResponseGroup = await ctx.services.groups.read(
         group.group_id, lambda core: core.fetch_offsets(group, ids, require_stable)
     )
+    if asks_all and may_see is not None:
+        fetched.topics = [entry for entry in fetched.topics if may_see(entry.name)]
     if by_id:
         for entry in fetched.topics:
             current = image_topics.by_name.get(entry.name)
             entry.topic_id = ZERO_UUID if current is None else current.id
         fetched.topics = [entry for entry in fetched.topics if entry.topic_id != ZERO_UUID]
-    fetched.topics += unknown
+    fetched.topics += refused
     return fetched
 
 
-def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
+        name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
             OffsetFetchResponsePartitions(
@@ -126,7 +136,7 @@ def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
                 committed_offset=-1,
                 committed_leader_epoch=-1,
                 metadata="",
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                error_code=code,
             )
             for index in topic.partition_indexes
         ],

@@ -5,10 +5,12 @@ Served: 2 (current_leader_epoch) to 4. 3: replica_id; 4: flexible.
 
 from __future__ import annotations
 
-from kbroker.errors import ApiError
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_each, may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -19,11 +21,19 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
 
 @handler(OffsetForLeaderEpochRequest)
 async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> OffsetForLeaderEpochResponse:
-    """``Partition.lastOffsetForLeaderEpoch`` of each partition."""
+    """``Partition.lastOffsetForLeaderEpoch`` of each partition. As in Kafka, topics that are refused come last."""
     manager = ctx.services.replica_manager
-    topics = []
+    topics, denied = [], []
+    may_see = None
+    if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION, audits_denial=False):
+        may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
     share = FairShare()
     for topic in request.topics:
+        if may_see is not None and not may_see(topic.topic):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            refused = [EpochEndOffset(partition=wanted.partition, error_code=code) for wanted in topic.partitions]
+            denied.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=refused))
+            continue
         answers = []
         for wanted in topic.partitions:
             await share.next()
@@ -36,4 +46,4 @@ async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> O
                 answer.error_code = error.code
             answers.append(answer)
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
-    return OffsetForLeaderEpochResponse(topics=topics)
+    return OffsetForLeaderEpochResponse(topics=topics + denied)

@@ -21,15 +21,23 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may, may_each
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.produce_appends import Appends, set_from
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactional_produce import Response, Steps, Verified, verified_first
+from kbroker.handlers.transactional_produce import Response, Steps, Verified, is_transactional, verified_first
 from kbroker.later import Later
 from kbroker.log.record_validation import TakesLong, examine
-from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse, TopicProduceResponse
+from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 
 if TYPE_CHECKING:
+    from kbroker.handlers.authorization import May
     from kbroker.round import Round
 
 logger = logging.getLogger(__name__)
@@ -52,13 +60,20 @@ def handle(request: ProduceRequest, ctx: RequestContext) -> Response:
     That happens at once, if it neither has to wait nor keeps others waiting for long, and after all earlier requests of
     the connection.
     """
+    may_write = None
+    if ctx.services.authorizer is not None:
+        if not _may_write_in_transaction(request, ctx):
+            return _all_refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        may_write = may_each(ctx, AclOperation.WRITE, ResourceType.TOPIC)
     is_first = ctx.connection.peer not in ctx.services.produce_queue.waiting
     if request.transactional_id is not None:
-        steps = verified_first(request, ctx, lambda verified: _steps(request, ctx, verified, None))
+        steps = verified_first(
+            request, ctx, may_write, lambda verified: _steps(request, ctx, verified, None, may_write)
+        )
     else:
         # With acks=0 nothing is gathered: a failed write must end the connection after the replies that are owed, and
         # what the client asks next on the connection must find the batch.
-        steps = _steps(request, ctx, None, ctx.round if is_first and request.acks else None)
+        steps = _steps(request, ctx, None, ctx.round if is_first and request.acks else None, may_write)
     step = None
     if is_first:
         try:
@@ -67,6 +82,40 @@ def handle(request: ProduceRequest, ctx: RequestContext) -> Response:
             response: Response = end.value
             return response
     return _queue(request, ctx, steps, step)
+
+
+def _may_write_in_transaction(request: ProduceRequest, ctx: RequestContext) -> bool:
+    """Whether the principal may write with the transactional id, if there is a batch of a transaction."""
+    if request.transactional_id is None:
+        return True  # without it, each batch of a transaction is refused by itself
+    has_some = any(
+        data.records is not None and is_transactional(data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+    return not has_some or may(ctx, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+
+
+def _all_refused(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
+    """The same error for every partition. ``CloseConnection`` for acks=0, as there is no answer to tell it in."""
+    if request.acks == 0:
+        raise CloseConnection(f"error in a produce request with acks=0: {code.name}")
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=data.index, error_code=code, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1
+                    )
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+            if topic.partition_data
+        ]
+    )
 
 
 def _queue(request: ProduceRequest, ctx: RequestContext, steps: Steps[Response], step: Any) -> Response:
@@ -96,13 +145,17 @@ def _held_bytes(request: ProduceRequest) -> int:
 
 
 def _steps(
-    request: ProduceRequest, ctx: RequestContext, verified: Verified | None, round: Round | None
+    request: ProduceRequest,
+    ctx: RequestContext,
+    verified: Verified | None,
+    round: Round | None,
+    may_write: May | None,
 ) -> Steps[Response]:
     """Append each partition's batch; a step has many small ones, or a part of what it takes to look at a long one.
 
     The first step is in ``round``, if there is one: its small batches are gathered.
     """
-    appends = Appends(request, ctx, verified, round)
+    appends = Appends(request, ctx, verified, round, may_write)
     by_id = ctx.header.api_version >= 13
     manager = ctx.services.replica_manager
     now_ms = ctx.services.env.wall_clock_ms()

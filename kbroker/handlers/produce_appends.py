@@ -30,6 +30,7 @@ from kbroker.wire.messages.produce import (
 )
 
 if TYPE_CHECKING:
+    from kbroker.handlers.authorization import May
     from kbroker.handlers.services import Partition, Partitions
     from kbroker.log.partition_log import AppendInfo
     from kbroker.log.producer_state import VerificationGuard
@@ -56,6 +57,7 @@ class Appends:
         "_failed",
         "_gathered",
         "_manager",
+        "_may_write",
         "_request",
         "_unflushed",
         "_unreplicated",
@@ -64,7 +66,12 @@ class Appends:
     )
 
     def __init__(
-        self, request: ProduceRequest, ctx: RequestContext, verified: Verified | None, round: Round | None
+        self,
+        request: ProduceRequest,
+        ctx: RequestContext,
+        verified: Verified | None,
+        round: Round | None,
+        may_write: May | None = None,
     ) -> None:
         self.round = round
         """The crowded round that the request is served in; None if there is none, or it has ended."""
@@ -73,6 +80,7 @@ class Appends:
         self._ctx = ctx
         self._manager = ctx.services.replica_manager
         self._verified = verified
+        self._may_write = may_write
         self._failed = False
         self._unreplicated: list[_Unreplicated] = []
         self._unflushed: list[tuple[PartitionProduceResponse, Partition]] | None = None
@@ -81,6 +89,8 @@ class Appends:
         """The partition to append to. ``ApiError`` for all that can be refused before the records are looked at."""
         if name is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if self._may_write is not None and not self._may_write(name):
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._manager.partitions.get((name, data.index))
         if partition is None:
             partition = self._manager.get_partition(name, data.index)

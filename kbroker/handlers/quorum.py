@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import log_rejection
 from kbroker.handlers.registration import handler
@@ -45,6 +46,9 @@ def _sender(request: Any) -> str:
 @handler(UpdateRaftVoterRequest)
 async def handle(request: Any, ctx: RequestContext) -> Any:
     """Have the Raft core answer a request. One for another cluster or partition is refused without it."""
+    refused = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     # Imported when the first of these requests comes: a node alone in its quorum has none.
     from kbroker.raft_metadata.raft.rpcs import rpc_of
     from kbroker.raft_metadata.raft.rpcs.rpc import RpcError

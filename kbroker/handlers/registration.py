@@ -65,6 +65,8 @@ class Registration:
     is_async: bool
     request_class: type[Any]
     handle: Callable[[Any, RequestContext], Any]
+    check: Callable[[Any], None] | None
+    """Raises ``CloseConnection`` for what no node can read: it is not passed on to the controller either."""
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class Registration:
         request_class: type[Any] | None = None,
         handle: Callable[[Any, RequestContext], Any] | None = None,
         unstable: Versions | None = None,
+        check: Callable[[Any], None] | None = None,
     ) -> None:
         self.api_key = api_key
         self.versions = versions
@@ -85,6 +88,7 @@ class Registration:
         self.listeners = listeners
         self.forwarding = forwarding
         self.is_async = is_async
+        self.check = check
         if request_class is not None and handle is not None:
             self.request_class, self.handle = request_class, handle
 
@@ -100,7 +104,7 @@ class Registration:
         importlib.import_module(_handler_module(self.api_key))
         row = _REGISTRATIONS[self.api_key]
         if row is not self:
-            self.request_class, self.handle = row.request_class, row.handle
+            self.request_class, self.handle, self.check = row.request_class, row.handle, row.check
 
     def with_unstable(self) -> Registration:
         """The same API with its unstable versions; itself where it has none."""
@@ -124,12 +128,14 @@ def api_key_of(request_class: type[Any]) -> int:
     return int(request_class.api_key)
 
 
-def handler(request_class: type[Any]) -> Callable[[_Handle], _Handle]:
+def handler(request_class: type[Any], *, check: Callable[[Any], None] | None = None) -> Callable[[_Handle], _Handle]:
     """Make ``async def handle(request, ctx)`` serve an API; a plain ``def`` if it never waits and must be fast.
 
     The function answers with the response object, with ``None`` when the client is to get no answer, or with a
     :class:`~kbroker.later.Later` whose value comes later while the connection reads on.
     ``ApiError`` must not escape it: errors to clients are fields of the response.
+
+    ``check`` is `Registration.check`; the function calls it, too, if it is to hold for requests that it gets.
 
     ValueError when the API has no row in this file, or a row whose ``is_async`` is not the function's.
     """
@@ -141,7 +147,7 @@ def handler(request_class: type[Any]) -> Callable[[_Handle], _Handle]:
             raise ValueError(f"{function.__module__} has no row in kbroker.handlers.registration")
         if row.is_async != iscoroutinefunction(function):
             raise ValueError(f"the row of {API_KEYS[key].name} in kbroker.handlers.registration is to say is_async")
-        row.request_class, row.handle = request_class, function
+        row.request_class, row.handle, row.check = request_class, function, check
         return function
 
     return register

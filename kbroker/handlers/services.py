@@ -15,6 +15,7 @@ from kbroker.coordinator.result import CoordinatorResult, Token, TransactionalWr
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.group_coordinator import GroupCoordinator
 from kbroker.groups.settings import GroupSettings
+from kbroker.handlers.requester import Requester
 from kbroker.later import Later
 from kbroker.log.dirs.description import LogDirDescription
 from kbroker.log.log_config import LogConfig
@@ -469,12 +470,18 @@ class Metadata(Protocol):
         """The Raft core's answer to another replica."""
         ...
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, object]:
-        """Create topics on the node's own account; by name an ``ApiError``, or something else if it went well."""
+    async def create_topics(
+        self, topics: Sequence[NewTopic], requester: Requester | None = None
+    ) -> Mapping[str, object]:
+        """Create topics; by name an ``ApiError``, or something else if it went well.
+
+        ``requester`` is the client's request that needs them, whose principal must be allowed to create them. Without
+        one they are created on the node's own account.
+        """
         ...
 
-    async def forward(self, request: Any, version: int) -> Any:
-        """The active controller's answer to a client's request; None if it cannot be had."""
+    async def forward(self, request: Any, requester: Requester) -> Any:
+        """Another node's answer, as the active controller, to a client's request; None if it cannot be had."""
         ...
 
     async def submit(self, operation: Callable[[ControllerView], ControllerResult[T]]) -> T:

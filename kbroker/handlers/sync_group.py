@@ -8,8 +8,10 @@ from __future__ import annotations
 from math import inf
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
@@ -19,6 +21,7 @@ async def handle(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupRes
     try:
         if ctx.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        require_group(ctx, AclOperation.READ, request.group_id)
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         groups = ctx.services.groups

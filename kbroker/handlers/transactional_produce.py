@@ -23,6 +23,7 @@ from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
+    from kbroker.handlers.authorization import May
     from kbroker.handlers.services import Partition
 
 Verified = Mapping[tuple[str, int], VerificationGuard | ApiError]
@@ -50,11 +51,11 @@ class Unverified(ApiError):
 
 
 def verified_first(
-    request: ProduceRequest, ctx: RequestContext, append: Callable[[Verified], Steps[Response]]
+    request: ProduceRequest, ctx: RequestContext, may_write: May | None, append: Callable[[Verified], Steps[Response]]
 ) -> Steps[Response]:
     """The steps that verify, and then ``append``. The coordinator is asked at once, also for a request that waits for
-    others of its connection."""
-    headers = _transactional_batches(request, ctx)
+    others of its connection; not about topics that the principal may not write to."""
+    headers = _transactional_batches(request, ctx, may_write)
     producers = {ProducerIdAndEpoch(header.producer_id, header.producer_epoch) for header in headers.values()}
     if not headers:
         return append({})
@@ -102,11 +103,15 @@ def _support_of(version: int) -> ClientSupport:
     return ClientSupport.ABORTABLE_ERRORS if version > 10 else ClientSupport.VERIFY
 
 
-def _transactional_batches(request: ProduceRequest, ctx: RequestContext) -> dict[TopicPartition, BatchHeader]:
+def _transactional_batches(
+    request: ProduceRequest, ctx: RequestContext, may_write: May | None
+) -> dict[TopicPartition, BatchHeader]:
     found = {}
     name_of = ctx.services.replica_manager.topic_name
     for topic in request.topic_data:
         name = name_of(topic.topic_id) if ctx.api_version >= 13 else topic.name
+        if name is not None and may_write is not None and not may_write(name):
+            continue
         for data in topic.partition_data:
             try:
                 header = parse_header(data.records or b"")

@@ -11,11 +11,13 @@ import trio
 from kbroker.coordinator.core import append_error_for_client
 from kbroker.coordinator.result import TransactionalWriter
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_each, require_group, require_transactional_id
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
 from kbroker.log.producer_state import VerificationGuard
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import NO_SEQUENCE
@@ -32,16 +34,28 @@ from kbroker.wire.messages.txn_offset_commit import (
 async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
     """Commit for the partitions that exist; the others get their error, the rest is served."""
     answers: dict[str, TxnOffsetCommitResponseTopic] = {}
+    try:
+        require_transactional_id(ctx, AclOperation.WRITE, request.transactional_id)
+        require_group(ctx, AclOperation.READ, request.group_id)
+    except ApiError as error:
+        for topic in request.topics:
+            for each in topic.partitions:
+                _add(answers, topic.name, each.partition_index, error.code)
+        return TxnOffsetCommitResponse(topics=list(answers.values()))
+    may_read = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
     valid = []
     topics = ctx.services.metadata.image.topics
     share = FairShare()
     for topic in request.topics:
         known = []
-        if topic.name not in topics.by_name:
+        allowed = may_read is None or may_read(topic.name)
+        if not allowed or topic.name not in topics.by_name:
             answers.setdefault(topic.name, TxnOffsetCommitResponseTopic(name=topic.name))
         for each in topic.partitions:
             await share.next()
-            if topics.partition(topic.name, each.partition_index) is None:
+            if not allowed:
+                _add(answers, topic.name, each.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif topics.partition(topic.name, each.partition_index) is None:
                 _add(answers, topic.name, each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 known.append(each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbroker.errors import ApiError
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
@@ -13,6 +14,9 @@ from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest, Unr
 @handler(UnregisterBrokerRequest)
 async def handle(request: UnregisterBrokerRequest, ctx: RequestContext) -> UnregisterBrokerResponse:
     """Unregister the broker, whether it runs or not."""
+    refused: UnregisterBrokerResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     try:
         await ctx.services.metadata.submit(lambda view: unregister_broker(view, request.broker_id))
     except ApiError as error:

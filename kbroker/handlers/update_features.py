@@ -6,6 +6,7 @@ Served: 0 to 2. 1: upgrade type and validate only; 2: all or none, with the top-
 from __future__ import annotations
 
 from kbroker.errors import ApiError
+from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.features import FeatureUpdate, update_features
@@ -20,6 +21,9 @@ from kbroker.wire.messages.update_features import (
 @handler(UpdateFeaturesRequest)
 async def handle(request: UpdateFeaturesRequest, ctx: RequestContext) -> UpdateFeaturesResponse:
     """Update all of the features or none. Of two updates of one feature the later counts."""
+    refused: UpdateFeaturesResponse | None = cluster_refusal(ctx, request)
+    if refused is not None:
+        return refused
     updates = {
         # In version 0 `allow_downgrade` stands for the type; Kafka has not looked at it since 3.3.
         update.feature: FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)

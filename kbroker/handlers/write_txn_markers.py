@@ -5,14 +5,16 @@ Served: 1 to 2. 1: flexible; 2: transaction_version (KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.types import TopicPartition
@@ -29,6 +31,10 @@ from kbroker.wire.messages.write_txn_markers import (
 @handler(WriteTxnMarkersRequest)
 async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:
     """Write each marker to its partitions; the results of one producer's markers are answered together, as in Kafka."""
+    if not may_on_cluster(ctx, AclOperation.ALTER, audits_denial=False) and not may_on_cluster(
+        ctx, AclOperation.CLUSTER_ACTION
+    ):
+        return _all_refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     errors: dict[int, dict[TopicPartition, ErrorCode]] = {}
     missing = len(request.markers)
     all_done = trio.Event()
@@ -45,6 +51,18 @@ async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
         _write(marker, ctx, partial(done, marker.producer_id))
     if missing:
         await all_done.wait()
+    return _response(errors)
+
+
+def _all_refused(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+    errors: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    for marker in request.markers:
+        partitions = (TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
+        errors.setdefault(marker.producer_id, {}).update(dict.fromkeys(partitions, code))
+    return _response(errors)
+
+
+def _response(errors: Mapping[int, dict[TopicPartition, ErrorCode]]) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import Disk, write_atomically
@@ -116,8 +115,7 @@ def read_partition_metadata(disk: Disk, directory: str) -> Uuid | None:
         raise CorruptCheckpoint(f"{path}: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """``meta.properties`` of a log dir, version 1: which cluster and node it belongs to."""
 
     cluster_id: str

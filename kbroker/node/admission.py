@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
-    from kbroker.env import Stream
+    from kbroker.env import Poller, Stream
     from kbroker.node.connection import Connection
 
 
@@ -22,7 +22,7 @@ class Refused(Exception):
 class Admitted:
     """A connection on its way in: the stream to go on with, and what is known of its client so far.
 
-    Each step may put its own stream around ``stream``. It closes nothing when it fails; the listener does.
+    Each step may put its own stream around ``stream``. It closes nothing when it fails; the admission does.
     """
 
     __slots__ = ("keeper", "principal", "session", "stream")
@@ -47,12 +47,22 @@ class AdmissionStep(Protocol):
 class Admission:
     """The steps of a listener, in their order."""
 
-    def __init__(self, steps: Sequence[AdmissionStep]) -> None:
+    def __init__(self, steps: Sequence[AdmissionStep], wrap_poller: Callable[[Poller], Poller] | None = None) -> None:
+        """``wrap_poller`` makes a poller for the streams of the steps out of one for the listener's."""
         self._steps = steps
+        self._wrap_poller = wrap_poller
+
+    def poller(self, poller: Poller | None) -> Poller | None:
+        """The poller for admitted streams, by the network's own."""
+        return poller if poller is None or self._wrap_poller is None else self._wrap_poller(poller)
 
     async def admit(self, stream: Stream) -> Admitted:
-        """Take a client through all steps; errors as :meth:`AdmissionStep.admit`."""
+        """Take a client through all steps; errors as :meth:`AdmissionStep.admit`, and the stream is closed then."""
         client = Admitted(stream)
-        for step in self._steps:
-            await step.admit(client)
+        try:
+            for step in self._steps:
+                await step.admit(client)
+        except BaseException:
+            client.stream.close()
+            raise
         return client

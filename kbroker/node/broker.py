@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
+    from kbroker.security.authorizer.standard import StandardAuthorizer
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Broker:
         self.config = config
         self.env = env
         self.security = NodeSecurity(config, env)
+        self._authorizer = _make_authorizer(config)
         self._listeners = Listeners(config, self.security)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
@@ -142,6 +144,10 @@ class Broker:
             services=lambda: self.services,
         )
         self.metadata.subscribe(self._dynamic_config.on_image)
+        if self._authorizer is not None:
+            from kbroker.node.authorizer import AclLoader
+
+            self.metadata.subscribe(AclLoader(self._authorizer).on_image)
         self.lifecycle = lifecycle = BrokerLifecycle(config, self.metadata, self.log_manager)
         self._producer_ids = ProducerIdAllocator(
             lambda: self.metadata.client.allocate_producer_ids(lifecycle.broker_epoch)
@@ -166,10 +172,15 @@ class Broker:
             timestamp_lookups=self._timestamp_lookups,
             produce_queue=self._produce_queue,
             long_steps=LongSteps(),
+            check_listeners=self._check_listeners if self.security.has_tasks else None,
             groups=absent if coordinators is None else coordinators.groups,
             transactions=absent if coordinators is None else coordinators.transactions,
             markers=absent if coordinators is None else coordinators.markers,
+            authorizer=self._authorizer,
         )
+
+    async def _check_listeners(self, changes: Mapping[str, str | None]) -> None:
+        await self.security.check_changes(self._dynamic_config.with_prefix("listener.name."), changes)
 
     def _fetch_reader(self) -> FetchReader:
         from kbroker.node.fetch_reader import FetchReader  # with the first Fetch: a launch does not wait for it
@@ -244,6 +255,9 @@ class Broker:
                 self.services, nursery, only=config.controller_listener_names, serve=self._serve_quorum
             )
             await metadata.wait_ready()
+        if self.security.has_tasks:
+            metadata.subscribe(self.security.on_image)
+            await nursery.start(self.security.run, lambda: self._dynamic_config.with_prefix("listener.name."))
         nursery.start_soon(self.replica_manager.run)
         nursery.start_soon(self._timestamp_lookups.run)
         nursery.start_soon(self._produce_queue.run)
@@ -396,6 +410,16 @@ class Broker:
                 logger.exception("the logs could not be closed cleanly; the next start verifies them")
                 self.log_manager.release()
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
+
+
+def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
+    """The authorizer that the properties ask for; None if everybody may do everything."""
+    if not config.values.get("authorizer.class.name"):
+        return None
+    from kbroker.config.security.authorization import has_authorizer
+    from kbroker.security.authorizer.settings import standard_authorizer
+
+    return standard_authorizer(config) if has_authorizer(config) else None
 
 
 def _is_cancelled(error: BaseException) -> bool:

@@ -15,7 +15,8 @@ import trio
 from kbroker.config import BrokerConfig
 from kbroker.env import Network
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import CloseConnection, ForwardedContext, OwnContext, RequestContext
+from kbroker.handlers.forwarding import NotForwarded
 from kbroker.handlers.registration import CONTROLLER, registrations
 from kbroker.node.image_publisher import ImagePublisher
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
@@ -27,6 +28,7 @@ from kbroker.wire.headers import RequestHeader
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
+    from kbroker.handlers.requester import Requester
     from kbroker.handlers.services import Awaited
     from kbroker.node.controller_channel import ControllerChannels
 
@@ -34,6 +36,19 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 5000
 """How long a topic may take to be created, and then to be seen here."""
+
+
+_NO_ANSWER = ErrorCode.UNKNOWN_SERVER_ERROR
+"""To a client whose request the controller does not take from this broker: that is no business of the client's."""
+
+
+def _header(request: Any, requester: Requester | None) -> RequestHeader:
+    """The header of a request that this node makes, perhaps because of a client's."""
+    key = int(type(request).api_key)
+    version = registrations(CONTROLLER)[key].versions.highest
+    if requester is None:
+        return RequestHeader(key, version, 0, "local")
+    return RequestHeader(key, version, requester.header.correlation_id, requester.header.client_id)
 
 
 class InProcess:
@@ -89,6 +104,7 @@ class ControllerClient:
         self._services = services
         self._opened: ControllerChannels | None = None
         self._in_process = InProcess(controller_listener(config))
+        self._refused_envelope: ErrorCode | None = None
 
     @property
     def is_local(self) -> bool:
@@ -119,17 +135,34 @@ class ControllerClient:
 
         return await self.channels.ask(request, Purpose.STANDING if is_standing else Purpose.OWN, timeout)
 
-    async def forward(self, request: Any, version: int) -> Any:
+    async def forward(self, request: Any, requester: Requester) -> Any:
         """Another node's response, as the active controller, to a client's request; None if it cannot be had.
 
-        ``NotForwarded`` if too many others are asked. None of them delays the node's own requests.
+        ``NotForwarded`` if too many others are asked, or the controller takes no Envelope of this node;
+        ``CloseConnection`` if it does not serve the version. None of them delays the node's own requests.
         """
-        return await self.channels.forward(request, version)
+        from kbroker.node.envelopes import opened, sealed
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, ApiError | None]:
+        answer = await self.channels.forward(sealed(request, requester))
+        try:
+            return None if answer is None else opened(answer, requester.header)
+        except ApiError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                return None
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                # The controller was another when the client was told the versions; it is to ask for them again.
+                raise CloseConnection("the active controller does not serve this version of the request") from error
+            self._log_refused_envelope(error)
+            raise NotForwarded("The active controller refuses requests of this broker.", _NO_ANSWER) from error
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], requester: Requester | None = None
+    ) -> Mapping[str, ApiError | None]:
         """Create topics because of a client's request; by name what is wrong, None if nothing.
 
-        They are in this node's image then. ``ApiError`` NOT_CONTROLLER if the active controller cannot be reached.
+        ``requester`` is that request: its principal is to be authorized. Without one this node asks on its own account
+        (``AutoTopicCreationManager``). They are in this node's image then. ``ApiError`` NOT_CONTROLLER if the active
+        controller cannot be reached.
         """
         from kbroker.wire.messages.create_topics import (
             CreatableReplicaAssignment,
@@ -154,8 +187,7 @@ class ControllerClient:
                 for topic in topics
             ],
         )
-        # Forwarded, as there may be very many clients.
-        response = await (self._serve(request) if self._is_local() else self.channels.forward(request))
+        response = await self._create(request, requester)
         if response is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "The active controller cannot be reached.")
         outcomes: dict[str, ApiError | None] = {
@@ -169,6 +201,19 @@ class ControllerClient:
             await self._images.wait_for(lambda image: created <= image.topics.by_name.keys())
         return outcomes
 
+    async def _create(self, request: Any, requester: Requester | None) -> Any:
+        """The response to a CreateTopics; None if it cannot be had, ``ApiError`` if the controller does not take it."""
+        if self._is_local():
+            return await self._serve(request, requester)
+        # Forwarded, as there may be very many clients.
+        if requester is None:
+            return await self.channels.forward(request)
+        from kbroker.node.envelopes import opened, sealed
+
+        header = _header(request, requester)
+        answer = await self.channels.forward(sealed(request, requester, header))
+        return None if answer is None else opened(answer, header)
+
     async def allocate_producer_ids(self, broker_epoch: int) -> ProducerIdBlock:
         """A block of producer ids. ``ApiError`` if the controller grants none, or cannot be reached."""
         from kbroker.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -180,12 +225,20 @@ class ControllerClient:
             raise ApiError(ErrorCode.of(response.error_code), "The controller grants no producer ids.")
         return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
-    async def _serve(self, request: Any) -> Any:
-        """The response of this node's own controller; a failure of its handler is the response's error."""
-        key = int(type(request).api_key)
+    async def _serve(self, request: Any, requester: Requester | None = None) -> Any:
+        """The response of this node's own controller; a failure of its handler is the response's error.
+
+        The request is the node's own, which nobody has to allow, unless a client's request has a part in it.
+        """
+        header = _header(request, requester)
+        key, version = header.api_key, header.api_version
         entry = registrations(CONTROLLER)[key]
-        version = entry.versions.highest
-        context = RequestContext(RequestHeader(key, version, 0, "local"), self._in_process, self._services())
+        services = self._services()
+        context: RequestContext
+        if requester is None:
+            context = OwnContext(header, self._in_process, services)
+        else:
+            context = ForwardedContext(header, self._in_process, services, requester.principal, requester.host)
         try:
             return await entry.handle(request, context)
         except Exception:
@@ -194,6 +247,12 @@ class ControllerClient:
             from kbroker.handlers.error_answers import error_answer
 
             return error_answer(key, version, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _log_refused_envelope(self, error: ApiError) -> None:
+        """Warn that the controller takes no Envelope of this node, once until it gives another reason."""
+        if error.code is not self._refused_envelope:
+            self._refused_envelope = error.code
+            logger.error("the active controller takes no client's request from this broker: %s", error)
 
     def on_role_changed(self) -> None:
         """The active controller may be another: give up requests that are under way to the last one."""

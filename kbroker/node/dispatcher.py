@@ -56,7 +56,7 @@ class Dispatcher:
         self._all = table
         self._table = table
         self._replies = replies
-        self._shortcuts = ShortcutCache()
+        self._shortcuts = ShortcutCache(services.authorizer)
         self.requests = 0
         """Requests so far."""
         self.surplus_bytes = 0
@@ -148,10 +148,12 @@ class Dispatcher:
         """Call the handler, or have the active controller answer if the connection is to forward the request."""
         if registration.forwarding is not Forwarding.BY_CONNECTION or self._connection.is_controller:
             return await registration.handle(request, context)
+        if registration.check is not None:
+            registration.check(request)
         metadata = self._services.metadata
         return await by_controller(
             metadata,
-            lambda: metadata.forward(request, context.api_version),
+            lambda: metadata.forward(request, context),
             lambda: registration.handle(request, context),
             error_codes,
         )

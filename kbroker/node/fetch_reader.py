@@ -48,6 +48,7 @@ class FetchReader:
             committed_only=params.committed_only,
             replica_epoch=params.replica_epoch,
             rack=params.rack,
+            reader=params.reader,
         )
         read = _Read(self._manager, params, view)
         try:
@@ -163,8 +164,15 @@ class _Read:
 
     def _read_some(self, partitions: Sequence[ViewedPartition], names: Sequence[str | None]) -> None:
         results, policy, exists = self.results, self.policy, self._manager.exists
+        may_read = self._params.may_read
         for wanted, name in zip(partitions, names, strict=True):
             index = wanted.key.partition
+            if may_read is not None and not may_read(name):
+                refusal = _error(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                refusal.aborted_transactions = []  # as in Kafka, which has not looked whether there are some
+                results.append(refusal)
+                policy.on_unreadable()
+                continue
             if name is None:
                 results.append(_error(index, ErrorCode.UNKNOWN_TOPIC_ID))
                 policy.on_unreadable()

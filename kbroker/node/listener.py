@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
@@ -127,7 +128,7 @@ class Listener:
         self._buffers = BufferPool()
         self._connections: dict[Connection, _Seen] = {}
         self._some = trio.Event()
-        self._refused_logged = float("-inf")
+        self._refused_logged: dict[int, float] = {}
         self._poller: Poller | None = None
 
     @property
@@ -148,6 +149,8 @@ class Listener:
         try:
             async with trio.open_nursery() as nursery:
                 self._poller = self._services.env.network.poller()
+                if self._admission is not None:
+                    self._poller = self._admission.poller(self._poller)
                 if self._poller is not None:
                     nursery.start_soon(self._poller.run)
                 nursery.start_soon(self._housekeep)
@@ -172,11 +175,11 @@ class Listener:
         finally:
             self._listener.close()
 
-    def _log_refusal(self, text: str) -> None:
+    def _log_refusal(self, text: str, level: int = logging.WARNING) -> None:
         now = trio.current_time()
-        if now - self._refused_logged >= 10:  # one line per ten seconds, whatever the attack
-            self._refused_logged = now
-            logger.warning("%s: %s", self.name, text)
+        if now - self._refused_logged.get(level, -inf) >= 10:  # one line per ten seconds, whatever the attack
+            self._refused_logged[level] = now
+            logger.log(level, "%s: %s", self.name, text)
 
     async def _serve(self, stream: Stream, nursery: trio.Nursery) -> None:
         """A connection that is counted in, until it has ended."""
@@ -196,7 +199,7 @@ class Listener:
                 return await admission.admit(stream)
             self._log_refusal(f"{stream.peer[0]} did not authenticate in {limit:g} s")
         except (Refused, WireError) as error:
-            logger.info("%s: refused a connection from %s: %s", self.name, stream.peer[0], error)
+            self._log_refusal(f"refused a connection from {stream.peer[0]}: {error}", logging.INFO)
         except (OSError, trio.ClosedResourceError):
             pass  # the peer is gone, which is no news
         except Exception:

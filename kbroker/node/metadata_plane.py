@@ -36,6 +36,7 @@ from kbroker.types import Uuid, random_uuid
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
+    from kbroker.handlers.requester import Requester
     from kbroker.handlers.services import Connection
     from kbroker.node.early_credentials import EarlyCredentials
     from kbroker.raft_metadata.raft.quorum_description import QuorumDescription
@@ -229,10 +230,12 @@ class MetadataPlane:
         """A broker shows on a connection that it lives: :meth:`SessionKeeper.heartbeat`."""
         return await self.sessions.heartbeat(beat, connection)
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, object]:
+    async def create_topics(
+        self, topics: Sequence[NewTopic], requester: Requester | None = None
+    ) -> Mapping[str, object]:
         """Create topics wherever the active controller is: :meth:`ControllerClient.create_topics`."""
-        return await self.client.create_topics(topics)
+        return await self.client.create_topics(topics, requester)
 
-    async def forward(self, request: Any, version: int) -> Any:
+    async def forward(self, request: Any, requester: Requester) -> Any:
         """Another node's response, as the active controller, to a client's request; None if it cannot be had."""
-        return await self.client.forward(request, version)
+        return await self.client.forward(request, requester)

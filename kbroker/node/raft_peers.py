@@ -86,6 +86,10 @@ class RaftPeers:
                 # It stays so: the address is wrong, or this node has another cluster's disks.
                 level = logging.ERROR
                 text = f"belongs to another cluster than this node, whose meta.properties say {self._cluster_id}"
+            elif error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                # It stays so until somebody changes what the other node allows.
+                level = logging.ERROR
+                text = "does not let this node take part: its principal needs CLUSTER_ACTION, or to be a super user"
         elif isinstance(error, trio.TooSlowError):
             text = "does not answer in time"
         else:

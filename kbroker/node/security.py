@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import trio
+
+from kbroker.config.definition import InvalidConfig
+from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.admission import Admission, AdmissionStep
 from kbroker.node.secure_network import ConnectionStep, SecureNetwork
 from kbroker.security.protocol import SecurityProtocol
@@ -13,6 +19,13 @@ if TYPE_CHECKING:
     from kbroker.env import Env, Network
     from kbroker.handlers.context import Services
     from kbroker.node.sasl_setup import ListenerSasl
+    from kbroker.node.tls import ListenerTls
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+"""How often the files of TLS stores are looked at."""
 
 
 class NodeSecurity:
@@ -21,37 +34,137 @@ class NodeSecurity:
     def __init__(self, config: BrokerConfig, env: Env) -> None:
         self._config = config
         self._env = env
+        self._tls: dict[str, ListenerTls] = {}
         self._sasl: dict[str, ListenerSasl] = {}
-        for listener in config.listeners:
-            if SecurityProtocol[listener.security_protocol].has_sasl:
+        self._scratch = bytearray()
+        self._properties_changed = trio.Event()
+        brokers = config.inter_broker_listener_name if config.is_broker else ""
+        controllers = config.controller_listener_names[0] if config.controller_listener_names else ""
+        self._make_tls({brokers, controllers})
+        self._make_sasl()
+        self.to_brokers: Network = self._network(brokers, "sasl.mechanism.inter.broker.protocol")
+        """For connections to other brokers: over the listener of ``inter.broker.listener.name``."""
+        self.to_controllers: Network = self._network(controllers, "sasl.mechanism.controller.protocol")
+        """For connections to controllers: over the first of ``controller.listener.names``."""
+
+    def _protocol(self, listener_name: str) -> SecurityProtocol:
+        return SecurityProtocol[self._config.listener_security_protocol_map.get(listener_name, "PLAINTEXT")]
+
+    def _make_tls(self, of_nodes: set[str]) -> None:
+        """Read the stores of each listener with TLS: the node's own, and those by which it reaches other nodes."""
+        own = {listener.name for listener in self._config.listeners}
+        for name in sorted(own | of_nodes):
+            if self._protocol(name).has_tls:
+                try:
+                    from kbroker.node.tls import ListenerTls, scratch  # imports ssl and cryptography
+                except InvalidConfig as error:
+                    raise FatalError(error.message) from None
+
+                self._tls[name] = ListenerTls(name, self._config, serves=name in own, connects=name in of_nodes)
+                self._scratch = self._scratch or scratch()
+
+    def _make_sasl(self) -> None:
+        """Read which mechanisms each of the node's listeners with SASL has, and by which users."""
+        for listener in self._config.listeners:
+            if self._protocol(listener.name).has_sasl:
                 from kbroker.node.sasl_setup import ListenerSasl
 
-                self._sasl[listener.name] = ListenerSasl(config, listener.name)
-        protocols = config.listener_security_protocol_map
-        self.to_brokers: Network = self._network(
-            config.inter_broker_listener_name,
-            protocols.get(config.inter_broker_listener_name, "PLAINTEXT"),
-            "sasl.mechanism.inter.broker.protocol",
-        )
-        """For connections to other brokers: over the listener of ``inter.broker.listener.name``."""
-        controller = config.controller_listener_names[0] if config.controller_listener_names else ""
-        self.to_controllers: Network = self._network(
-            controller, protocols.get(controller, "PLAINTEXT"), "sasl.mechanism.controller.protocol"
-        )
-        """For connections to controllers: over the first of ``controller.listener.names``."""
+                self._sasl[listener.name] = ListenerSasl(self._config, listener.name)
 
     def admission(self, listener: Listener, services: Services) -> Admission | None:
         """The admission of one of the node's listeners; None if all are let in."""
         steps: list[AdmissionStep] = []
+        wrap_poller = None
+        tls = self._tls.get(listener.name)
+        if tls is not None:
+            from kbroker.node.tls import TlsAdmission
+            from kbroker.node.tls_stream import PendingPoller
+
+            steps.append(TlsAdmission(tls, self._scratch))
+            wrap_poller = PendingPoller
         if listener.name in self._sasl:
             is_controller = listener.name in self._config.controller_listener_names
             steps.append(self._sasl[listener.name].admission(services, is_controller=is_controller))
-        return Admission(steps) if steps else None
+        return Admission(steps, wrap_poller) if steps else None
 
-    def _network(self, listener_name: str, protocol: str, mechanism_property: str) -> Network:
+    def _network(self, listener_name: str, mechanism_property: str) -> Network:
         steps: list[ConnectionStep] = []
-        if SecurityProtocol[protocol].has_sasl:
+        tls = self._tls.get(listener_name)
+        if tls is not None:
+            from kbroker.node.tls import TlsConnect
+
+            steps.append(TlsConnect(tls, self._scratch, self._env.now))
+        if self._protocol(listener_name).has_sasl:
             from kbroker.node.sasl_setup import connection_step
 
             steps.append(connection_step(self._config, listener_name, mechanism_property))
         return SecureNetwork(self._env.network, steps) if steps else self._env.network
+
+    # --- while the node runs
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether ``run`` has anything to do."""
+        return bool(self._tls)
+
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Hear of properties that may have been set."""
+        if delta.changed_configs:
+            self._properties_changed.set()
+
+    async def run(
+        self, config: Callable[[], BrokerConfig], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Follow the files of TLS stores and the properties set at run time, and warn of what expires.
+
+        Started once the present state is in force. ``config`` gives the node's properties with those of
+        ``listener.name.`` that were set at run time.
+        """
+        started = False
+        while True:
+            self._properties_changed = trio.Event()
+            await self.look(config())
+            if not started:
+                task_status.started()
+                started = True
+            with trio.move_on_after(LOOK_SECONDS):
+                await self._properties_changed.wait()
+
+    async def look(self, config: BrokerConfig) -> None:
+        """Read what has changed of the stores, now, and warn of what expires."""
+        for tls in self._tls.values():
+            await self._refresh(tls, config)
+            tls.warn_of_expiry(self._env.wall_clock_ms())
+
+    async def _refresh(self, tls: ListenerTls, config: BrokerConfig) -> None:
+        try:
+            if await self._env.run_blocking(tls.refresh, config):
+                logger.info("listener %s has read its TLS stores again", tls.listener)
+        except InvalidConfig as error:
+            problem = error.message
+            logger.error("listener %s keeps its TLS stores, the new ones cannot be used: %s", tls.listener, problem)
+
+    async def check_changes(self, config: BrokerConfig, changes: Mapping[str, str | None]) -> None:
+        """Whether the listeners can go on with other properties; ``ApiError`` INVALID_REQUEST if not.
+
+        ``config`` is in force now; ``changes`` are properties with a listener's prefix, None for one that is removed.
+        """
+        raw = {**config.raw, **{name: value for name, value in changes.items() if value is not None}}
+        for name in [name for name, value in changes.items() if value is None]:
+            raw.pop(name, None)
+            if name in self._config.raw:
+                raw[name] = self._config.raw[name]
+
+        def check() -> None:
+            new = type(config).from_properties(raw)
+            for tls in self._tls.values():
+                tls.check(new)
+
+        try:
+            await self._env.run_blocking(check)
+        except InvalidConfig as error:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"The listeners cannot have these stores: {error.message}"
+            ) from None
+        except FatalError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None

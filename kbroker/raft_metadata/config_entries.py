@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kbroker.config import (
     TOPIC_CONFIG_SYNONYMS,
     TOPIC_CONFIGS,
+    ConfigKey,
     InvalidConfig,
     UpdateMode,
     effective_topic_config,
@@ -178,7 +179,7 @@ def _broker_value(schema: ConfigSchema, name: str, dynamic: Mapping[str, str]) -
 def _broker_entry(
     schema: ConfigSchema, name: str, configs: ConfigsImage, value: str | None, per_broker: bool, documentation: bool
 ) -> ConfigEntry:
-    key = broker_config_key(name)
+    key = broker_config_key(name) or _listener_key(name)
     sensitive = key.sensitive if key is not None else True
     synonyms = [
         synonym
@@ -197,8 +198,17 @@ def _broker_entry(
     )
 
 
+def _listener_key(name: str) -> ConfigKey | None:
+    """The key of a property of security with a listener's prefix."""
+    if not name.startswith("listener.name."):
+        return None
+    from kbroker.config.security import security_key
+
+    return security_key(name)
+
+
 def _broker_synonyms(schema: ConfigSchema, configs: ConfigsImage, name: str) -> list[Synonym]:
-    key = broker_config_key(name)
+    key = broker_config_key(name) or _listener_key(name)
     sensitive = key.sensitive if key is not None else True
     found: list[Synonym] = []
     for table, source in (

@@ -71,6 +71,9 @@ ELIGIBLE_LEADER_REPLICAS = 23
 CORDONED_DIRECTORIES = 30
 """Records have cordoned directories (KIP-1066)."""
 
+CIDR_HOSTS_OF_ACLS = 32
+"""ACLs may have ranges of addresses as hosts (KIP-1276, 4.4-IV1)."""
+
 
 def metadata_version_name(level: int) -> str:
     """The name of a level, or its number if it has none here."""

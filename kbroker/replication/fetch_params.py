@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +32,10 @@ class FetchParams:
     """The rack of a consumer that may be sent to a nearer replica; else ""."""
     uses_topic_ids: bool
     """Topics are named by id (Fetch 13+), and not by name."""
+    may_read: Callable[[str | None], bool] | None = None
+    """Whether the reader may read the topic of this name (None: an id that is not known); None if all may read all."""
+    reader: Hashable = None
+    """Who reads, by which rules: with another one the partitions of a session are all looked at again."""
 
 
 class FetchResult(Protocol):

@@ -7,7 +7,7 @@ fetch session (KIP-227, ``replication.fetch_session``) keeps its view from reque
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.types import ZERO_UUID, Uuid
@@ -106,6 +106,7 @@ class FetchView:
         "min_bytes",
         "partitions",
         "readable_bytes",
+        "reader",
         "replica_epoch",
         "stays_watched",
         "wake",
@@ -127,6 +128,8 @@ class FetchView:
         """The latest request was read_committed: records of open transactions are not for it."""
         self.replica_epoch = -1
         """The broker epoch in the latest request."""
+        self.reader: Hashable = None
+        """Who read in the latest request, by which rules of the authorizer."""
         self.min_bytes = 0
         self.readable_bytes = 0
         """Bytes that the present read has found, to the byte. The response may hold fewer, as it ends with a batch; a
@@ -160,22 +163,32 @@ class FetchView:
                 self.dirty.pop(key, None)
 
     def begin_request(
-        self, min_bytes: int, *, committed_only: bool = False, replica_epoch: int = -1, rack: str = ""
+        self,
+        min_bytes: int,
+        *,
+        committed_only: bool = False,
+        replica_epoch: int = -1,
+        rack: str = "",
+        reader: Hashable = None,
     ) -> None:
         """Take up a request.
 
         Every partition is looked at again when isolation level or broker epoch have changed (a broker that registered
-        anew may join the ISR only now, KIP-903), and for a consumer with a rack: a replica may come nearer without an
-        event here.
+        anew may join the ISR only now, KIP-903), when the reader is another or the rules for it have changed, and for a
+        consumer with a rack: a replica may come nearer without an event here.
         """
         self.in_request = True
         self.min_bytes = min_bytes
         if self.dirty is not None and (
-            rack or self.committed_only != committed_only or self.replica_epoch != replica_epoch
+            rack
+            or self.committed_only != committed_only
+            or self.replica_epoch != replica_epoch
+            or self.reader != reader
         ):
             self.dirty = dict.fromkeys(self.partitions)
         self.committed_only = committed_only
         self.replica_epoch = replica_epoch
+        self.reader = reader
 
     def begin_read(self) -> list[ViewedPartition]:
         """Begin to count anew; the partitions to read."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The value of ``replica.selector.class`` with which consumers are sent to replicas near them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaView:
+class ReplicaView(NamedTuple):
     """A replica in the ISR that has what the consumer asks for."""
 
     broker_id: int

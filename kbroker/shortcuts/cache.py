@@ -1,7 +1,12 @@
-"""The shortcuts of one connection, by API, and the policy of when to remember another request."""
+"""The shortcuts of one connection, by API, and the policy of when to remember another request.
+
+A shortcut asks no handler, and so no authorizer. With an authorizer it is made for what the principal may do
+(``remember`` asks), and forgotten as soon as the rules change (:class:`UnderAuthorizer`).
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -11,6 +16,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import RequestContext
     from kbroker.later import Later
     from kbroker.round import Round
+    from kbroker.security.authorizer.types import Authorizer
 
 MODULES: Final = {0: "produce", 2: "list_offsets", 8: "offset_commit", 12: "heartbeat"}
 """By API key: the module of this package whose ``remember`` makes the shortcut. Imported on first use."""
@@ -44,8 +50,11 @@ Remember = Callable[[memoryview, Any, Any, "RequestContext", Any], Shortcut | No
 """``remember(frame, request, response, ctx, known)``: the shortcut for requests like one that its handler has served.
 
 ``known`` is the connection's present shortcut of this API, or None; one that grows may be returned itself. ``None`` if
-requests of this kind have no shortcut.
+requests of this kind have no shortcut, and if the principal may not do at present what they ask: the response may be
+one that comes later, and nothing have been asked yet.
 """
+
+_audit_log = logging.getLogger("kbroker.authorizer")
 
 
 @cache
@@ -54,13 +63,36 @@ def _remember_of(api_key: int) -> Remember:
     return remember
 
 
+class UnderAuthorizer(dict[int, Shortcut]):
+    """Shortcuts by API key, that are of no use under other rules than those that they were made under.
+
+    Nor are they while the audit log takes what is allowed: it is to have each request.
+    """
+
+    __slots__ = ("_authorizer", "_version")
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        super().__init__()
+        self._authorizer = authorizer
+        self._version = authorizer.version
+
+    def get(self, api_key: int, default: Any = None) -> Any:
+        """The shortcut of an API, if the rules are still those that it was made under."""
+        version = self._authorizer.version
+        if version != self._version or _audit_log.isEnabledFor(logging.DEBUG):
+            self._version = version
+            self.clear()
+            return default
+        return super().get(api_key, default)
+
+
 class ShortcutCache:
     """One connection's shortcuts. Whoever asks one of them counts the requests that it serves (``credit``)."""
 
     __slots__ = ("_unrecognised", "credit", "known")
 
-    def __init__(self) -> None:
-        self.known: dict[int, Shortcut] = {}
+    def __init__(self, authorizer: Authorizer | None = None) -> None:
+        self.known: dict[int, Shortcut] = {} if authorizer is None else UnderAuthorizer(authorizer)
         """By API key."""
         self.credit = FIRST_CREDIT
         """Requests served by shortcuts that have not paid for a growth yet."""

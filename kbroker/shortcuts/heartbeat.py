@@ -1,4 +1,7 @@
-"""The shortcut of a Heartbeat that a member sends again and again. It saves the codec: the handler judges each."""
+"""The shortcut of a Heartbeat that a member sends again and again. It saves the codec: the handler judges each.
+
+The handler also asks the authorizer each time.
+"""
 
 from __future__ import annotations
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any, ClassVar, Final
 
+from kbroker.handlers.authorization import would_allow
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.list_offsets import EARLIEST, LATEST, look_up
 from kbroker.round import Round
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.shortcuts.template import PLACEHOLDER, RequestTemplate, request_template, response_template
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -83,6 +85,8 @@ def remember(
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     if request.topics[0].partitions[0].timestamp not in (LATEST, EARLIEST):
+        return None
+    if not would_allow(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, request.topics[0].name):
         return None
     varied = deepcopy(request)
     varied.topics[0].partitions[0].timestamp = PLACEHOLDER

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kbroker.errors import ApiError
 from kbroker.groups.offset_requests import OffsetsToCommit
+from kbroker.handlers.authorization import would_allow
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.offset_commit import CommitReply
 from kbroker.later import Later
 from kbroker.round import Round
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.shortcuts.template import PLACEHOLDER, RequestTemplate, request_template, response_template
 from kbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
@@ -80,6 +82,11 @@ def remember(
     if not 0 < len(commit.places) == asked <= _MAX_PARTITIONS:
         return None
     if isinstance(response, OffsetCommitResponse) and response != commit.response:
+        return None
+    if ctx.services.authorizer is not None and not (
+        would_allow(ctx, AclOperation.READ, ResourceType.GROUP, request.group_id)
+        and all(would_allow(ctx, AclOperation.READ, ResourceType.TOPIC, topic.name) for topic in request.topics)
+    ):
         return None
     varied = deepcopy(request)
     placeholders = range(PLACEHOLDER, PLACEHOLDER + asked)

@@ -16,8 +16,10 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import would_allow
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.transactional_produce import is_transactional, verified_at_once
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.shortcuts.template import CORRELATION_ID_END, PLACEHOLDER, response_template
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import HEADER_SIZE
@@ -188,6 +190,15 @@ def _records_of(frame: memoryview, length_at: int, flexible: bool) -> memoryview
     return frame[start:end] if end - start >= HEADER_SIZE else None
 
 
+def _may_write(ctx: RequestContext, topic: str, request: ProduceRequest) -> bool:
+    """Whether later requests like this one are allowed, with a transaction or without."""
+    transactional_id = request.transactional_id
+    return would_allow(ctx, AclOperation.WRITE, ResourceType.TOPIC, topic) and (
+        transactional_id is None
+        or would_allow(ctx, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    )
+
+
 def remember(
     frame: memoryview, request: ProduceRequest, response: Any, ctx: RequestContext, known: Any
 ) -> ProduceShortcut | None:
@@ -209,6 +220,8 @@ def remember(
     name = topic.name or manager.topic_name(topic.topic_id)
     partition = None if name is None else manager.partitions.get(TopicPartition(name, index))
     if partition is None or partition.is_internal or not partition.acknowledges_at_once(acks):
+        return None
+    if ctx.services.authorizer is not None and not _may_write(ctx, partition.topic_partition.topic, request):
         return None
     length = len(topic.partition_data[0].records or b"")
     if version >= _FLEXIBLE_VERSION:

@@ -7,7 +7,7 @@ import logging
 import shutil
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
+from kbroker.testing.access import Accessible, ClientAccess
 
 if TYPE_CHECKING:
     import trio
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.node.broker import Broker
     from kbroker.testing.faults import Faults
     from kbroker.testing.local_faults import LocalHost
+    from kbroker.testing.security import BrokerSecurity, Protocol
 
 T = TypeVar("T")
 
@@ -31,12 +33,17 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
 
-class RunningBroker:
+class RunningBroker(Accessible):
     """A single-node broker on its own thread.
 
     ``properties`` are Kafka's (``{"num.partitions": "3"}``), over those of a development node. ``data_dir`` is kept
     when it is given, so that a second broker finds the data of the first; without it a temporary directory is
     used and removed. ``port`` 0 picks a free one.
+
+    ``security`` (``"ssl"``, ``"sasl_plaintext"`` or ``"sasl_ssl"``) makes the listener a secure one, with certificates
+    of its own. ``users`` maps names to passwords, for PLAIN and both SCRAM mechanisms; by default there are ``admin``
+    and ``alice`` (``admin-secret``, ``alice-secret``). With ``super_users`` there is an authorizer, and the others may
+    do what ACLs allow. :meth:`client_properties` and its siblings are what clients need.
     """
 
     def __init__(
@@ -45,7 +52,18 @@ class RunningBroker:
         *,
         port: int = 0,
         data_dir: str | Path | None = None,
+        security: Protocol | None = None,
+        users: Mapping[str, str] | None = None,
+        super_users: Sequence[str] | None = None,
     ) -> None:
+        if security is None and not (users is None and super_users is None):
+            raise ValueError("users and super_users need security")
+        self._security: BrokerSecurity | None = None
+        if security is not None:
+            from kbroker.testing.security import BrokerSecurity
+
+            self._security = BrokerSecurity(security, users, super_users)
+            properties = {**self._security.properties(port), **(properties or {})}
         self._temporary = tempfile.mkdtemp(prefix="kbroker-") if data_dir is None else None
         self.data_dir = Path(data_dir if data_dir is not None else str(self._temporary))
         """Where the broker's files are."""
@@ -81,6 +99,12 @@ class RunningBroker:
         if self._error is not None:
             self._clean_up()
             raise self._error
+        if self._security is not None:
+            try:
+                self._security.add_users(self.bootstrap_servers)
+            except BaseException:
+                self.stop()
+                raise
         return self
 
     def stop(self) -> None:
@@ -183,6 +207,16 @@ class RunningBroker:
         """Port of the first listener."""
         return self._ports[self.config.broker_listeners[0].name][1]
 
+    def _access(self, user: str | None, mechanism: str) -> ClientAccess | None:
+        return None if self._security is None else self._security.access(user, mechanism)
+
+    @property
+    def security(self) -> BrokerSecurity:
+        """Certificates and users; ``ValueError`` of a broker without security."""
+        if self._security is None:
+            raise ValueError("the broker runs without security")
+        return self._security
+
     def address(self, listener_name: str) -> str:
         """``host:port`` of a listener."""
         host, port = self._ports[listener_name]
@@ -206,6 +240,8 @@ class RunningBroker:
     def _clean_up(self) -> None:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._security is not None:
+            self._security.remove()
 
     def _run(self) -> None:
         import trio
@@ -277,9 +313,14 @@ def running_broker(
     *,
     port: int = 0,
     data_dir: str | Path | None = None,
+    security: Protocol | None = None,
+    users: Mapping[str, str] | None = None,
+    super_users: Sequence[str] | None = None,
 ) -> Iterator[RunningBroker]:
     """Run a broker for the length of a ``with`` block; see :class:`RunningBroker` for the arguments."""
-    broker = RunningBroker(properties, port=port, data_dir=data_dir)
+    broker = RunningBroker(
+        properties, port=port, data_dir=data_dir, security=security, users=users, super_users=super_users
+    )
     broker.start()
     try:
         yield broker

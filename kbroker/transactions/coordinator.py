@@ -13,7 +13,6 @@ The rules are those of Kafka 4.3's ``TransactionCoordinator`` and ``TransactionS
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from kbroker.coordinator.deadlines import DeadlineQueue
@@ -47,8 +46,7 @@ class ProducerIdAndEpoch(NamedTuple):
 NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-@dataclass(frozen=True, slots=True)
-class MarkersToWrite:
+class MarkersToWrite(NamedTuple):
     """The markers that end a transaction, for the partitions that have not got theirs yet."""
 
     transactional_id: str

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionMarker:
+class TransactionMarker(NamedTuple):
     """The end of a producer's transaction, as its coordinator decided it."""
 
     producer_id: int

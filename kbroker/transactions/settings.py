@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TransactionSettings:
     """Times in milliseconds; the defaults are Kafka 4.3's."""
 

@@ -144,7 +144,7 @@ def test_what_keeps_a_node_from_starting_is_one_line(tmp_path: Path) -> None:
     [
         (["-o", "num.partitions=many"], "num.partitions"),
         (["--config", "missing.properties"], "missing.properties"),
-        (["-o", "listeners=SSL://:9092"], "SSL"),
+        (["-o", "listeners=TLS://:9092"], "TLS"),
     ],
 )
 def test_bad_properties_are_refused(
@@ -293,8 +293,7 @@ def test_a_module_that_is_gone_does_not_end_the_node(
 def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     properties = with_controller_listener(start.development_properties())
     given = {
-        "ssl.keystore.location": "/tmp/keys",
-        "ssl.client.auth": "required",
+        "ssl.provider": "Conscrypt",
         "listener.name.plaintext.sasl.kerberos.kinit.cmd": "kinit",
         "telemetry.max.bytes": "1048576",
         "unstable.feature.versions.enable": "true",
@@ -305,6 +304,6 @@ def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> Non
     assert [record.getMessage() for record in caplog.records] == [
         "unknown properties, which have no effect: my.own.setting",
         "kbroker has no Kerberos: properties without effect: listener.name.plaintext.sasl.kerberos.kinit.cmd",
-        "kbroker has no TLS: properties without effect: ssl.client.auth, ssl.keystore.location",
+        "kbroker's TLS is OpenSSL's, and there is no JVM: properties without effect: ssl.provider",
         "no level of a feature is unstable in kbroker: properties without effect: unstable.feature.versions.enable",
     ]

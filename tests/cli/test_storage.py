@@ -51,7 +51,7 @@ def test_format_and_info(config_file: Path, tmp_path: Path, capsys: pytest.Captu
     assert properties[0].directory_id != properties[1].directory_id
     code, out, _ = run(capsys, "info", "-c", str(config_file))
     assert code == 0
-    assert f"cluster.id={CLUSTER}" in out
+    assert f"cluster.id={CLUSTER}" in out and "Found open listener:\n  NO AUTHENTICATION on " in out
 
     code, _, err = run(capsys, *arguments)
     assert code == 1

@@ -219,3 +219,39 @@ def test_what_the_table_shows(tmp_path: Path) -> None:
     assert caption(None) == "the cluster does not answer"
     assert row(nodes[0], None, now)[0][6:9] == ["-", "-", "-"]
     assert table(rows, "below").row_count == 4
+
+
+def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    security = tmp_path / "data" / "security"
+
+    def command(user: str, *words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "kbroker", *words, "--timeout", "10"]
+        line += ["--command-config", str(security / f"{user}.properties")] if user else ["-b", running.bootstrap]
+        return subprocess.run(line, capture_output=True, text=True, timeout=30, env=os.environ | {"PYTHONPATH": ROOT})
+
+    for start in ("first", "second"):
+        with up(tmp_path, "--secure") as running:
+            running.await_ready()
+            assert running.process.stdout is not None
+            told = [running.process.stdout.readline() for _ in range(3)]
+            assert str(Path("data/security/client.properties")) in told[0] and "admin.properties" in told[1]
+            health = command("admin", "cluster", "health", "--complete")
+            assert health.returncode == 0, health
+            if start == "first":
+                assert command("client", "topic", "create", "orders", "-p", "3").returncode == 0
+                assert "CLUSTER_AUTHORIZATION_FAILED" in command("client", "acl", "list").stderr
+                assert command("admin", "acl", "remove", "--allow", "client", "--yes").returncode == 0
+            else:  # who has been given its rights once, and lost them, is not given them again
+                assert command("admin", "acl", "list", "--json").stdout == "[]\n"
+                assert "orders" in command("admin", "topic", "list").stdout
+                assert "is security.protocol right?" in command("", "topic", "list").stderr
+            assert running.finish() == 0
+    password = re.search('password="([^"]{20,})"', (security / "admin.properties").read_text())
+    assert password is not None
+    for path in (tmp_path / "data").rglob("*"):
+        if path.is_file() and path.stat().st_mode & 0o077:
+            assert password[1].encode() not in path.read_bytes(), path
+    with up(tmp_path) as running:
+        assert running.process.wait(30) == 1
+        assert running.errors == "kbroker: data has a secure cluster: give --secure, or another --data\n"

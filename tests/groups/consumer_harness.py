@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
@@ -47,7 +46,7 @@ class FakeTopics:
             if count == 0:
                 topics.pop(name, None)
             elif name in topics:
-                topics[name] = replace(topics[name], partition_count=count)
+                topics[name] = topics[name]._replace(partition_count=count)
             else:
                 topics[name] = TopicMetadata(name, topic_id(name, self.version), count)
         return FakeTopics(self.version + 1, topics.values())

@@ -24,10 +24,11 @@ from kbroker.raft_metadata.controller import brokers
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.image import ControllerImage, Endpoint
 from kbroker.raft_metadata.storage import format_log_dirs
-from kbroker.security.principal import ANONYMOUS
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.sim.quorum.memory_store import MemoryStore
 from kbroker.types import Uuid, uuid_from_str
 from kbroker.wire.compiler import decode, encode
+from kbroker.wire.headers import RequestHeader
 from kbroker.wire.registry import API_KEYS
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
@@ -53,7 +54,13 @@ class Plane:
         self.services = services
 
     async def ask(
-        self, request: Any, version: int | None = None, *, listener: str = "PLAINTEXT", is_controller: bool = False
+        self,
+        request: Any,
+        version: int | None = None,
+        *,
+        listener: str = "PLAINTEXT",
+        is_controller: bool = False,
+        principal: KafkaPrincipal = ANONYMOUS,
     ) -> Any:
         """The decoded response to ``request`` in ``version`` (the newest served)."""
         entry = registrations(BOTH)[type(request).api_key]
@@ -61,8 +68,10 @@ class Plane:
         assert version in entry.versions
         sent, _ = decode(type(request), version, encode(request, version))
         ctx = RequestContext(
-            SimpleNamespace(api_key=entry.api_key, api_version=version, client_id="test", correlation_id=1),
-            SimpleNamespace(listener_name=listener, is_controller=is_controller, peer="test:1", principal=ANONYMOUS),
+            RequestHeader(entry.api_key, version, 1, "test"),
+            SimpleNamespace(
+                listener_name=listener, is_controller=is_controller, peer="127.0.0.1:1", principal=principal
+            ),
             self.services,
         )
         response = await entry.handle(sent, ctx)
@@ -143,6 +152,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         replica_manager=SimpleNamespace(fetchers=None),
         refusals={},
         authorizer=None,
+        check_listeners=None,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(metadata.run)

@@ -42,7 +42,7 @@ def test_names_and_ids_are_not_each_compared_with_all_others() -> None:
         topics=[DeleteTopicState(name=None, topic_id=Id(index.to_bytes(16, "big"))) for index in range(1, count + 1)],
         topic_names=[Name(f"t{index}") for index in range(count)],
     )
-    chosen, refused = _choose(request, EMPTY_IMAGE)
+    chosen, refused = _choose(request, EMPTY_IMAGE, lambda names: (names, names))
     assert not chosen
     assert [answer.error_code for answer in refused] == [ErrorCode.UNKNOWN_TOPIC_ID] * count + [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -8,6 +8,8 @@ from node_harness import Client, run
 from quorum_harness import quorum
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.requester import principal_bytes
+from kbroker.security.principal import ANONYMOUS
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.alter_configs import (
     AlterableConfig,
@@ -111,7 +113,7 @@ def test_what_a_broker_of_apache_kafka_passes_on_is_taken(tmp_path: Path) -> Non
             inside = Conversation("a client")
             envelope = EnvelopeRequest(
                 request_data=b"".join(inside.send(inner, 1))[4:],
-                request_principal=b"",
+                request_principal=principal_bytes(ANONYMOUS),
                 client_host_address=bytes(4),
             )
             client = await cluster.controller_client(controller)

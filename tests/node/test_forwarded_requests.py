@@ -20,10 +20,12 @@ from kbroker.handlers.context import CloseConnection
 from kbroker.handlers.forwarding import PATIENCE, NotForwarded, by_controller, error_codes, says_only_not_controller
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.registration import BOTH, registrations
+from kbroker.handlers.requester import principal_bytes
 from kbroker.node import broker_sessions, controller_channel
 from kbroker.node.controller_channel import MAX_FORWARDED, ControllerChannels, Purpose
 from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
+from kbroker.security.principal import ANONYMOUS
 from kbroker.types import METADATA_TOPIC, ZERO_UUID
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.create_topics import (
@@ -55,7 +57,14 @@ async def in_envelope(client: Client, request: Any, version: int) -> Any:
     """The response to a request inside an Envelope, as Apache Kafka's brokers forward."""
     inside = Conversation("c")
     framed = b"".join(inside.send(request, version))
-    answer = await client.ask(EnvelopeRequest(request_data=framed[4:], client_host_address=b"\x7f\0\0\1"), 0)
+    answer = await client.ask(
+        EnvelopeRequest(
+            request_data=framed[4:],
+            request_principal=principal_bytes(ANONYMOUS),
+            client_host_address=b"\x7f\0\0\1",
+        ),
+        0,
+    )
     assert answer.error_code == ErrorCode.NONE
     return inside.receive(memoryview(answer.response_data))
 

@@ -10,8 +10,10 @@ from node_harness import CLUSTER_ID, run
 from quorum_harness import quorum
 
 from kbroker.errors import ErrorCode, FatalError
+from kbroker.handlers.requester import principal_bytes
 from kbroker.raft_metadata.raft.batches import decode_batches
 from kbroker.raft_metadata.raft.snapshot import decode_snapshot
+from kbroker.security.principal import ANONYMOUS
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.framing import request_bytes
@@ -351,7 +353,9 @@ def test_a_broker_that_does_not_lead_the_quorum_asks_its_leader(tmp_path: Path) 
             )
             inside = Conversation("a client", correlation_ids=iter([55]))
             data = b"".join(inside.send(inner, 7))[4:]
-            envelope = EnvelopeRequest(request_data=data, request_principal=b"", client_host_address=bytes(4))
+            envelope = EnvelopeRequest(
+                request_data=data, request_principal=principal_bytes(ANONYMOUS), client_host_address=bytes(4)
+            )
             to_leader = await cluster.controller_client(leader)
             answer = await to_leader.ask(envelope)
             assert answer.error_code == ErrorCode.NONE
@@ -361,7 +365,8 @@ def test_a_broker_that_does_not_lead_the_quorum_asks_its_leader(tmp_path: Path) 
             assert (await to_other.ask(envelope)).error_code == ErrorCode.NOT_CONTROLLER
             envelope.request_data = request_bytes(4, 1, "", ApiVersionsRequest())[4:]
             assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
-            envelope.request_data = data[:9]
-            assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
+            for unreadable in (b"", data[:9], data[:-8]):
+                envelope.request_data = unreadable
+                assert (await to_leader.ask(envelope)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
     run(main)

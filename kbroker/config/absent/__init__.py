@@ -38,7 +38,6 @@ ALL_BROKER_CONFIGS = ConfigDef(
 
 REFUSED: Mapping[str, str] = {
     "alter.config.policy.class.name": "there are no policy plugins",
-    "authorizer.class.name": "there is no authorizer yet, and running open in spite of it would be dangerous",
     "client.quota.callback.class": "there are no quota plugins",
     "config.providers": "there are no config providers",
     "cordoned.log.dirs": "log directories cannot be cordoned: they would get new partitions in spite of it",

@@ -1,29 +1,14 @@
-"""Properties of authorization and delegation tokens."""
+"""Properties of principals and delegation tokens."""
 
 from __future__ import annotations
 
-from kbroker.config.absent.missing import NOT_NULL, missing
+from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import CLASS, HIGH, LIST, LONG, LOW, MEDIUM, PASSWORD, PER_BROKER, STRING
+from kbroker.config.shorthand import CLASS, LONG, LOW, MEDIUM, PASSWORD, PER_BROKER
 
 KEYS = [
     *missing(
-        "kbroker has no authorizer",
-        ConfigKey(
-            "authorizer.class.name",
-            STRING,
-            "",
-            LOW,
-            "Java class that decides who may do what.",
-            validator=NOT_NULL,
-        ),
-        ConfigKey(
-            "early.start.listeners",
-            LIST,
-            None,
-            HIGH,
-            "Listeners that are opened before the authorizer has loaded its rules.",
-        ),
+        "kbroker has no plugins that say who a connection belongs to",
         ConfigKey(
             "principal.builder.class",
             CLASS,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kbroker.config.absent.missing import NOT_EMPTY, missing
-from kbroker.config.definition import ConfigKey, Range
+from kbroker.config.absent.missing import missing
+from kbroker.config.definition import NOT_EMPTY, ConfigKey, Range
 from kbroker.config.shorthand import BOOLEAN, CLUSTER_WIDE, DOUBLE, INT, LONG, LOW, MEDIUM, STRING
 
 KEYS = missing(

@@ -1,66 +1,19 @@
-"""Properties of TLS."""
+"""Properties of TLS that only a JVM could follow."""
 
 from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
-from kbroker.config.definition import ConfigKey, OneOf
-from kbroker.config.shorthand import BOOLEAN, CLASS, LIST, LOW, MEDIUM, PASSWORD, PER_BROKER, STRING
+from kbroker.config.definition import ConfigKey
+from kbroker.config.shorthand import CLASS, LOW, MEDIUM, PER_BROKER, STRING
 
 KEYS = missing(
-    "kbroker has no TLS",
+    "kbroker's TLS is OpenSSL's, and there is no JVM",
     ConfigKey(
         "security.providers",
         STRING,
         None,
         LOW,
         "Java classes that add security providers to the JVM.",
-    ),
-    ConfigKey(
-        "ssl.allow.dn.changes",
-        BOOLEAN,
-        "false",
-        LOW,
-        "Allow a key store whose certificate has another distinguished name to replace the one in use.",
-    ),
-    ConfigKey(
-        "ssl.allow.san.changes",
-        BOOLEAN,
-        "false",
-        LOW,
-        "Allow a key store whose certificate has other alternative names to replace the one in use.",
-    ),
-    ConfigKey(
-        "ssl.cipher.suites",
-        LIST,
-        "",
-        MEDIUM,
-        "Cipher suites allowed; by default those of the JVM.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.client.auth",
-        STRING,
-        "none",
-        MEDIUM,
-        "Whether clients must show a certificate (`required`), may (`requested`) or are not asked (`none`).",
-        validator=OneOf(("required", "requested", "none")),
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.enabled.protocols",
-        LIST,
-        "TLSv1.2,TLSv1.3",
-        MEDIUM,
-        "Versions of TLS allowed.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.endpoint.identification.algorithm",
-        STRING,
-        "https",
-        LOW,
-        "How the name in a server's certificate is compared with its address.",
-        update_mode=PER_BROKER,
     ),
     ConfigKey(
         "ssl.engine.factory.class",
@@ -71,74 +24,11 @@ KEYS = missing(
         update_mode=PER_BROKER,
     ),
     ConfigKey(
-        "ssl.key.password",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Password of the private key.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
         "ssl.keymanager.algorithm",
         STRING,
         "SunX509",
         MEDIUM,
         "Algorithm of the JVM's key manager.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.certificate.chain",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Certificate chain in PEM, instead of a key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.key",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Private key in PEM, instead of a key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.location",
-        STRING,
-        None,
-        MEDIUM,
-        "File of the key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.password",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Password of the key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.type",
-        STRING,
-        "JKS",
-        MEDIUM,
-        "Format of the key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.principal.mapping.rules",
-        STRING,
-        "DEFAULT",
-        LOW,
-        "Rules that make the name of a principal from the name in a client's certificate.",
-    ),
-    ConfigKey(
-        "ssl.protocol",
-        STRING,
-        "TLSv1.3",
-        MEDIUM,
-        "Version of TLS with which the TLS context is made.",
         update_mode=PER_BROKER,
     ),
     ConfigKey(
@@ -163,38 +53,6 @@ KEYS = missing(
         "PKIX",
         MEDIUM,
         "Algorithm of the JVM's trust manager.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.truststore.certificates",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Trusted certificates in PEM, instead of a trust store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.truststore.location",
-        STRING,
-        None,
-        MEDIUM,
-        "File of the trust store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.truststore.password",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Password of the trust store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.truststore.type",
-        STRING,
-        "JKS",
-        MEDIUM,
-        "Format of the trust store.",
         update_mode=PER_BROKER,
     ),
 )

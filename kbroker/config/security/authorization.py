@@ -1,7 +1,54 @@
-"""Properties of authorization and delegation tokens."""
+"""Properties of authorization."""
 
 from __future__ import annotations
 
-from kbroker.config.definition import ConfigKey
+from kbroker.config.broker_properties import BrokerProperties
+from kbroker.config.definition import NOT_NULL, ConfigKey
+from kbroker.config.shorthand import HIGH, LIST, LOW, STRING
+from kbroker.errors import FatalError
 
-KEYS: list[ConfigKey] = []
+AUTHORIZER = "authorizer.class.name"
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+SUPER_USERS = "super.users"
+ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+
+OF_AUTHORIZER = frozenset({SUPER_USERS, ALLOW_EVERYONE})
+"""Properties that the authorizer reads. To Kafka, too, they are not among a node's own, and described as unknown."""
+
+KEYS: list[ConfigKey] = [
+    ConfigKey(
+        AUTHORIZER,
+        STRING,
+        "",
+        LOW,
+        f"What decides who may do what: `{STANDARD_AUTHORIZER}`, or nothing, and everybody may do everything.",
+        validator=NOT_NULL,
+    ),
+    ConfigKey(
+        "early.start.listeners",
+        LIST,
+        None,
+        HIGH,
+        "Listeners that may be opened before the authorizer has loaded its rules. Those of controllers always are.",
+    ),
+]
+
+
+def has_authorizer(config: BrokerProperties) -> bool:
+    """Whether a node is to have an authorizer."""
+    return bool((config.values.get(AUTHORIZER) or "").strip())
+
+
+def check_authorization(config: BrokerProperties) -> None:
+    """:class:`FatalError` for an authorizer or a listener that there is not."""
+    name = (config.values.get(AUTHORIZER) or "").strip()
+    if name not in ("", STANDARD_AUTHORIZER):
+        raise FatalError(f"{AUTHORIZER}: {name} is not supported yet, only {STANDARD_AUTHORIZER}")
+    known = {listener.name for listener in config.listeners} | set(config.controller_listener_names)
+    for listener in config.values.get("early.start.listeners") or ():
+        if listener.strip() and listener.strip().upper() not in known:
+            raise FatalError(
+                f"early.start.listeners contains listener {listener.strip().upper()}, but this is not contained in "
+                "listeners or controller.listener.names"
+            )

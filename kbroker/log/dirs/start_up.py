@@ -62,7 +62,7 @@ class _Progress:
                 logger.info("opening logs: %d of %d", self._done, self._total)
 
 
-@dataclass(slots=True)
+@dataclass
 class LoadedLogs:
     """The logs that were found."""
 

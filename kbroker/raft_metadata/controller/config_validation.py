@@ -21,20 +21,8 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import ConfigSchema, broker_values
 from kbroker.raft_metadata.image import ConfigsImage
 
-_SECURITY_CONFIGS = frozenset(
-    {
-        "ssl.keystore.type",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.key.password",
-        "ssl.truststore.type",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.certificates",
-    }
-)
+_LISTENER_PREFIX = "listener.name."
+_TLS_PREFIX = "ssl."
 
 
 def validate_topic_config(schema: ConfigSchema, configs: Mapping[str, str]) -> None:
@@ -64,7 +52,7 @@ def validate_broker_config(
     fixed = _with_mode(configs, UpdateMode.READ_ONLY)
     if fixed:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    unprefixed = sorted(_SECURITY_CONFIGS.intersection(configs))
+    unprefixed = _without_prefix(configs)
     if unprefixed:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -82,13 +70,16 @@ def validate_broker_config(
         raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
     if broker_id is None:
         single = _with_mode(configs, UpdateMode.PER_BROKER)
+        single += sorted(name for name in configs if name.startswith(_LISTENER_PREFIX))
         if single:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 "Cannot update these configs at default cluster level, broker id must be specified: "
                 f"[{', '.join(single)}]",
             )
-    _refuse_absent(configs, image.for_broker(broker_id))
+    before = image.for_broker(broker_id)
+    _check_security(configs, before)
+    _refuse_absent(configs, before)
     default = image.for_broker(None)
     own = image.for_broker(schema.config.node_id if broker_id is None else broker_id)
     try:
@@ -102,6 +93,27 @@ def validate_broker_config(
 
 def _with_mode(configs: Mapping[str, str], mode: UpdateMode) -> list[str]:
     return sorted(name for name in configs if (key := broker_config_key(name)) is not None and key.update_mode is mode)
+
+
+def _without_prefix(configs: Mapping[str, str]) -> list[str]:
+    """Properties of TLS that only a listener can have while it runs."""
+    if not any(name.startswith(_TLS_PREFIX) for name in configs):
+        return []
+    from kbroker.config.security.dynamic import TLS_STORES
+
+    return sorted(TLS_STORES.intersection(configs))
+
+
+def _check_security(configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """``ApiError`` for what the listeners' security cannot have."""
+    if not any(name.startswith((_LISTENER_PREFIX, _TLS_PREFIX)) for name in configs):
+        return
+    from kbroker.config.security.dynamic import check_changes
+
+    try:
+        check_changes(configs, before)
+    except InvalidConfig as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
 
 
 def _refuse_absent(configs: Mapping[str, str], before: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.raft_metadata.image import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, NO_EPOCH_BUMP_ON_ISR_SHRINK
@@ -28,8 +29,7 @@ class Election(enum.Enum):
     """As ONLINE; if there is none, any active replica, whatever records it lacks."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRules:
+class ChangeRules(NamedTuple):
     """The cluster's state and the topic's configuration, as far as a change depends on them."""
 
     is_acceptable_leader: Callable[[int, PartitionImage], bool]

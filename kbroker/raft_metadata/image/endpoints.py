@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """The address of one of a node's listeners. ``security_protocol``: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT,
     3 SASL_SSL."""
 

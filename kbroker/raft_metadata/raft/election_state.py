@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import Disk, write_atomically
@@ -17,8 +17,7 @@ from kbroker.types import ZERO_UUID, uuid_from_str, uuid_to_str
 FILE_NAME = "quorum-state"
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionState:
+class ElectionState(NamedTuple):
     """An epoch, its leader (-1: unknown), and this node's vote in it (None: no vote).
 
     A leader's own vote is None, too: it no longer matters.

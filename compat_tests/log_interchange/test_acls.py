@@ -1,0 +1,95 @@
+"""ACLs in the metadata log of one broker, opened by the other: from the log and from its snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from compat_tests.log_interchange.content import wait_for
+from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "1"}
+READ, DESCRIBE, ALL = AclOperation.READ, AclOperation.DESCRIBE, AclOperation.ALL
+ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
+LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
+ANY: Any = None
+"""The client's types do not say that a filter may leave things open."""
+EVERY = AclBindingFilter(
+    ResourceType.ANY, ANY, ResourcePatternType.ANY, ANY, ANY, AclOperation.ANY, AclPermissionType.ANY
+)
+
+_Row = tuple[str, ...]
+
+
+def acls_of(name: str) -> list[AclBinding]:
+    """One ACL of each kind."""
+    return [
+        AclBinding(ResourceType.TOPIC, name, LITERAL, "User:a:b", "*", READ, ALLOW),
+        AclBinding(ResourceType.TOPIC, f"{name}-ü", PREFIXED, "User:CN=x,O=y", "10.0.0.1", ALL, DENY),
+        AclBinding(ResourceType.GROUP, "*", LITERAL, "User:*", "::1", READ, ALLOW),
+        AclBinding(ResourceType.TRANSACTIONAL_ID, name, PREFIXED, "User:a", "*", DESCRIBE, ALLOW),
+        AclBinding(ResourceType.BROKER, "kafka-cluster", LITERAL, f"User:{name}", "*", AclOperation.ALTER, ALLOW),
+    ]
+
+
+def rows(admin: AdminClient) -> set[_Row]:
+    """All ACLs."""
+    return {_row(each) for each in admin.describe_acls(EVERY, request_timeout=10).result()}
+
+
+def _has(admin: AdminClient, expected: set[_Row]) -> bool:
+    return rows(admin) == expected
+
+
+def _row(acl: AclBinding) -> _Row:
+    fields = ("restype", "name", "resource_pattern_type", "principal", "host", "operation", "permission_type")
+    return tuple(str(getattr(acl, field)) for field in fields)
+
+
+@pytest.fixture(params=["log", "snapshots"])
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Place, Node, Node]]:
+    place = Place(tmp_path)
+    properties = AUTHORIZER | (SNAPSHOTS if request.param == "snapshots" else {})
+    ours, theirs = Kbroker(place, properties), Apache(place, properties)
+    yield place, ours, theirs
+    ours.kill()
+    theirs.kill()
+
+
+def test_acls_there_and_back(nodes: tuple[Place, Node, Node]) -> None:
+    place, ours, theirs = nodes
+    expected: set[_Row] = set()
+    for turn, node in enumerate((theirs, ours, theirs)):
+        node.start()
+        admin = AdminClient({"bootstrap.servers": place.bootstrap})
+        assert rows(admin) == expected
+        # One that is there already is the same as before: it is not there twice.
+        added = acls_of(f"t{turn}")
+        for future in admin.create_acls(added, request_timeout=10).values():
+            future.result()
+        expected |= {_row(each) for each in added}
+        gone = AclBindingFilter(
+            ResourceType.TOPIC, f"t{turn}", LITERAL, ANY, ANY, AclOperation.ANY, AclPermissionType.ANY
+        )
+        [deleted] = admin.delete_acls([gone], request_timeout=10).values()
+        expected -= {_row(each) for each in deleted.result()}
+        wait_for(partial(_has, admin, expected), "the change to be told")
+        node.stop()
+    assert len(expected) == 1 + 3 * 3

@@ -1,0 +1,249 @@
+"""What a test does to secure nodes from outside, as the user admin, and the clients that are under test."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import pytest
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from compat_tests.client import Client, ClientError
+from compat_tests.client_security import Security
+from compat_tests.clients import client_class, unavailable
+from compat_tests.confluent_kafka.client import ConfluentKafkaClient
+from compat_tests.line_driver import LineDriverClient
+from compat_tests.security.servers import SecureServers
+
+T = TypeVar("T")
+
+CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka", "kcat", "java", "kafkajs")
+
+
+def feature(client: str, title: str) -> pytest.MarkDecorator:
+    """The client's cell in the table of docs/compatibility.md."""
+    return pytest.mark.feature(client, "security", title)
+
+
+_SHARED = ("java", "kafkajs")
+"""Clients in other languages: one process stands for all of them."""
+
+OPEN = "open-"
+"""Everyone may do everything with topics, groups and transactional ids whose names begin with this."""
+
+_SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+
+
+def _sends_nonce_twice() -> dict[str, str]:
+    """Clients of librdkafka before 2.8, with the reason: the nonce of their last SCRAM message is not the server's.
+
+    Brokers that check it (CVE-2024-56128) refuse them.
+    """
+    version = client_class("kcat").version if unavailable("kcat") is None else ""
+    found = re.search(r"librdkafka (\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) >= (2, 8):
+        return {}
+    return {"kcat": f"{version} sends a wrong nonce in SCRAM"}
+
+
+SENDS_NONCE_TWICE = _sends_nonce_twice()
+
+
+class World:
+    """Secure nodes with their administrator."""
+
+    def __init__(self, servers: SecureServers) -> None:
+        self.servers = servers
+        self._drivers: dict[str, LineDriverClient] = {}
+        admin = servers.plain("admin", "SASL_SSL")
+        self.admin = AdminClient(
+            {"bootstrap.servers": servers.bootstrap("SASL_SSL"), "log_level": 0, **admin.librdkafka()}
+        )
+        self.peer = ConfluentKafkaClient(servers.bootstrap("SASL_SSL"), admin)
+        for kind in ("topic", "group", "transactional_id"):
+            self.allow("*", kind, OPEN, "all", prefixed=True)
+        self.allow("*", "cluster", "kafka-cluster", "describe")
+
+    def close(self) -> None:
+        """End the processes of clients."""
+        for driver in self._drivers.values():
+            driver.close()
+
+    # clients
+
+    def client(self, name: str, listener: str, security: Security) -> Client:
+        """A client under test; those in other languages share a process. Skips where the machine lacks it."""
+        reason = unavailable(name)
+        if reason:
+            pytest.skip(reason)
+        bootstrap = self.servers.bootstrap(listener)
+        if name not in _SHARED:
+            return client_class(name)(bootstrap, security)  # type: ignore[call-arg]
+        driver = self._drivers.get(name)
+        if driver is None:
+            made = client_class(name)(bootstrap, security)  # type: ignore[call-arg]
+            assert isinstance(made, LineDriverClient)
+            driver = self._drivers[name] = made
+        settings = security.java_properties() if name == "java" else security.kafkajs()
+        return driver.secured(bootstrap, settings)
+
+    def done_with(self, client: Client) -> None:
+        """Close a client that does not share its process."""
+        if client.name not in _SHARED:
+            client.close()
+
+    def name(self, hint: str = "topic") -> str:
+        """A name that no other test uses, and that begins with what is open to nobody."""
+        return f"shut-{hint}-{uuid.uuid4().hex[:10]}"
+
+    def open_name(self, hint: str = "topic") -> str:
+        """A name that no other test uses, of what is open to everyone."""
+        return f"{OPEN}{hint}-{uuid.uuid4().hex[:10]}"
+
+    def topic(self, name: str | None = None, partitions: int = 1) -> str:
+        """A fresh topic, made by the admin."""
+        name = name or self.name()
+        self.peer.create_topic(name, partitions, {}, -1)
+        return name
+
+    @staticmethod
+    def sees(address: str, security: Security, topic: str) -> bool:
+        """Whether the node at `address` tells someone of a topic."""
+        client = ConfluentKafkaClient(address, security)
+        try:
+            return topic in client.list_topics()
+        finally:
+            client.close()
+
+    @staticmethod
+    def misses(address: str, security: Security, topic: str) -> bool:
+        """Whether the node at `address` lets someone in, and tells nothing of a topic."""
+        return not World.sees(address, security, topic)
+
+    # rights
+
+    @staticmethod
+    def _binding(user: str, kind: str, name: str, operation: str, prefixed: bool, permission: str) -> AclBinding:
+        pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+        resource = {"cluster": "BROKER", "transactional_id": "TRANSACTIONAL_ID"}.get(kind, kind.upper())
+        return AclBinding(
+            ResourceType[resource],
+            name,
+            pattern,
+            f"User:{user}",
+            "*",
+            AclOperation[operation.upper()],
+            AclPermissionType[permission],
+        )
+
+    def allow(self, user: str, kind: str, name: str, *operations: str, prefixed: bool = False) -> None:
+        """Grant `operations` on a resource."""
+        bindings = [self._binding(user, kind, name, each, prefixed, "ALLOW") for each in operations]
+        for future in self.admin.create_acls(bindings).values():
+            future.result(30)
+
+    def deny(self, user: str, kind: str, name: str, *operations: str) -> None:
+        """Deny `operations` on a resource, whatever else allows them."""
+        bindings = [self._binding(user, kind, name, each, False, "DENY") for each in operations]
+        for future in self.admin.create_acls(bindings).values():
+            future.result(30)
+
+    def forget(self, user: str) -> int:
+        """Delete all ACLs of `user`; how many there were."""
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            None,  # type: ignore[arg-type]  # any name; its stubs ask for one
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            None,  # type: ignore[arg-type]
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        (future,) = self.admin.delete_acls([every]).values()
+        return len(future.result(30))
+
+    # users
+
+    def user(self, hint: str = "user", mechanism: str = "SCRAM-SHA-256") -> tuple[str, str]:
+        """A fresh SCRAM user and the password; every node knows it."""
+        name, password = f"{hint}-{uuid.uuid4().hex[:8]}", f"secret-{uuid.uuid4().hex}"
+        self.set_password(name, password, mechanism)
+        return name, password
+
+    def set_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
+        """Give `user` a password, and wait until nodes know it."""
+        self.put_password(user, password, mechanism)
+        security = self.servers.sasl("SASL_PLAINTEXT", mechanism, user, password)
+        for address in self.servers.bootstrap("SASL_PLAINTEXT").split(","):
+            eventually(partial(logs_in, address, security))
+
+    def put_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
+        """Give `user` a password."""
+        info = ScramCredentialInfo(_SCRAM[mechanism], 4096)
+        change = UserScramCredentialUpsertion(user, info, password.encode())
+        for future in self.admin.alter_user_scram_credentials([change]).values():
+            future.result(30)
+
+
+def logs_in(address: str, security: Security) -> bool:
+    """Whether the node at `address` lets librdkafka in."""
+    errors: list[object] = []
+    configs = {"bootstrap.servers": address, "log_level": 0, **security.librdkafka(), "error_cb": errors.append}
+    admin = AdminClient(configs)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            admin.list_topics(timeout=0.2)
+        except KafkaException:
+            admin.poll(0)
+            if errors:
+                return False
+        else:
+            return True
+    return False
+
+
+def all_in_sync(admin: AdminClient, topic: str) -> bool:
+    """Whether each partition of `topic` has three replicas in sync; False where the node has not heard of it yet."""
+    (future,) = admin.describe_topics(TopicCollection([topic])).values()
+    try:
+        partitions = future.result(60).partitions
+    except KafkaException:
+        return False
+    return all(len(each.isr) == 3 for each in partitions)
+
+
+def eventually(check: Callable[[], T], timeout: float = 20) -> T:
+    """The first true answer of `check`: what a node was told comes to the others after a moment."""
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = check()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"still {answer!r} after {timeout} s"
+        time.sleep(0.02)  # a bounded poll of another process
+
+
+def refused(call: Callable[[], object]) -> str:
+    """The name of the error that `call` ends with, "" if it succeeds."""
+    try:
+        call()
+    except ClientError as error:
+        return error.name
+    return ""

@@ -1,0 +1,207 @@
+"""Answers of every API that brokers answer, to users without permissions: each version, asked of Apache Kafka 4.3.1
+under its StandardAuthorizer and of kbroker. The answers must be equal.
+
+The users of Apache Kafka log in with PLAIN, and their permissions are ACLs; kbroker's are named, in the test's own
+process, and an authorizer of the test's decides about them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.clients import unavailable
+from compat_tests.wire_differential.dialogue import Dialogue, differences
+from kbroker.cli.cluster_plan import free_ports
+from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
+from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tests" / "node"))
+
+from tests.handlers.permission_cases import ABSENT, CASES, TOPIC, Case, World, denials, doubled, user_of
+from tests.handlers.principals import NOBODY, Asked, connect_as, under
+from tests.handlers.test_permissions import UNSTABLE, prepared, versions_of
+from tests.node.node_harness import Client, running_node
+
+SECONDS = 60
+"""That only a hang takes."""
+
+ANSWER_SECONDS = 5
+
+USERS: dict[str, frozenset[Asked]] = {
+    user_of(denials(permission)): denials(permission) for case in CASES for permission in case.permissions()
+}
+"""What is denied to each user; all else is allowed."""
+
+KINDS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
+
+HALF = "half"
+"""A user for whom all is allowed, but nothing on what is called ``ABSENT``."""
+
+APIS_WITH_LISTS = 17
+"""APIs whose answers have something of ``ABSENT`` besides what is there."""
+
+NOT_COMPARED = {"ApiVersions"}
+"""It tells of the broker, and asks for no permission."""
+
+ANY = re.compile(r"transaction_start_time_ms|heartbeat_interval_ms")
+"""Fields whose values no two brokers share, or that are the broker's choice: kbroker's members that wait hurry."""
+
+
+def _apache() -> ApacheKafka:
+    port, controller_port = free_ports(2)
+    users = " ".join(f'user_{user}="secret"' for user in ("admin", NOBODY, HALF, *USERS))
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    client = f"SASL_PLAINTEXT://127.0.0.1:{port}"
+    properties = {
+        "listeners": f"{client},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"{client},CONTROLLER://127.0.0.1:{controller_port}",
+        "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f'{module} required username="admin" password="secret" {users};'
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        **UNSTABLE,
+    }
+    return ApacheKafka(port=port, controller_port=controller_port, heap=("-Xmx512M",), properties=properties)
+
+
+async def _login(address: tuple[str, int], user: str) -> Client:
+    client = Client(await trio.open_tcp_stream(*address))
+    await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = await client.ask(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0secret".encode()), 2)
+    assert answer.error_code == 0, answer
+    return client
+
+
+def _acls() -> Iterator[AclCreation]:
+    for user, denied in {**USERS, HALF: frozenset[Asked]()}.items():
+        for kind in KINDS:
+            name = CLUSTER_NAME if kind is ResourceType.CLUSTER else "*"
+            yield _acl(user, AclPermission.ALLOW, AclOperation.ALL, kind, name)
+        for operation, kind in denied:
+            name = CLUSTER_NAME if kind is ResourceType.CLUSTER else "*"
+            yield _acl(user, AclPermission.DENY, operation, kind, name)
+    for kind in KINDS:
+        if kind is not ResourceType.CLUSTER:
+            yield _acl(HALF, AclPermission.DENY, AclOperation.ALL, kind, ABSENT)
+
+
+def _acl(user: str, permission: AclPermission, operation: AclOperation, kind: ResourceType, name: str) -> AclCreation:
+    return AclCreation(
+        resource_type=kind,
+        resource_name=name,
+        resource_pattern_type=PatternType.LITERAL,
+        principal=f"User:{user}",
+        host="*",
+        operation=operation,
+        permission_type=permission,
+    )
+
+
+class _Broker:
+    """One of the two, with a client of each user."""
+
+    def __init__(self, connect: Callable[[str], Awaitable[Client]], world: World, bootstrap: str) -> None:
+        self._connect = connect
+        self.clients: dict[str, Client] = {}
+        self.world = world
+        self._talk = Dialogue(bootstrap)
+        self._talk.topic_ids = {TOPIC: bytes(world.topic_id)}
+
+    async def ask(self, user: str, case: Case, version: int, *, with_absent: bool) -> Any:
+        """The answer, in a form that can be compared."""
+        if user not in self.clients:
+            self.clients[user] = await self._connect(user)
+        answer: Any = "no answer"
+        with trio.move_on_after(ANSWER_SECONDS):
+            try:
+                told = doubled(case.told(self.world)) if with_absent else None
+                answer = await self.clients[user].ask(case.request(self.world, version, told), version)
+            except EOFError:
+                answer = "connection closed"
+        if isinstance(answer, str):
+            self.clients[user] = await self._connect(user)
+        return json.loads(re.sub(r"missing-x-\d+", "missing", json.dumps(self._talk.plain(answer))))
+
+
+def _differences(mine: Any, other: Any, *, with_absent: bool) -> Iterator[tuple[str, Any, Any]]:
+    """Of the whole answers, or of what they have of ``ABSENT``."""
+    if with_absent:
+        mine, other = (list(_of_absent(each)) for each in (mine, other))
+    yield from differences(mine, other)
+
+
+def _of_absent(answer: Any) -> Iterator[Any]:
+    if isinstance(answer, dict) and ABSENT in answer.values():
+        yield answer
+    elif isinstance(answer, dict | list):
+        for each in answer.values() if isinstance(answer, dict) else answer:
+            yield from _of_absent(each)
+
+
+def _users_of(case: Case) -> list[str]:
+    return [NOBODY, *dict.fromkeys(user_of(denials(permission)) for permission in case.permissions())]
+
+
+def test_denials_are_answered_as_by_apache_kafka(tmp_path: Path) -> None:
+    reason = unavailable("java")
+    if reason:
+        pytest.skip(reason)
+    found: list[str] = []
+    compared: set[str] = set()
+
+    async def test(address: tuple[str, int]) -> None:
+        with trio.fail_after(SECONDS):
+            admin = await _login(address, "admin")
+            made = await admin.ask(CreateAclsRequest(creations=list(_acls())), 3)
+            assert not any(result.error_code for result in made.results), made
+            theirs_world = await prepared(admin)
+            theirs = _Broker(lambda user: _login(address, user), theirs_world, f"127.0.0.1:{address[1]}")
+            more = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1", **UNSTABLE}
+            async with running_node(tmp_path, env=None, **more) as node:
+                ours_world = await prepared(await node.connect())
+                authorizer = under(node)
+                for user, denied in USERS.items():
+                    authorizer.deny(user, *denied)
+                ours = _Broker(
+                    lambda user: connect_as(node, user),
+                    ours_world,
+                    "127.0.0.1:{}".format(node.broker.ports["PLAINTEXT"][1]),
+                )
+                authorizer.hidden = ABSENT
+                for with_absent in (False, True):
+                    for case in CASES:
+                        for user in (HALF,) if with_absent else _users_of(case):
+                            for version in versions_of(case):
+                                mine = await ours.ask(user, case, version, with_absent=with_absent)
+                                other = await theirs.ask(user, case, version, with_absent=with_absent)
+                                if with_absent and list(_of_absent(mine)):
+                                    compared.add(case.api)
+                                found.extend(
+                                    f"{case.id} v{version} as {user}: {path}: {our!r} instead of {their!r}"
+                                    for path, our, their in _differences(mine, other, with_absent=with_absent)
+                                    if case.api not in NOT_COMPARED and not ANY.search(path)
+                                )
+
+    with _apache() as apache:
+        trio.run(test, ("127.0.0.1", apache.port))
+    assert not found, "\n".join(found)
+    assert len(compared) >= APIS_WITH_LISTS, sorted(compared)

@@ -1,0 +1,183 @@
+"""Administrators' questions about ACLs: DescribeAcls, CreateAcls, DeleteAcls (keys 29 to 31)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeVar
+
+from kbroker.client.cluster import Client, refuse
+from kbroker.client.errors import ResponseError
+from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
+from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from kbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+_Word = TypeVar("_Word", bound=IntEnum)
+
+_CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
+
+OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        *_CONFIGS,
+    ),
+    ResourceType.GROUP: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DELETE, *_CONFIGS),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.CLUSTER_ACTION,
+        *_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
+    ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
+}
+"""The operations that mean something for each type of resource, besides ALL (``AclEntry.supportedOperations``).
+
+A broker takes any of them for any resource; ``kafka-acls`` refuses the others, and so does ``kbroker acl``.
+"""
+
+
+class Acl(NamedTuple):
+    """One rule: a principal, from a host, is allowed or denied an operation on the resources of a pattern."""
+
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: AclPermission
+
+
+class AclFilter(NamedTuple):
+    """Which rules are meant; ``None`` and ANY leave a part open."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+
+
+def describe_acls(client: Client, wanted: AclFilter) -> list[Acl]:
+    """The rules that a filter means, sorted."""
+    response: DescribeAclsResponse = client.ask_any(
+        DescribeAclsRequest(
+            resource_type_filter=wanted.resource_type,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern_type,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+        )
+    )
+    refuse(response.error_code, "ACLs", response.error_message)
+    return sorted(
+        Acl(
+            _word(ResourceType, resource.resource_type),
+            resource.resource_name,
+            _word(PatternType, resource.pattern_type),
+            acl.principal,
+            acl.host,
+            _word(AclOperation, acl.operation),
+            _word(AclPermission, acl.permission_type),
+        )
+        for resource in response.resources
+        for acl in resource.acls
+    )
+
+
+def create_acls(client: Client, acls: Sequence[Acl]) -> list[tuple[Acl, ResponseError]]:
+    """Add rules; those that were refused, with the reason. A rule that is there already is no error."""
+    request = CreateAclsRequest(
+        creations=[
+            AclCreation(
+                resource_type=acl.resource_type,
+                resource_name=acl.name,
+                resource_pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in acls
+        ]
+    )
+
+    def check(response: CreateAclsResponse) -> None:
+        for result in response.results:
+            error = ResponseError(result.error_code, "ACLs", result.error_message)
+            if result.error_code and error.retriable:
+                raise error
+
+    response: CreateAclsResponse = client.ask_controller(request, check)
+    return [
+        (acl, ResponseError(result.error_code, _told(acl), result.error_message))
+        for acl, result in zip(acls, response.results, strict=True)
+        if result.error_code
+    ]
+
+
+def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
+    """Remove the rules that any of the filters means; those that were removed, sorted."""
+    request = DeleteAclsRequest(
+        filters=[
+            DeleteAclsFilter(
+                resource_type_filter=wanted.resource_type,
+                resource_name_filter=wanted.name,
+                pattern_type_filter=wanted.pattern_type,
+                principal_filter=wanted.principal,
+                host_filter=wanted.host,
+                operation=wanted.operation,
+                permission_type=wanted.permission,
+            )
+            for wanted in filters
+        ]
+    )
+
+    def check(response: DeleteAclsResponse) -> None:
+        for result in response.filter_results:
+            refuse(result.error_code, "ACLs", result.error_message)
+            for match in result.matching_acls:
+                refuse(match.error_code, "ACLs", match.error_message)
+
+    response: DeleteAclsResponse = client.ask_controller(request, check)
+    return sorted(
+        {
+            Acl(
+                _word(ResourceType, match.resource_type),
+                match.resource_name,
+                _word(PatternType, match.pattern_type),
+                match.principal,
+                match.host,
+                _word(AclOperation, match.operation),
+                _word(AclPermission, match.permission_type),
+            )
+            for result in response.filter_results
+            for match in result.matching_acls
+        }
+    )
+
+
+def _word(kind: type[_Word], value: int) -> _Word:
+    """A word of authorization; UNKNOWN for one that is newer than this package."""
+    try:
+        return kind(value)
+    except ValueError:
+        return kind(0)
+
+
+def _told(acl: Acl) -> str:
+    return f"{acl.permission.name} {acl.principal} {acl.operation.name} on {acl.resource_type.name} {acl.name}"

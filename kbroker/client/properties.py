@@ -1,0 +1,110 @@
+"""Kafka's properties of a client, as in a ``client.properties``: where the cluster is, and how it is entered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kbroker.client.errors import ClientError
+from kbroker.config import read_properties_file
+from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf
+from kbroker.config.shorthand import LIST, LOW, MEDIUM, PASSWORD, STRING
+from kbroker.errors import FatalError
+
+CLIENT_CONFIGS: Final = ConfigDef(
+    "client",
+    [
+        ConfigKey("bootstrap.servers", STRING, "", MEDIUM, "Brokers to ask first; `-b` goes before it."),
+        ConfigKey("client.id", STRING, "", LOW, "Name under which the brokers know the client."),
+        ConfigKey(
+            "security.protocol",
+            STRING,
+            "PLAINTEXT",
+            MEDIUM,
+            "How connections are secured.",
+            validator=OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), ignore_case=True),
+        ),
+        ConfigKey("sasl.mechanism", STRING, "GSSAPI", MEDIUM, "SASL mechanism by which the client says who it is."),
+        ConfigKey("sasl.jaas.config", PASSWORD, None, MEDIUM, "Login module with the user's name and password."),
+        ConfigKey("ssl.cipher.suites", LIST, "", LOW, "Cipher suites allowed; by default those of OpenSSL."),
+        ConfigKey("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", MEDIUM, "Versions of TLS allowed."),
+        ConfigKey(
+            "ssl.endpoint.identification.algorithm",
+            STRING,
+            "https",
+            LOW,
+            "`https` compares the broker's certificate with its address; empty does not.",
+        ),
+        ConfigKey("ssl.key.password", PASSWORD, None, MEDIUM, "Password of the private key."),
+        ConfigKey("ssl.keystore.certificate.chain", PASSWORD, None, MEDIUM, "The client's certificates in PEM."),
+        ConfigKey("ssl.keystore.key", PASSWORD, None, MEDIUM, "The client's private key in PEM."),
+        ConfigKey("ssl.keystore.location", STRING, None, MEDIUM, "File with the client's key and certificate."),
+        ConfigKey("ssl.keystore.password", PASSWORD, None, MEDIUM, "Password of that file."),
+        ConfigKey("ssl.keystore.type", STRING, "JKS", MEDIUM, "Format of that file."),
+        ConfigKey("ssl.protocol", STRING, "TLSv1.3", MEDIUM, "Highest version of TLS."),
+        ConfigKey("ssl.truststore.certificates", PASSWORD, None, MEDIUM, "Trusted certificates in PEM."),
+        ConfigKey("ssl.truststore.location", STRING, None, MEDIUM, "File with trusted certificates."),
+        ConfigKey("ssl.truststore.password", PASSWORD, None, MEDIUM, "Password of that file."),
+        ConfigKey("ssl.truststore.type", STRING, "JKS", MEDIUM, "Format of that file."),
+    ],
+)
+"""Names, types and defaults are those of Apache Kafka's clients (``SslConfigs``, ``SaslConfigs``)."""
+
+_UNSUPPORTED: Final = frozenset(
+    {
+        "sasl.client.callback.handler.class",
+        "sasl.kerberos.service.name",
+        "sasl.login.callback.handler.class",
+        "sasl.login.class",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.token.endpoint.url",
+        "security.providers",
+        "ssl.engine.factory.class",
+    }
+)
+"""Properties that change how a client is secured, and that this client cannot follow."""
+
+
+class ClientProperties:
+    """What a ``client.properties`` says.
+
+    It is also what `kbroker.security.tls.contexts` reads: ``properties[name]`` is typed, and has Kafka's default.
+    """
+
+    def __init__(self, given: Mapping[str, str], source: str = "client properties") -> None:
+        """:class:`ClientError` for a bad value, and for a property of security that this client cannot follow."""
+        self.source = source
+        """Where they come from, for messages."""
+        self.without_effect: tuple[str, ...] = tuple(sorted(given.keys() - CLIENT_CONFIGS.keys() - _UNSUPPORTED))
+        """Names that mean nothing to this client: a consumer's or a producer's, or misspelt."""
+        self._values: dict[str, Any] = {}
+        unsupported = sorted(name for name in given.keys() & _UNSUPPORTED if given[name].strip())
+        if unsupported:
+            raise ClientError(f"{source}: {unsupported[0]} is not supported by this client")
+        for name in sorted(given.keys() & CLIENT_CONFIGS.keys()):
+            try:
+                self._values[name] = CLIENT_CONFIGS.parse(name, given[name])
+            except InvalidConfig as error:
+                raise ClientError(f"{source}: {error.message}") from None
+
+    @classmethod
+    def read(cls, path: Path) -> ClientProperties:
+        """From a file; :class:`ClientError` as of the constructor, and if the file cannot be read."""
+        try:
+            given = read_properties_file(path)
+        except FatalError as error:
+            raise ClientError(str(error)) from None
+        return cls(given, str(path))
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        return CLIENT_CONFIGS[name].default_value()
+
+    def __contains__(self, name: object) -> bool:
+        """Whether it is given, rather than left to its default."""
+        return name in self._values
+
+    def __repr__(self) -> str:
+        return f"<{self.source}: {', '.join(sorted(self._values))}>"

@@ -1,0 +1,42 @@
+"""Properties of security that may change while a node runs (Kafka's ``DynamicSecurityConfigs``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbroker.config.definition import InvalidConfig
+from kbroker.config.security import security_key, tls
+
+LISTENER_PREFIX = "listener.name."
+
+TLS_STORES = frozenset(
+    {
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.key.password",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+    }
+)
+"""What a listener reads again, with the listener's prefix only (``SslConfigs.RECONFIGURABLE_CONFIGS``)."""
+
+_OF_TLS = frozenset(key.name for key in tls.KEYS)
+
+
+def check_changes(configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Judge a broker's dynamic properties of its listeners' security. :class:`InvalidConfig`.
+
+    ``before`` are those it has already, which may stay.
+    """
+    for name, text in configs.items():
+        key = security_key(name)
+        if key is None or before.get(name) == text:
+            continue
+        if key.name in _OF_TLS and (key.name not in TLS_STORES or key.name == name):
+            raise InvalidConfig(f"{name} cannot be changed while kbroker runs")
+        key.parse(text)

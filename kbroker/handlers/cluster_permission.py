@@ -1,0 +1,49 @@
+"""The check of requests that need one operation on the cluster, and nothing else. Not an API itself.
+
+``handlers.permissions`` says which operation that is (``AuthHelper.authorizeClusterOperation``). Nodes make such
+requests to their own controller when they start: what an authorizer needs is imported with the first question to one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.wire.registry import API_KEYS
+
+if TYPE_CHECKING:
+    from kbroker.handlers.context import RequestContext
+
+_STANDARD = frozenset({"ControllerRegistration", "AddRaftVoter", "RemoveRaftVoter", "DescribeQuorum"})
+"""APIs that say no more than what the error code says."""
+
+
+def cluster_denial(ctx: RequestContext) -> ApiError | None:
+    """CLUSTER_AUTHORIZATION_FAILED if the request's principal may not make it; the audit log hears of it."""
+    if ctx.authorizer is None:
+        return None
+    from kbroker.handlers.authorization import may_on_cluster
+    from kbroker.handlers.metadata_common import standard_message
+    from kbroker.handlers.permissions import cluster_operation
+
+    api = API_KEYS[ctx.header.api_key].name
+    operation = cluster_operation(api, is_controller=ctx.connection.is_controller)
+    if may_on_cluster(ctx, operation):
+        return None
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ApiError(
+        code, standard_message(code) if api in _STANDARD else f"Request {api} needs {operation.name} permission."
+    )
+
+
+def cluster_refusal(ctx: RequestContext, request: Any) -> Any:
+    """The API's answer with :func:`cluster_denial`; None if the request's principal may make it."""
+    denial = cluster_denial(ctx)
+    if denial is None:
+        return None
+    from kbroker.handlers.error_answers import error_answer
+
+    response = error_answer(ctx.header.api_key, ctx.api_version, request, denial.code)
+    if hasattr(response, "error_message"):
+        response.error_message = denial.message
+    return response

@@ -1,0 +1,42 @@
+"""Keeps a node's authorizer up to date with the metadata (Kafka's ``AclPublisher``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.image.acls import acl_of
+from kbroker.security.authorizer.standard import StandardAuthorizer
+from kbroker.types import Uuid
+from kbroker.wire.records.metadata import AccessControlEntryRecord
+
+logger = logging.getLogger(__name__)
+
+_MANY = 100
+"""From so many ACLs less on it is quicker to begin anew than to look for each."""
+
+
+class AclLoader:
+    """Gives an authorizer the ACLs of each image. Every change takes effect as a whole."""
+
+    def __init__(self, authorizer: StandardAuthorizer) -> None:
+        self._authorizer = authorizer
+        self._known: Mapping[Uuid, AccessControlEntryRecord] | None = None
+
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take over the image's ACLs; before the first one, only super users may do anything."""
+        acls, known = image.principals.acls, self._known
+        if acls is known:
+            return
+        self._known = acls
+        if known is None:
+            self._authorizer.replace(map(acl_of, acls.values()))
+            logger.info("the authorizer has loaded %d ACLs", len(acls))
+            return
+        removed = [acl_of(record) for acl_id, record in known.items() if acls.get(acl_id) is not record]
+        if len(removed) > _MANY:
+            self._authorizer.replace(map(acl_of, acls.values()))
+            return
+        added = [acl_of(record) for acl_id, record in acls.items() if known.get(acl_id) is not record]
+        self._authorizer.change(removed, added)

@@ -1,0 +1,261 @@
+"""``kbroker acl``, ``kbroker user``, ``kbroker certs`` and ``--command-config``."""
+
+from __future__ import annotations
+
+import io
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.config.properties import format_properties
+from kbroker.testing import RunningBroker, running_broker
+
+AsUser = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    """``admin`` may do everything, ``alice`` what ACLs allow."""
+    with running_broker(security="sasl_plaintext", super_users=["admin"]) as running:
+        yield running
+
+
+@pytest.fixture
+def as_user(broker: RunningBroker, tmp_path: Path) -> AsUser:
+    """The file of client properties of a user."""
+
+    def write(user: str, mechanism: str = "PLAIN", **replaced: str) -> str:
+        given = broker.client_properties(user if user in broker.security.users else None, mechanism=mechanism)
+        for old, new in replaced.items():
+            given["sasl.jaas.config"] = given["sasl.jaas.config"].replace(old, new)
+        path = tmp_path / f"{user}.properties"
+        path.write_text(format_properties(given, "of a test"))
+        return str(path)
+
+    return write
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+# --- --command-config
+
+
+def test_every_command_that_asks_a_cluster_has_the_option() -> None:
+    from kbroker.cli import COMMANDS
+    from kbroker.cli.parser import all_parsers
+
+    for name, parser in all_parsers(COMMANDS):
+        options = parser._option_string_actions
+        assert ("--bootstrap-server" in options) == ("--command-config" in options), name
+
+
+def test_the_file_names_the_cluster_and_the_user(kb, broker, as_user, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("KBROKER_BOOTSTRAP", "127.0.0.1:1")
+    kb("topic", "create", "mine", "--command-config", as_user("admin"))
+    assert "mine" in kb("topic", "list", "--command-config", as_user("admin", "SCRAM-SHA-512")).out
+    refused = kb("topic", "list", "-b", "127.0.0.1:1", "--command-config", as_user("admin"), code=1)
+    assert refused.err.startswith("kbroker: cannot connect to 127.0.0.1:1")
+
+
+def test_wrong_passwords_and_files_are_one_line_without_the_password(kb, as_user, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    wrong = kb("topic", "list", "--command-config", as_user("admin", **{"admin-secret": "s3cr3t"}), code=1)
+    assert "SASL_AUTHENTICATION_FAILED" in wrong.err and wrong.err.count("\n") == 1 and "s3cr3t" not in wrong.err
+    path = tmp_path / "odd.properties"
+    path.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=s3cr3t\n")
+    odd = kb("topic", "list", "--command-config", str(path), code=1)
+    assert odd.err.startswith(f"kbroker: {path}: ") and odd.err.count("\n") == 1 and "s3cr3t" not in odd.err
+    assert "none.properties" in kb("topic", "list", "--command-config", "none.properties", code=1).err
+    path.write_text("bootstrap.servers=a:b\n")
+    assert f"{path}: bootstrap.servers: 'a:b'" in kb("topic", "list", "--command-config", str(path), code=2).err
+
+
+def test_names_without_effect_are_told_in_one_line(kb, broker, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "more.properties"
+    path.write_text(format_properties(broker.client_properties("admin") | {"acks": "all", "ssl.trust": "x"}, ""))
+    assert kb("topic", "list", "--command-config", str(path)).err == (
+        f"kbroker: {path}: without effect here: acks, ssl.trust\n"
+    )
+
+
+def test_tls_and_a_password_together(kb, kafka_secure_broker, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("cryptography")
+    path = tmp_path / "client.properties"
+    path.write_text(format_properties(kafka_secure_broker.client_properties("admin"), ""))
+    kb("topic", "create", "encrypted", "--command-config", str(path))
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(1000)))
+    kb("produce", "encrypted", str(lines), "-q", "--command-config", str(path))
+    read = kb(
+        "consume", "encrypted", "--until", "now", "-q", "--value-only", "--command-config", str(path), "--from", "start"
+    )
+    assert read.out.split() == [str(number) for number in range(1000)]
+
+
+# --- acl
+
+
+def test_rules_are_added_listed_and_removed(kb, as_user) -> None:  # type: ignore[no-untyped-def]
+    admin = ("--command-config", as_user("admin"))
+    added = kb("acl", "add", "--allow", "User:alice", "--operation", "read", "--topic", "orders", *admin)
+    assert added.out == "User:alice may READ topic orders\n"
+    kb("acl", "add", "--deny", "bob", "--host", "10.0.0.7", "--topic", "ord", "--prefix", *admin)
+    kb("acl", "add", "--allow", "User:*", "--operation", "describe-configs", "--cluster", "--prefix", *admin)
+    assert kb("acl", "list", "--json", *admin).json == [
+        {
+            "resource_type": kind,
+            "resource_name": name,
+            "pattern_type": pattern,
+            "principal": principal,
+            "host": host,
+            "operation": operation,
+            "permission": permission,
+        }
+        for kind, name, pattern, principal, host, operation, permission in [
+            ("TOPIC", "ord", "PREFIXED", "User:bob", "10.0.0.7", "ALL", "DENY"),
+            ("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW"),
+            ("CLUSTER", "kafka-cluster", "LITERAL", "User:*", "*", "DESCRIBE_CONFIGS", "ALLOW"),
+        ]
+    ]
+    names = [row[1] for row in kb("acl", "list", "--topic", "orders", *admin).rows[1:]]
+    assert names == ["ord", "orders"]  # those that hold for it
+    assert len(kb("acl", "list", "--topic", "orders", "--pattern", "literal", *admin).rows) == 2
+    assert len(kb("acl", "list", "--principal", "bob", "--operation", "all", *admin).rows) == 2
+    assert "Give --yes" in kb("acl", "remove", "--topic", "orders", *admin, code=1).err
+    removed = kb("acl", "remove", "--topic", "orders", "--yes", *admin)
+    assert removed.out == "removed: User:alice may READ topic orders\n"
+    kb("acl", "remove", "--deny", "bob", "--yes", *admin)
+    kb("acl", "remove", "--cluster", "--yes", *admin)
+    assert kb("acl", "remove", "--cluster", "--yes", *admin).out == "there is no such rule\n"
+    assert kb("acl", "list", "--json", *admin).json == []
+
+
+def test_what_producers_and_consumers_need_is_added_and_taken_back(kb, as_user) -> None:  # type: ignore[no-untyped-def]
+    admin = ("--command-config", as_user("admin"))
+    options = ("--allow", "alice", "--producer", "--topic", "t", "--transactional-id", "x")
+    kb("acl", "add", *options, *admin)
+    kb("acl", "add", "--allow", "alice", "--consumer", "--topic", "t", "--group", "g", *admin)
+    rows = {(row[0], row[1], row[-1]) for row in kb("acl", "list", *admin).rows[1:]}
+    assert rows == {
+        ("topic", "t", "describe"),
+        ("topic", "t", "write"),
+        ("topic", "t", "create"),
+        ("topic", "t", "read"),
+        ("group", "g", "read"),
+        ("transactional_id", "x", "write"),
+        ("transactional_id", "x", "describe"),
+    }
+    kb("acl", "remove", *options, "--yes", *admin)
+    assert {row[-1] for row in kb("acl", "list", *admin).rows[1:]} == {"read"}
+    kb("acl", "remove", "--allow", "alice", "--yes", *admin)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--topic", "t"], "give whom it is for"),
+        (["--allow", "a"], "give what it is for"),
+        (["--allow", ":a", "--topic", "t"], "':a' is not of the form User:NAME"),
+        (["--allow", "a", "--topic", "t", "--operation", "fly"], "'fly' is not one of"),
+        (["--allow", "a", "--group", "g", "--operation", "alter"], "alter means nothing for a group, only all, read"),
+        (["--allow", "a", "--topic", "t", "--consumer"], "--consumer needs a --group"),
+        (["--allow", "a", "--topic", "t", "--group", "g", "--producer"], "--group goes with --consumer"),
+        (["--deny", "a", "--topic", "t", "--producer"], "use --operation with --deny"),
+        (["--allow", "a", "--topic", "t", "--producer", "--operation", "read"], "leave --operation out"),
+    ],
+)
+def test_rules_that_make_no_sense(kb, words, problem) -> None:  # type: ignore[no-untyped-def]
+    assert problem in kb("acl", "add", *words, code=2).err
+
+
+def test_who_may_not_is_told_so_in_plain_words(kb, as_user) -> None:  # type: ignore[no-untyped-def]
+    refused = kb("acl", "list", "--command-config", as_user("alice"), code=1)
+    assert refused.err == "kbroker: ACLs: not authorized for this on the cluster (CLUSTER_AUTHORIZATION_FAILED)\n"
+
+
+# --- user
+
+
+def test_users_are_added_changed_and_removed(kb, as_user, monkeypatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    admin = ("--command-config", as_user("admin"))
+    typed(monkeypatch, "first\nnot read\n")
+    assert kb("user", "add", "carol", *admin).out == "user carol can log in with SCRAM-SHA-512\n"
+    carol = as_user("carol", "SCRAM-SHA-512", **{'"admin"': '"carol"', "admin-secret": "first"})
+    kb("topic", "list", "--command-config", carol)
+    secret = tmp_path / "password"
+    secret.write_text("second\n")
+    both = ("--mechanism", "SCRAM-SHA-256", "--mechanism", "SCRAM-SHA-512")
+    kb("user", "add", "carol", *both, "--iterations", "5000", "--password-file", str(secret), *admin)
+    assert kb("user", "list", "carol", "--json", *admin).json == [
+        {"user": "carol", "mechanism": mechanism, "iterations": 5000}
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    ]
+    assert "SASL_AUTHENTICATION_FAILED" in kb("topic", "list", "--command-config", carol, code=1).err
+    assert {row[0] for row in kb("user", "list", *admin).rows[1:]} == {"admin", "alice", "carol"}
+    kb("user", "remove", "carol", "--mechanism", "SCRAM-SHA-256", "--yes", *admin)
+    assert [row[1] for row in kb("user", "list", "carol", *admin).rows[1:]] == ["SCRAM-SHA-512"]
+    removed = kb("user", "remove", "carol", "--yes", *admin)
+    assert removed.out == "user carol cannot log in with SCRAM-SHA-512 any more\n"
+    assert "user carol: there is no such user" in kb("user", "list", "carol", *admin, code=1).err
+
+
+def test_a_password_that_cannot_be_had(kb, as_user, monkeypatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    typed(monkeypatch, "\n")
+    assert "the password is empty" in kb("user", "add", "dave", code=2).err
+    assert "cannot read" in kb("user", "add", "dave", "--password-file", str(tmp_path / "none"), code=1).err
+    (tmp_path / "binary").write_bytes(b"\xff")
+    assert "not UTF-8" in kb("user", "add", "dave", "--password-file", str(tmp_path / "binary"), code=1).err
+    typed(monkeypatch, "s3cr3t\n")
+    refused = kb("user", "add", "dave", "--iterations", "7", "--command-config", as_user("admin"), code=1)
+    assert "Too few iterations (UNACCEPTABLE_CREDENTIAL)" in refused.err and "s3cr3t" not in refused.err
+
+
+# --- certs
+
+
+def test_certificates_are_made_once_and_secrets_are_their_owner_s(kb, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("cryptography")
+    directory = tmp_path / "certs"
+    made = kb("certs", str(directory), "--host", "kafka1,127.0.0.1", "--client", "alice, odd")
+    assert f"made {directory / 'kafka1.pem'}" in made.out
+    assert f"ssl.keystore.location={directory / 'alice__odd.pem'}" in made.out.splitlines()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+    assert {name for name, mode in modes.items() if mode & 0o077} == {"ca.pem"}
+    before = (directory / "kafka1.pem").read_bytes()
+    assert f"kept {directory / 'kafka1.pem'}" in kb("certs", str(directory), "--host", "kafka1").out
+    assert "is not for 10.0.0.1: --renew" in kb("certs", str(directory), "--host", "kafka1,10.0.0.1", code=1).err
+    assert before == (directory / "kafka1.pem").read_bytes()
+    kb("certs", str(directory), "--host", "kafka1,10.0.0.1", "--renew")
+    assert before != (directory / "kafka1.pem").read_bytes()
+    assert "certificate of another name" in kb("certs", str(directory), "--client", "alice__odd", code=1).err
+    assert "the authority's own file" in kb("certs", str(directory), "--client", "ca", code=1).err
+    assert "the same name" in kb("certs", str(directory), "--client", "a", "--host", "A", code=2).err
+    (directory / "ca.key").write_text("no key")
+    damaged = kb("certs", str(directory), "--client", "b", code=1)
+    assert damaged.err.startswith(f"kbroker: {directory}: ") and damaged.err.count("\n") == 1
+
+
+def test_the_stores_serve_a_node_and_its_clients(kb, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("cryptography")
+    certs = str(tmp_path / "certs")
+    told = kb("certs", certs, "--pkcs12", "--host", "localhost,127.0.0.1", "--client", "alice").out
+    password = (tmp_path / "certs" / "stores.password").read_text().strip()
+    assert password not in told
+    of_node, of_client = (
+        dict(line.split("=", 1) for line in part.splitlines() if "=" in line and not line.startswith("#"))
+        | {"ssl.keystore.password": password, "ssl.truststore.password": password}
+        for part in told.split(" For its ")[1:]
+    )
+    assert of_node["ssl.keystore.type"] == "PKCS12" and of_node["ssl.client.auth"] == "required"
+    node = {
+        "listeners": "SSL://127.0.0.1:0",
+        "inter.broker.listener.name": "SSL",
+        "listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT",
+    }
+    with running_broker(node | of_node) as secured:
+        path = tmp_path / "alice.properties"
+        path.write_text(format_properties(of_client | {"bootstrap.servers": secured.bootstrap_servers}, ""))
+        kb("topic", "list", "--command-config", str(path))

@@ -1,0 +1,125 @@
+"""What a fetch session may read is asked at each request: a change of the rules holds for the next one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from node_harness import Client, batch, produce_request, run, running_node, values
+
+from kbroker.errors import ErrorCode
+from kbroker.replication.fetch_session import TRACKED_PARTITIONS
+from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.types import Uuid
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from tests.handlers.principals import connect_as, under
+
+READ = (AclOperation.READ, ResourceType.TOPIC)
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class Session:
+    """A fetch session that names its partitions once. Its offsets stay at 0."""
+
+    def __init__(self, client: Client, topic_id: bytes, partitions: int, **more: Any) -> None:
+        self.client = client
+        self._topic_id = Uuid(topic_id)
+        self._partitions = partitions
+        self._more = more
+        self._id = self._epoch = 0
+
+    async def fetch(self, *, max_wait_ms: int = 0) -> dict[int, tuple[int, int]]:
+        """Of each partition in the answer: the error code, and the number of records."""
+        partitions = [FetchPartition(partition=index, partition_max_bytes=1000) for index in range(self._partitions)]
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_id=self._id,
+            session_epoch=self._epoch,
+            topics=[] if self._epoch else [FetchTopic(topic_id=self._topic_id, partitions=partitions)],
+            **self._more,
+        )
+        answer = await self.client.ask(request)
+        assert answer.error_code == 0
+        self._id, self._epoch = answer.session_id, self._epoch + 1
+        return {
+            data.partition_index: (data.error_code, len(values(data.records or b"")))
+            for topic in answer.responses
+            for data in topic.partitions
+        }
+
+
+@pytest.mark.parametrize("partitions", [1, TRACKED_PARTITIONS])
+def test_a_session_is_asked_for_its_permission_at_each_request(tmp_path: Path, partitions: int) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", partitions)
+            admin = await node.connect()
+            await admin.ask(produce_request("t", batch(b"value"), topic_id=topic_id))
+            authorizer = under(node)
+            session = Session(await connect_as(node, "bob"), topic_id, partitions)
+            first = await session.fetch()
+            assert first == {0: (0, 1), **dict.fromkeys(range(1, partitions), (0, 0))}
+            assert await session.fetch() == {0: (0, 1)}
+            for _ in range(2):
+                authorizer.deny("bob", READ)
+                for _ in range(3):  # each time anew, as Apache Kafka does
+                    assert await session.fetch() == dict.fromkeys(range(partitions), (DENIED, 0))
+                authorizer.deny("bob")
+                assert await session.fetch() == first
+                assert await session.fetch() == {0: (0, 1)}
+
+    run(test)
+
+
+@pytest.mark.parametrize("partitions", [1, TRACKED_PARTITIONS])
+def test_a_session_of_someone_else_gives_nothing_away(tmp_path: Path, partitions: int) -> None:
+    """Whoever guesses its id reads what they may themselves."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", partitions)
+            authorizer = under(node)
+            authorizer.deny("mallory", READ)
+            session = Session(await connect_as(node, "bob"), topic_id, partitions)
+            await session.fetch()
+            session.client = await connect_as(node, "mallory")
+            assert await session.fetch() == dict.fromkeys(range(partitions), (DENIED, 0))
+
+    run(test)
+
+
+def test_a_waiting_fetch_is_answered_at_once_if_all_of_it_is_denied(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", 2)
+            under(node).deny("bob", READ)
+            session = Session(await connect_as(node, "bob"), topic_id, 2)
+            with trio.fail_after(5):
+                assert await session.fetch(max_wait_ms=60_000) == {0: (DENIED, 0), 1: (DENIED, 0)}
+
+    run(test)
+
+
+def test_a_follower_that_may_not_act_for_the_cluster_makes_no_progress(tmp_path: Path) -> None:
+    """Its offsets are not believed, and it is not told what there is."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t")
+            authorizer = under(node)
+            action = (AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+            authorizer.deny("bob", action)
+            follower = {"replica_state": ReplicaState(replica_id=2, replica_epoch=-1)}
+            session = Session(await connect_as(node, "bob"), topic_id, 1, **follower)
+            assert await session.fetch() == {0: (DENIED, 0)}
+            unknown = Session(session.client, b"x" * 16, 1, **follower)
+            assert await unknown.fetch() == {0: (DENIED, 0)}
+            authorizer.deny("bob", READ)  # which followers do not need
+            assert (await session.fetch())[0][0] not in (DENIED, 0)
+            assert (await Session(session.client, b"x" * 16, 1).fetch())[0][0] == ErrorCode.UNKNOWN_TOPIC_ID
+
+    run(test)

@@ -1,0 +1,244 @@
+"""Each API that brokers answer: without any permission, with all but the one that it needs, and with all.
+
+That proves the table (``handlers.permissions``): a row that nothing asks fails, and so does an operation that is asked
+without a row. A denied request changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from node_harness import Client, Node, run, running_node
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.permissions import BROKER_PERMISSIONS, PERMISSIONS, Permission, Shown
+from kbroker.handlers.registration import BROKER, Forwarding, registrations
+from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from tests.handlers.permission_cases import (
+    CASES,
+    KEYS,
+    MISSING,
+    TOPIC,
+    Case,
+    Told,
+    World,
+    build,
+    denials,
+    prepare,
+    user_of,
+)
+from tests.handlers.principals import NOBODY, Asked, connect_as, under
+
+ADMIN = "admin"
+
+UNSTABLE = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"}
+"""For version 6 of InitProducerId."""
+
+_PASSES = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+}
+
+DENIALS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+def error_codes(answer: Any) -> Iterator[int]:
+    """All errors in an answer."""
+    for each in dataclasses.fields(answer):
+        value = getattr(answer, each.name)
+        if each.name.endswith("error_code"):
+            yield value
+        for entry in value if isinstance(value, list) else [value]:
+            if dataclasses.is_dataclass(entry):
+                yield from error_codes(entry)
+
+
+async def prepared(client: Client) -> World:
+    """A world on the node that a client is connected to."""
+
+    async def ask(api: str, told: Told) -> Any:
+        entry = registrations(BROKER)[KEYS[api]]
+        while True:
+            version = 3 if api == "AddPartitionsToTxn" else entry.versions.highest
+            answer = await client.ask(build(entry.request_class, version, told), version)
+            codes = set(error_codes(answer))
+            if not codes & _PASSES:
+                assert not any(codes), answer
+                return answer
+            await trio.lowlevel.checkpoint()
+
+    return await prepare(ask)
+
+
+def versions_of(case: Case, *, unstable: bool = True) -> Iterator[int]:
+    """The versions of a case that are served."""
+    served = registrations(BROKER, unstable=unstable)[KEYS[case.api]].versions
+    yield from range(max(served.lowest, case.lowest), min(served.highest, case.highest) + 1)
+
+
+def state(node: Node) -> Any:
+    """What a request could have changed: the topics, and what is in the logs."""
+    services = node.broker.services
+    ends = {
+        name: (partition.log.log_start_offset, partition.log.log_end_offset)
+        for name, partition in services.replica_manager.partitions.items()
+        if partition.has_log
+    }
+    return ends, sorted(services.metadata.image.topics.by_name)
+
+
+def check_denied(case: Case, permission: Permission, answer: Any, version: int) -> None:
+    """The answer shows that a permission is missing, and how the row says."""
+    where = f"{case.id} v{version} without {permission.operation.name} {permission.resource_type.name}: {answer}"
+    codes = set(error_codes(answer))
+    if permission.shown is Shown.OPERATIONS:
+        assert answer.cluster_authorized_operations == 0, where
+    elif permission.shown is Shown.HIDDEN or (case.api == "DescribeLogDirs" and version < 3):
+        assert not codes & DENIALS, where
+    else:
+        assert permission.error in codes, where
+    if case.hidden and permission.shown is not Shown.ENTRY:
+        assert case.hidden not in repr(answer), where
+
+
+def test_the_table_has_each_api_that_brokers_answer() -> None:
+    answered = {
+        name
+        for name, key in KEYS.items()
+        if key in registrations(BROKER) and registrations(BROKER)[key].forwarding is Forwarding.NONE
+    }
+    assert answered - {"DescribeAcls"} == set(BROKER_PERMISSIONS)
+    assert set(BROKER_PERMISSIONS) == {case.api for case in CASES}
+    assert set(PERMISSIONS) >= set(BROKER_PERMISSIONS)
+
+
+@pytest.mark.parametrize("api", BROKER_PERMISSIONS)
+def test_each_row_of_an_api_has_a_case(api: str) -> None:
+    assert {row for case in CASES if case.api == api for row in case.rows} == set(range(len(BROKER_PERMISSIONS[api])))
+
+
+def test_each_api_is_denied_without_its_permissions_and_changes_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path, **UNSTABLE) as node:
+            world = await prepared(await node.connect())
+            authorizer = under(node)
+            before = state(node)
+            clients = {NOBODY: await connect_as(node, NOBODY)}
+            for case in CASES:
+                for permission in case.permissions():
+                    denied = denials(permission)
+                    user = user_of(denied)
+                    if user not in clients:
+                        authorizer.deny(user, *denied)
+                        clients[user] = await connect_as(node, user)
+                    if case.changes and permission.shown is Shown.HIDDEN:
+                        continue
+                    for version in versions_of(case):
+                        answer = await clients[user].ask(case.request(world, version), version)
+                        check_denied(case, permission, answer, version)
+                for version in versions_of(case):
+                    answer = await clients[NOBODY].ask(case.request(world, version), version)
+                    for permission in case.permissions()[:1]:
+                        check_denied(case, permission, answer, version)
+                assert state(node) == before, case.id
+
+    run(test)
+
+
+def test_each_api_asks_what_its_rows_say_and_no_more(tmp_path: Path) -> None:
+    """With all permissions, and with each of those that do as well as another instead of it."""
+
+    async def test() -> None:
+        async with running_node(tmp_path, **UNSTABLE) as node:
+            world = await prepared(await node.connect())
+            authorizer = under(node)
+            asked: dict[str, set[Any]] = {api: set() for api in BROKER_PERMISSIONS}
+            for case in CASES:
+                users = {ADMIN: frozenset[Asked]()}
+                for permission in case.permissions():
+                    for enough in denials(permission):
+                        denied = denials(permission) - {enough}
+                        users[user_of(denied)] = denied
+                for user, denied in users.items():
+                    authorizer.deny(user, *denied)
+                    client = await connect_as(node, user)
+                    authorizer.asked.clear()
+                    authorizer.audited.clear()
+                    authorizer.asked_by_type.clear()
+                    for version in versions_of(case):
+                        answer = await client.ask(case.request(world, version), version)
+                        assert not set(error_codes(answer)) & DENIALS, (case.id, user, version, answer)
+                    await client.stream.aclose()
+                    # What an answer tells of authorized operations is asked, too, and is no news for the audit log.
+                    heard = {line[2] for line in authorizer.audited} | authorizer.asked_by_type
+                    asked[case.api] |= heard | (denied & {line[1] for line in authorizer.asked})
+                    assert {line[4] for line in authorizer.audited} <= {case.api}
+                    assert not any(not line[0] for line in authorizer.audited), case.id
+            for api, permissions in BROKER_PERMISSIONS.items():
+                assert asked[api] == {each for permission in permissions for each in denials(permission)}, api
+
+    run(test)
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_a_regular_expression_matches_what_the_principal_may_describe(tmp_path: Path, denied: bool) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            world = await prepared(await node.connect())
+            authorizer = under(node)
+            case = next(case for case in CASES if case.id == "ConsumerGroupHeartbeat-regex")
+            authorizer.deny("bob", *(denials(case.permissions()[1]) if denied else ()))
+            client = await connect_as(node, "bob")
+            request = case.request(world, 1)
+            joined = await client.ask(request, 1)
+            assert joined.error_code == 0
+            request.member_epoch, request.topic_partitions = joined.member_epoch, None
+            request.subscribed_topic_regex, request.rebalance_timeout_ms = None, -1
+            # The expressions are resolved behind the first heartbeat; a group that sees nothing stays at its epoch.
+            answer = await client.ask(request, 1)
+            asked = [line for line in authorizer.asked if line[1] in denials(case.permissions()[1])]
+            assert {name for _, _, name in asked} == {TOPIC}
+            epochs = answer.member_epoch - joined.member_epoch
+            described = await (await node.connect()).ask(
+                build(ConsumerGroupDescribeRequest, 1, {"group_ids": [request.group_id]}), 1
+            )
+            member = described.groups[0].members[0]
+            topics = {each.topic_name for each in member.target_assignment.topic_partitions}
+            assert (epochs, topics) == ((0, set()) if denied else (1, {TOPIC}))
+
+    run(test)
+
+
+def test_nothing_is_created_that_may_not_be(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            authorizer = under(node)
+            case = next(case for case in CASES if case.id == "Metadata-created")
+            authorizer.deny("bob", *denials(case.permissions()[0]))
+            client = await connect_as(node, "bob")
+            answer = await client.ask(case.request(World(), 13), 13)
+            assert answer.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topics = node.broker.services.metadata.image.topics.by_name
+            assert not any(name.startswith(MISSING) for name in topics)
+            authorizer.deny("bob")
+            answer = await client.ask(case.request(World(), 13), 13)
+            assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics = node.broker.services.metadata.image.topics.by_name
+            assert any(name.startswith(MISSING) for name in topics)
+
+    run(test)

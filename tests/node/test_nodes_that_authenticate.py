@@ -1,0 +1,144 @@
+"""Three nodes that know one another by SASL, with Kafka's own properties: who is a node, and who is not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from node_harness import Client, run
+from quorum_harness import LISTENER, Quorum, quorum
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.requester import principal_bytes
+from kbroker.security.principal import KafkaPrincipal
+from kbroker.wire.conversation import Conversation
+from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.envelope import EnvelopeRequest
+from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+PASSWORDS = {"node": "n0de", "admin": "adm1n", "alice": "al1ce"}
+USERS = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+JAAS = f'{MODULE} username="node" password="n0de" {USERS};'
+PROPERTIES = {
+    "listener.security.protocol.map": f"PLAINTEXT:SASL_PLAINTEXT,{LISTENER}:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": JAAS,
+    "listener.name.controller.plain.sasl.jaas.config": JAAS,
+    "inter.broker.listener.name": "PLAINTEXT",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:node;User:admin",
+}
+
+
+async def connect(cluster: Quorum, node_id: int, user: str, listener: str = "PLAINTEXT") -> Client:
+    """A connection that has authenticated."""
+    client = await cluster.node(node_id).connect(listener)
+    assert not (await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)).error_code
+    token = b"\0".join((b"", user.encode(), PASSWORDS[user].encode()))
+    assert not (await client.ask(SaslAuthenticateRequest(auth_bytes=token), 1)).error_code
+    return client
+
+
+@asynccontextmanager
+async def nodes(path: Path, **of_some: dict[int, dict[str, str]]) -> AsyncIterator[Quorum]:
+    """Three nodes that have started, with the properties above."""
+    properties = {name.replace(".", "_"): value for name, value in PROPERTIES.items()}
+    async with quorum(path, **of_some, **properties) as cluster:  # type: ignore[arg-type]
+        await cluster.start(1, 2, 3)
+        await cluster.await_leader()
+        yield cluster
+
+
+def creation(name: str) -> CreateTopicsRequest:
+    """A request for a topic with a replica on each node."""
+    return CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=3)], timeout_ms=5000
+    )
+
+
+def test_an_acl_by_way_of_one_node_lets_a_client_of_each_create_topics(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with nodes(tmp_path) as cluster:
+            clients = [await connect(cluster, number, "alice") for number in (1, 2, 3)]
+            for client in clients:
+                topic = (await client.ask(creation("mine-1"))).topics[0]
+                assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            acl = AclCreation(
+                resource_type=2,
+                resource_name="mine-",
+                resource_pattern_type=4,
+                principal="User:alice",
+                host="127.0.0.1",
+                operation=2,
+                permission_type=3,
+            )
+            admin = await connect(cluster, 1, "admin")
+            denied = await clients[1].ask(CreateAclsRequest(creations=[acl]))
+            assert denied.results[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            allowed = await admin.ask(CreateAclsRequest(creations=[acl]))
+            assert allowed.results[0].error_code == ErrorCode.NONE
+            await cluster.until(lambda: all(n.metadata.image.principals.acls for n in cluster.nodes.values()))
+            for number, client in enumerate(clients):
+                topic = (await client.ask(creation(f"mine-{number}"))).topics[0]
+                assert topic.error_code == ErrorCode.NONE and topic.configs
+            await cluster.topics_everywhere([f"mine-{number}" for number in range(3)])
+            # The nodes do their part in all of it under their own name.
+            assert len((await admin.ask(MetadataRequest(topics=[]))).brokers) == 3
+            await cluster.until(
+                lambda: all(
+                    len(topic.partitions[0].isr) == 3 for topic in cluster.newest_image().topics.by_name.values()
+                )
+            )
+
+    run(main)
+
+
+def test_no_client_passes_for_a_node(tmp_path: Path) -> None:
+    """A client that has a password for the controllers' listener may still not speak for others there."""
+
+    async def main() -> None:
+        async with nodes(tmp_path) as cluster:
+            leader = await cluster.await_leader()
+            client = await connect(cluster, leader, "alice", LISTENER)
+            inside = Conversation("c")
+            data = b"".join(inside.send(creation("stolen"), 7))[4:]
+            principal = principal_bytes(KafkaPrincipal("User", "admin"))
+            envelope = EnvelopeRequest(
+                request_data=data, request_principal=principal, client_host_address=b"\x7f\0\0\1"
+            )
+            assert (await client.ask(envelope)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            direct = (await client.ask(creation("stolen"))).topics[0]
+            assert direct.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert "stolen" not in cluster.newest_image().topics.by_name
+
+    run(main)
+
+
+def test_a_node_whose_name_is_no_super_users_is_kept_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It says why, and goes on asking; the others do not mind."""
+    alice = JAAS.replace('username="node" password="n0de"', 'username="alice" password="al1ce"')
+    caplog.set_level(logging.ERROR, "kbroker.node.raft_peers")
+
+    async def main() -> None:
+        properties = {name.replace(".", "_"): value for name, value in PROPERTIES.items()}
+        other = {3: {"listener.name.controller.plain.sasl.jaas.config": alice}}
+        async with quorum(tmp_path, properties_of=other, **properties) as cluster:
+            await cluster.start(1, 2)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cluster.start, 3)
+                await cluster.until(lambda: any("CLUSTER_ACTION" in each.message for each in caplog.records))
+                assert 3 not in cluster.newest_image().brokers
+                nursery.cancel_scope.cancel()
+
+    run(main)
+    assert not any(password in caplog.text for password in PASSWORDS.values())

@@ -1,0 +1,244 @@
+"""A change of the rules holds for the very next request, also where a short way has served a hundred like it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node_harness import Client, Node, batch, produce_request, run, running_node
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.produce import STEP_BATCHES
+from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
+from kbroker.shortcuts.heartbeat import HeartbeatShortcut
+from kbroker.shortcuts.list_offsets import ListOffsetsShortcut
+from kbroker.shortcuts.offset_commit import OffsetCommitShortcut
+from kbroker.shortcuts.produce import ProduceShortcut
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.handlers.principals import Asked, ByName, connect_as, under
+from tests.handlers.test_transactions import open_producer
+from tests.shortcuts import short_way
+
+REPEATS = 100
+
+Ask = Callable[[], Awaitable[int]]
+"""Sends the next request; its error code."""
+
+
+async def _produce(node: Node, client: Client, topic_id: bytes) -> Ask:
+    async def ask() -> int:
+        answer = await client.ask(produce_request("t", batch(b"value"), topic_id=topic_id), 13)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    return ask
+
+
+async def _produce_by_name(node: Node, client: Client, topic_id: bytes) -> Ask:
+    async def ask() -> int:
+        answer = await client.ask(produce_request("t", batch(b"value")), 11)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    return ask
+
+
+async def _produce_in_transaction(node: Node, client: Client, topic_id: bytes) -> Ask:
+    producer = await open_producer(node)
+    producer.client = client
+
+    async def ask() -> int:
+        code = await producer.send(b"value")
+        if code:
+            producer.sequence -= 1  # it is not in the log
+        return code
+
+    return ask
+
+
+async def _list_offsets(node: Node, client: Client, topic_id: bytes) -> Ask:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[partition])])
+
+    async def ask() -> int:
+        return int((await client.ask(request)).topics[0].partitions[0].error_code)
+
+    return ask
+
+
+async def _commit(node: Node, client: Client, topic_id: bytes) -> Ask:
+    offset = 0
+
+    async def ask() -> int:
+        nonlocal offset
+        offset += 1
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        topic = OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[partition])
+        request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=[topic])
+        return int((await client.ask(request)).topics[0].partitions[0].error_code)
+
+    await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    while await ask():
+        pass
+    return ask
+
+
+async def _heartbeat(node: Node, client: Client, topic_id: bytes) -> Ask:
+    await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
+        group_instance_id="instance",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    while (joined := await client.ask(join)).error_code:
+        pass
+    request = HeartbeatRequest(
+        group_id="g",
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        group_instance_id="instance",
+    )
+
+    async def ask() -> int:
+        return int((await client.ask(request)).error_code)
+
+    return ask
+
+
+WAYS: list[tuple[Any, type[Any], Asked, ErrorCode]] = [
+    (_produce, ProduceShortcut, (AclOperation.WRITE, ResourceType.TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    (
+        _produce_by_name,
+        ProduceShortcut,
+        (AclOperation.WRITE, ResourceType.TOPIC),
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ),
+    (
+        _produce_in_transaction,
+        ProduceShortcut,
+        (AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
+    (
+        _list_offsets,
+        ListOffsetsShortcut,
+        (AclOperation.DESCRIBE, ResourceType.TOPIC),
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ),
+    (_commit, OffsetCommitShortcut, (AclOperation.READ, ResourceType.TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    (_commit, OffsetCommitShortcut, (AclOperation.READ, ResourceType.GROUP), ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    (_heartbeat, HeartbeatShortcut, (AclOperation.READ, ResourceType.GROUP), ErrorCode.GROUP_AUTHORIZATION_FAILED),
+]
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "-".join(each.name for each in value)
+    return "" if isinstance(value, int | type) else str(value.__name__).lstrip("_")
+
+
+@pytest.mark.parametrize(("way", "shortcut", "needed", "error"), WAYS, ids=_name)
+def test_what_is_revoked_is_denied_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Any,
+    shortcut: type[Any],
+    needed: Asked,
+    error: ErrorCode,
+) -> None:
+    taken = short_way.watch(monkeypatch, shortcut)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t")
+            authorizer = under(node)
+            ask = await way(node, await connect_as(node, "bob"), topic_id)
+            for _ in range(REPEATS):
+                assert await ask() == 0
+            assert taken[-1], "the short way has not been taken"
+            for _ in range(2):
+                taken.clear()
+                authorizer.deny("bob", needed)
+                for _ in range(REPEATS):
+                    assert await ask() == error
+                assert not any(taken), "what is denied has taught a short way"
+                taken.clear()
+                authorizer.deny("bob")
+                for _ in range(REPEATS):
+                    assert await ask() == 0
+                assert taken[-1]
+
+    run(test)
+
+
+class ButOneTopic(ByName):
+    """Denies one topic to all users."""
+
+    def authorize(
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """As :class:`~kbroker.security.authorizer.types.Authorizer`."""
+        return principal == ANONYMOUS or name != "secret"
+
+
+def test_a_request_that_waits_for_others_teaches_nothing_that_is_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reply comes later, and nobody has asked the authorizer yet when it is remembered."""
+    taken = short_way.watch(monkeypatch, ProduceShortcut)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            await node.create_topic("secret")
+            node.broker.services.authorizer = ButOneTopic()
+            client = await connect_as(node, "bob")
+            long = produce_request("t", batch(b"value"))
+            long.topic_data[0].partition_data *= 2 * STEP_BATCHES
+            await client.send(long, 11)
+            for _ in range(3):
+                await client.send(produce_request("secret", batch(b"value")), 11)
+            answers = [(await client.receive())[1] for _ in range(4)]
+            assert answers[0].responses[0].partition_responses[-1].error_code == 0
+            secret = produce_request("secret", batch(b"value"))
+            answers += [await client.ask(secret, 11) for _ in range(REPEATS)]
+            codes = {answer.responses[0].partition_responses[0].error_code for answer in answers[1:]}
+            assert codes == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+            assert not any(taken)
+
+    run(test)
+
+
+def test_the_audit_log_has_each_request_that_it_is_to_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = short_way.watch(monkeypatch, ProduceShortcut)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            authorizer = under(node)
+            await node.create_topic("t")
+            ask = await _produce_by_name(node, await connect_as(node, "bob"), b"")
+            with caplog.at_level(logging.DEBUG, "kbroker.authorizer"):
+                for count in range(1, REPEATS + 1):
+                    assert await ask() == 0
+                    assert len(authorizer.audited) == count
+            assert not taken
+            for _ in range(REPEATS):
+                assert await ask() == 0
+            assert taken[-1]
+
+    run(test)
