@@ -168,6 +168,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "ConsumerGroupHeartbeat": (
         Permission(Op.READ, _GROUP, _REQUEST),
         Permission(Op.DESCRIBE, _TOPIC, _REQUEST, "topics that are subscribed to by name"),
+        Permission(Op.DESCRIBE, _TOPIC, _HIDDEN, "topics that match a regular expression"),
     ),
     "ConsumerGroupDescribe": (
         Permission(Op.DESCRIBE, _GROUP, _ENTRY),

@@ -69,6 +69,8 @@ class TlsStream:
                 server_hostname=server_hostname,
                 do_handshake_on_connect=False,
             )
+        except ssl.SSLError:
+            raise
         except ValueError as error:
             raise OSError(str(error)) from error
 
@@ -83,6 +85,8 @@ class TlsStream:
                 await trio.lowlevel.wait_readable(sock)
             except ssl.SSLWantWriteError:
                 await trio.lowlevel.wait_writable(sock)
+            except ssl.SSLError:
+                raise  # one of them is a ValueError, too
             except ValueError as error:
                 raise OSError(str(error)) from error  # the client was gone before
 

@@ -52,6 +52,8 @@ class Case:
     hidden: str = ""
     """What a denial leaves out of the answer."""
     name: str = ""
+    changes: bool = False
+    """Whether it is served without a permission that only hides something."""
 
     @property
     def id(self) -> str:
@@ -171,7 +173,7 @@ def _join(group: str) -> Told:
     }
 
 
-def _consumer_heartbeat(group: str) -> Told:
+def _consumer_heartbeat(group: str, **more: Any) -> Told:
     return {
         "group_id": group,
         "member_id": "member",
@@ -179,6 +181,7 @@ def _consumer_heartbeat(group: str) -> Told:
         "rebalance_timeout_ms": 30_000,
         "subscribed_topic_names": [TOPIC],
         "topic_partitions": [],
+        **more,
     }
 
 
@@ -354,6 +357,17 @@ CASES: tuple[Case, ...] = (
     Case("DescribeTransactions", (0, 1), lambda world: {"transactional_ids": [TRANSACTION]}, hidden=TOPIC),
     Case("ListTransactions", (0,), lambda world: {}, hidden=TRANSACTION),
     Case("ConsumerGroupHeartbeat", (0, 1), lambda world: _consumer_heartbeat("others")),
+    Case(
+        "ConsumerGroupHeartbeat",
+        (0, 2),
+        lambda world: _consumer_heartbeat(
+            f"matching-{next(_numbers)}", subscribed_topic_names=None, subscribed_topic_regex="topic-.*"
+        ),
+        lowest=1,
+        hidden=TOPIC,
+        name="regex",
+        changes=True,
+    ),
     Case(
         "ConsumerGroupDescribe",
         (0, 1),

@@ -2,6 +2,9 @@
 
 An operation is denied if an ACL denies it, allowed if one allows it and none denies it. If there is no ACL for the
 resource at all, `StandardAuthorizer` has a default. Super users may do everything.
+
+One thing is otherwise than in Kafka: rules for ``*`` hold for all resources. Kafka forgets them for groups and ids
+whose names begin with a star, so that even a denial for all of them does not hold.
 """
 
 from __future__ import annotations
