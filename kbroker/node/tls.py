@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.config.definition import InvalidConfig
+from kbroker.config.security.tls import KEYS
 from kbroker.errors import FatalError
 from kbroker.node.admission import Admitted, Refused
 from kbroker.node.tls_stream import PIECE, TlsStream
@@ -48,19 +49,25 @@ class ListenerTls:
         self.listener = listener
         self._serves = serves
         self._connects = connects
-        self._with_sasl = config.listener_security_protocol_map[listener] == "SASL_SSL"
+        self.has_sasl = config.listener_security_protocol_map[listener] == "SASL_SSL"
+        """Whether SASL says who a client is, whatever its certificate."""
         values = self.values(config)
         try:
-            self._files = files(values)
+            self._seen = _state(values)
             self.material = self._load(values)
             self.rules = MappingRules(values["ssl.principal.mapping.rules"])
         except InvalidConfig as error:
             raise FatalError(f"listener {listener}: {error.message}") from None
-        self._properties = dict(config.raw)
         self._warned_at_ms = -_DAY_MS
         self._is_in_use = False
         """Whether properties set at run time have been looked at: those of the node's last life need no permission."""
-        if self._with_sasl and serves and values["ssl.client.auth"] == "none" != config.security()["ssl.client.auth"]:
+        asks = serves and values["ssl.client.auth"] != "none"
+        if asks and not self.material.has_trust_store:
+            logger.warning(
+                "listener %s has no trust store: it accepts certificates of every authority that this machine trusts",
+                listener,
+            )
+        if serves and not asks and self.has_sasl and config.security()["ssl.client.auth"] != "none":
             logger.warning(
                 "ssl.client.auth has no effect on listener %s, which has SASL: set listener.name.%s.ssl.client.auth",
                 listener,
@@ -70,7 +77,7 @@ class ListenerTls:
     def values(self, config: BrokerConfig) -> Values:
         """The listener's properties."""
         values = config.security(self.listener)
-        if not self._with_sasl:
+        if not self.has_sasl:
             return values
         # With SASL, only the listener's own property asks clients for certificates (KIP-684).
         own = config.values.get(f"listener.name.{self.listener.lower()}.ssl.client.auth", "none")
@@ -90,11 +97,11 @@ class ListenerTls:
         :class:`InvalidConfig` if they cannot be used: once, and the listener goes on with what it has. For a thread.
         """
         values = self.values(config)
-        state = files(values)
+        state = _state(values)
         was_in_use, self._is_in_use = self._is_in_use, True
-        if state == self._files and config.raw == self._properties:
+        if state == self._seen:
             return False
-        self._files, self._properties = state, dict(config.raw)
+        self._seen = state
         material = self._load(values)
         if was_in_use:
             check_replacement(self.material, material, values)
@@ -122,6 +129,11 @@ class ListenerTls:
             )
 
 
+def _state(values: Values) -> tuple[object, ...]:
+    """Whatever contexts are made from."""
+    return files(values), [values[key.name] for key in KEYS]
+
+
 class TlsAdmission:
     """The step of an admission that makes TLS of a client's connection, and says who its certificate belongs to."""
 
@@ -142,7 +154,7 @@ class TlsAdmission:
         except ssl.SSLError as error:
             raise Refused(f"SSL handshake failed: {handshake_problem(error)}") from None
         certificate = stream.peer_certificate()
-        if certificate is not None:
+        if certificate is not None and not self._tls.has_sasl:
             try:
                 client.principal = KafkaPrincipal(USER_TYPE, self._tls.rules.name(subject_name(certificate)))
             except NoMatchingRule as error:

@@ -170,7 +170,7 @@ class TlsStream:
         held, room = len(self._held), self._scratch
         end = min(PIECE, held + length)
         room[:held] = self._held
-        count = os.preadv(fd, [room[held:end]], position)
+        count = _read_file(fd, room[held:end], position)
         return self._write(room[: held + count]) if count else 0
 
     def _send(self, buffers: Sequence[Buffer]) -> int:
@@ -233,6 +233,15 @@ class TlsStream:
                 sock.unwrap()  # tells the other side that nothing was cut off; does not wait for its answer
         self._stuck = None
         sock.close()
+
+
+def _read_file(fd: int, room: memoryview, position: int) -> int:
+    """``os.preadv``, which some systems do not have, into one buffer."""
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [room], position)
+    data = os.pread(fd, len(room), position)
+    room[: len(data)] = data
+    return len(data)
 
 
 class PendingPoller:

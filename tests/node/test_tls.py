@@ -6,10 +6,12 @@ import asyncio
 import datetime
 import functools
 import logging
+import random
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,13 @@ from confluent_kafka.admin import (
 )
 from node_harness import run, running_node
 
+from kbroker.config import BrokerConfig
+from kbroker.env import RealEnv
 from kbroker.errors import FatalError
 from kbroker.node import listeners
 from kbroker.node.listener import ConnectionLimits
+from kbroker.node.security import NodeSecurity
+from kbroker.node.tls import ListenerTls
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.tls.authority import Authority, Issued
 from kbroker.testing import RunningBroker, running_broker
@@ -289,6 +295,71 @@ def test_half_a_handshake_ends_in_time(tmp_path: Path, monkeypatch: pytest.Monke
     run(test)
 
 
+def test_garbage_leaves_nothing_behind(broker: RunningBroker, files: Path) -> None:
+    garbage = random.Random(1)
+    beginnings = [
+        b"",
+        b"\x16\x03\x01",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x17\x03\x03\xff\xff",
+        b"\x80\x2e",
+    ]
+    for number in range(300):
+        with socket.create_connection((broker.host, broker.port), 10) as plain:
+            plain.send(beginnings[number % 5] + garbage.randbytes(garbage.randrange(2000)))
+            if number % 2:
+                with suppress(OSError):
+                    plain.shutdown(socket.SHUT_WR)
+                    while plain.recv(1000):
+                        pass
+    produce(conf(broker, files), "after-garbage", b"one")
+
+    def left(node: Any) -> int:
+        return max(server._quota.total for server in node.listeners)
+
+    deadline = time.monotonic() + 10
+    while broker.in_broker(left) and time.monotonic() < deadline:
+        pass
+    assert broker.in_broker(left) == 0
+    assert not any(record.exc_info for record in broker.logs)
+
+
+def test_certificates_of_everybody_are_warned_of() -> None:
+    given = properties(client__auth="requested") | {"listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"}
+    given["listener.security.protocol.map"] += ",PLAINTEXT:PLAINTEXT"
+    given["security.inter.broker.protocol"] = "PLAINTEXT"
+    del given["ssl.truststore.certificates"]
+    with running_broker(given) as broker:
+        texts = [record.getMessage() for record in broker.logs if record.levelno == logging.WARNING]
+    assert len(texts) == 1 and "every authority that this machine trusts" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("own", "everywhere", "mode", "warned"),
+    [
+        ({}, "required", ssl.CERT_NONE, True),
+        ({"listener.name.sasl_ssl.ssl.client.auth": "required"}, "none", ssl.CERT_REQUIRED, False),
+        ({"listener.name.sasl_ssl.ssl.client.auth": "requested"}, "required", ssl.CERT_OPTIONAL, False),
+        ({}, "none", ssl.CERT_NONE, False),
+    ],
+)
+def test_with_sasl_only_the_listener_itself_asks_for_certificates(
+    own: dict[str, str], everywhere: str, mode: ssl.VerifyMode, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {
+        "process.roles": "broker",
+        "node.id": "1",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "2@localhost:1",
+        **properties(client__auth=everywhere),
+        **own,
+        "listener.security.protocol.map": "SSL:SSL,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
+    }
+    tls = ListenerTls("SASL_SSL", BrokerConfig.from_properties(given), serves=True, connects=False)
+    assert tls.material.server is not None and tls.material.server.verify_mode == mode
+    assert warned is any("ssl.client.auth has no effect" in record.getMessage() for record in caplog.records)
+
+
 # --- at the start
 
 
@@ -520,10 +591,6 @@ def test_three_nodes_reach_one_another(cluster: RunningCluster, files: Path) -> 
 
 
 def test_a_node_with_another_name_is_not_talked_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from kbroker.config import BrokerConfig
-    from kbroker.env import RealEnv
-    from kbroker.node.security import NodeSecurity
-
     def network(**more: str) -> Any:
         given = {
             "process.roles": "broker",

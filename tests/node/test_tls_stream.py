@@ -123,7 +123,12 @@ def test_a_slow_reader_gets_every_byte_and_costs_one_piece(tmp_path: Path, how: 
     with_pair(test)
 
 
-def test_a_reply_before_file_bytes_shares_their_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_preadv", [True, False])
+def test_a_reply_before_file_bytes_shares_their_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_preadv: bool
+) -> None:
+    if not has_preadv:
+        monkeypatch.delattr(os, "preadv", raising=False)
     (tmp_path / "log").write_bytes(b"records")
 
     async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:

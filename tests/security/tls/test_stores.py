@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import ssl
 import tempfile
@@ -277,3 +278,11 @@ def test_without_files_in_memory_the_key_is_in_one_that_is_gone_at_once(monkeypa
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", remember)
     assert mismatch(server_context(values(**GOOD)), trusting()) is None
     assert made and not any(Path(name).exists() for name in made)
+
+
+def test_without_cryptography_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import kbroker.security.tls
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InvalidConfig, match=r"pip install 'kbroker\[tls\]'"):
+        importlib.reload(kbroker.security.tls)
