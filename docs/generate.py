@@ -153,7 +153,7 @@ def apis() -> str:
 
 def permissions() -> str:
     """The page of the operations that APIs ask for, from the table of ``handlers.permissions``."""
-    from kbroker.handlers.permissions import PERMISSIONS, Permission, Shown
+    from kbroker.handlers.permissions import ON_CONTROLLER, PERMISSIONS, Permission, Shown
     from kbroker.wire.registry import API_KEYS
 
     def needed(row: Permission) -> str:
@@ -175,15 +175,15 @@ def permissions() -> str:
         "| ---: | --- | --- | --- | --- | --- |",
     ]
     for key, api in sorted(API_KEYS.items()):
-        rows = PERMISSIONS.get(api.name)
-        if rows == ():
+        if PERMISSIONS.get(api.name) == ():
             lines.append(f"| {key} | {api.name} |  | nothing |  |  |")
-        for row in rows or ():
-            has_error = row.shown in (Shown.REQUEST, Shown.ENTRY)
-            lines.append(
-                f"| {key} | {api.name} | {row.when} | {needed(row)} | {row.shown.value} "
-                f"| {row.error.name if has_error else ''} |"
-            )
+        for where, rows in (("", PERMISSIONS), ("a controller's listener", ON_CONTROLLER)):
+            for row in rows.get(api.name, ()):
+                has_error = row.shown in (Shown.REQUEST, Shown.ENTRY)
+                lines.append(
+                    f"| {key} | {api.name} | {', '.join(filter(None, (where, row.when)))} | {needed(row)} "
+                    f"| {row.shown.value} | {row.error.name if has_error else ''} |"
+                )
     lines.append("")
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,14 @@ from compat_tests.clients import unavailable
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
+from kbroker.types import METADATA_TOPIC, Uuid
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tests" / "node"))
 
-from tests.handlers.permission_cases import ABSENT, CASES, TOPIC, Case, World, denials, doubled, user_of
+from tests.handlers.permission_cases import ABSENT, CASES, GROUP, TOPIC, Case, Told, World, denials, doubled, user_of
 from tests.handlers.principals import NOBODY, Asked
 from tests.handlers.test_permissions import UNSTABLE, prepared, versions_of
 from tests.node.node_harness import Client, running_node
@@ -37,8 +38,116 @@ SECONDS = 60
 
 ANSWER_SECONDS = 5
 
+
+def _configs(api: str, kind: int, name: str) -> Callable[[World], Told]:
+    operation = {"config_operation": 0} if api == "IncrementalAlterConfigs" else {}
+    configs = [{"name": "retention.ms", "value": "12345", **operation}]
+    return lambda world: {"resources": [{"resource_type": kind, "resource_name": name, "configs": configs}]}
+
+
+def _reassigned(world: World) -> Told:
+    partitions = [{"partition_index": 0, "replicas": [1]}]
+    return {"timeout_ms": 5000, "topics": [{"name": TOPIC, "partitions": partitions}]}
+
+
+_ACL = {"resource_type": 2, "operation": 3, "permission_type": 3}
+
+_RETENTION = [{"name": "retention.ms", "value": "12345"}]
+
+FORWARDED = (
+    Case(
+        "CreateTopics",
+        (0,),
+        lambda world: {"topics": [{"name": "made-x", "num_partitions": 1, "replication_factor": 1}]},
+    ),
+    Case(
+        "CreateTopics",
+        (1,),
+        lambda world: {
+            "topics": [{"name": "made-x", "num_partitions": 1, "replication_factor": 1, "configs": _RETENTION}],
+            "validate_only": True,
+        },
+        name="configs",
+    ),
+    Case(
+        "DeleteTopics",
+        (0,),
+        lambda world: {"topics": [{"name": TOPIC}], "topic_names": [TOPIC], "timeout_ms": 5000},
+    ),
+    Case(
+        "DeleteTopics",
+        (0,),
+        lambda world: {"topics": [{"name": None, "topic_id": world.topic_id}], "timeout_ms": 5000},
+        lowest=6,
+        name="id",
+    ),
+    Case(
+        "DeleteTopics",
+        (0,),
+        lambda world: {"topics": [{"name": None, "topic_id": Uuid(b"a" * 16)}], "timeout_ms": 5000},
+        lowest=6,
+        name="unknown-id",
+    ),
+    Case(
+        "CreatePartitions",
+        (0,),
+        lambda world: {"topics": [{"name": TOPIC, "count": 9, "assignments": None}], "timeout_ms": 5000},
+    ),
+    *(
+        Case(api, (row,), _configs(api, kind, name), name=label)
+        for api in ("AlterConfigs", "IncrementalAlterConfigs")
+        for row, kind, name, label in ((0, 2, TOPIC, "topic"), (1, 32, GROUP, "group"), (2, 4, "1", "broker"))
+    ),
+    Case("IncrementalAlterConfigs", (3,), _configs("IncrementalAlterConfigs", 8, "1"), name="logger"),
+    Case(
+        "ElectLeaders",
+        (0,),
+        lambda world: {"topic_partitions": [{"topic": TOPIC, "partitions": [0]}], "timeout_ms": 5000},
+    ),
+    Case("AlterPartitionReassignments", (0,), _reassigned),
+    Case("ListPartitionReassignments", (0,), lambda world: {"topics": None, "timeout_ms": 5000}),
+    Case(
+        "UpdateFeatures",
+        (0,),
+        lambda world: {
+            "feature_updates": [{"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}],
+            "timeout_ms": 5000,
+            "validate_only": True,
+        },
+    ),
+    Case("UnregisterBroker", (0,), lambda world: {"broker_id": 999}),
+    Case(
+        "DescribeQuorum",
+        (0,),
+        lambda world: {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]},
+    ),
+    Case(
+        "DescribeAcls",
+        (0,),
+        lambda world: {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1},
+    ),
+    Case(
+        "CreateAcls",
+        (0,),
+        lambda world: {"creations": [{**_ACL, "resource_name": TOPIC, "principal": "User:a", "host": "*"}]},
+    ),
+    Case(
+        "DeleteAcls",
+        (0,),
+        lambda world: {"filters": [{"resource_type_filter": 1, "operation": 1, "permission_type": 1}]},
+    ),
+    Case(
+        "AlterUserScramCredentials",
+        (0,),
+        lambda world: {"deletions": [{"name": "alice", "mechanism": 1}]},
+    ),
+)
+"""Those that the active controller answers."""
+
+ASKED = (*CASES, *FORWARDED)
+
 USERS: dict[str, frozenset[Asked]] = {
-    user_of(denials(permission)): denials(permission) for case in CASES for permission in case.permissions()
+    user_of(denials(permission)): denials(permission) for case in ASKED for permission in case.permissions()
 }
 """What is denied to each user; all else is allowed."""
 
@@ -46,6 +155,9 @@ KINDS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceT
 
 HALF = "half"
 """A user for whom all is allowed, but nothing on what is called ``ABSENT``."""
+
+INNARDS = "Request Request("
+"""So begin messages that tell of objects in Apache Kafka's memory."""
 
 APIS_WITH_LISTS = 17
 """APIs whose answers have something of ``ABSENT`` besides what is there."""
@@ -187,7 +299,7 @@ def test_denials_are_answered_as_by_apache_kafka(tmp_path: Path) -> None:
             async with running_node(tmp_path, env=None, **properties) as node:
                 ours = await _Broker.prepared(node.broker.ports["CLIENTS"])
                 for with_absent in (False, True):
-                    for case in CASES:
+                    for case in CASES if with_absent else ASKED:
                         if case.api in NOT_COMPARED:
                             continue
                         for user in (HALF,) if with_absent else _users_of(case):
@@ -199,7 +311,7 @@ def test_denials_are_answered_as_by_apache_kafka(tmp_path: Path) -> None:
                                 found.extend(
                                     f"{case.id} v{version} as {user}: {path}: {our!r} instead of {their!r}"
                                     for path, our, their in _differences(mine, other, with_absent=with_absent)
-                                    if not ANY.search(path)
+                                    if not ANY.search(path) and not str(their).startswith(INNARDS)
                                 )
 
     with _apache() as apache:

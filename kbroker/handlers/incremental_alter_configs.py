@@ -49,9 +49,11 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
 
 
 def _alter_loggers(resource: AlterConfigsResource, ctx: RequestContext, *, validate_only: bool) -> None:
-    """Levels are the node's own, so it asks the authorizer itself. ``ApiError``."""
-    if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
+    """Levels are the node's own, so it asks the authorizer itself: as in Kafka, for one thing on a listener of brokers,
+    and for another on one of controllers. ``ApiError``."""
+    is_controller = ctx.connection.is_controller
+    if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION if is_controller else AclOperation.ALTER_CONFIGS):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         # A controller says it in words too, a broker does not.
-        raise ApiError(code, standard_message(code) if ctx.connection.is_controller else None)
+        raise ApiError(code, standard_message(code) if is_controller else None)
     alter_log_levels(resource, ctx.services.node_id, validate_only=validate_only)

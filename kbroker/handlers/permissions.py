@@ -206,7 +206,7 @@ _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "AlterConfigs": _ALTERS_CONFIGS,
     "IncrementalAlterConfigs": (
         *_ALTERS_CONFIGS,
-        Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY, "loggers of brokers and controllers"),
+        Permission(Op.ALTER_CONFIGS, _CLUSTER, _ENTRY, "loggers of brokers"),
     ),
     "ElectLeaders": _ALTERS,
     "AlterPartitionReassignments": _ALTERS,
@@ -237,6 +237,10 @@ _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
 
 ON_CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "Fetch": _BY_BROKERS,
+    "IncrementalAlterConfigs": (
+        *_ALTERS_CONFIGS,
+        Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY, "loggers of controllers"),
+    ),
     "DescribeCluster": (
         *_ALTERS,
         Permission(Op.DESCRIBE, _CLUSTER, _OPERATIONS, "the cluster's authorized operations, if asked for"),

@@ -156,10 +156,10 @@ class _Read:
             self._read_some(self.partitions[start:end], self.names[start:end])
 
     def watch(self) -> None:
-        """Have the events of the partitions end a wait."""
-        view, watch = self.view, self._manager.purgatory.watch_fetch
+        """Have the events of the partitions end a wait; not of those that the reader may know nothing of."""
+        view, watch, may_read = self.view, self._manager.purgatory.watch_fetch, self._params.may_read
         for wanted, name in zip(self.partitions, self.names, strict=True):
-            if name is not None and wanted.key not in view.watched:
+            if name is not None and wanted.key not in view.watched and (may_read is None or may_read(name)):
                 watch(view, wanted.key, (name, wanted.key.partition))
 
     def _read_some(self, partitions: Sequence[ViewedPartition], names: Sequence[str | None]) -> None:

@@ -69,6 +69,16 @@ class ByName:
         self.audited.append((allowed, principal.name, (operation, resource_type), name, api))
 
 
+class ButOneTopic(ByName):
+    """Denies the topic ``secret`` to all users."""
+
+    def authorize(
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """As :class:`~kbroker.security.authorizer.types.Authorizer`."""
+        return principal == ANONYMOUS or name != "secret"
+
+
 async def connect_as(node: Node, user: str) -> Client:
     """A new connection that belongs to a user."""
     client = await node.connect()

@@ -14,7 +14,7 @@ from kbroker.replication.fetch_session import TRACKED_PARTITIONS
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from tests.handlers.principals import connect_as, under
+from tests.handlers.principals import ButOneTopic, connect_as, under
 
 READ = (AclOperation.READ, ResourceType.TOPIC)
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -100,6 +100,37 @@ def test_a_waiting_fetch_is_answered_at_once_if_all_of_it_is_denied(tmp_path: Pa
             session = Session(await connect_as(node, "bob"), topic_id, 2)
             with trio.fail_after(5):
                 assert await session.fetch(max_wait_ms=60_000) == {0: (DENIED, 0), 1: (DENIED, 0)}
+
+    run(test)
+
+
+def test_a_waiting_fetch_is_not_ended_by_what_it_may_not_read(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            ids = {name: await node.create_topic(name) for name in ("t", "secret")}
+            node.broker.services.authorizer = ButOneTopic()
+            reader, writer = await connect_as(node, "bob"), await node.connect()
+            asked = [
+                FetchTopic(topic_id=Uuid(topic_id), partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])
+                for topic_id in ids.values()
+            ]
+            await reader.send(
+                FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1000, session_epoch=-1, topics=asked)
+            )
+            purgatory = node.broker.services.replica_manager.purgatory
+            while not purgatory.fetch_watch_count:
+                await trio.lowlevel.checkpoint()
+            assert purgatory.fetch_watch_count == 1
+            for name in ("secret", "secret", "t"):
+                await writer.ask(produce_request(name, batch(b"value"), topic_id=ids[name]))
+            with trio.fail_after(5):
+                answer = (await reader.receive())[1]
+            found = {
+                bytes(topic.topic_id): (data.error_code, len(values(data.records or b"")))
+                for topic in answer.responses
+                for data in topic.partitions
+            }
+            assert found == {ids["t"]: (0, 1), ids["secret"]: (DENIED, 0)}
 
     run(test)
 

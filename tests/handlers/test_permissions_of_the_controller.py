@@ -358,17 +358,22 @@ def test_with_the_needed_permission_alone_it_is_not_denied(tmp_path: Path) -> No
     trio.run(main)
 
 
+@pytest.mark.parametrize(
+    ("is_controller", "operation"), [(False, AclOperation.ALTER_CONFIGS), (True, AclOperation.CLUSTER_ACTION)]
+)
 @pytest.mark.parametrize("version", [0, 1])
-def test_log_levels_need_a_permission_of_nodes(tmp_path: Path, version: int) -> None:
+def test_log_levels_need_a_permission_of_the_listener(
+    tmp_path: Path, version: int, is_controller: bool, operation: AclOperation
+) -> None:
     async def main() -> None:
         async with metadata_plane(tmp_path) as plane:
-            action = (AclOperation.CLUSTER_ACTION, *CLUSTER)
+            action = (operation, *CLUSTER)
             for rules, code in (
                 (Rules(all_but=[action]), ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
                 (Rules([action]), 0),
             ):
                 plane.services.authorizer = rules
-                answer = await plane.ask(_loggers(version), version, principal=ALICE)
+                answer = await plane.ask(_loggers(version), version, principal=ALICE, is_controller=is_controller)
                 assert answer.responses[0].error_code == code
                 assert rules.asked == [action]
 

@@ -13,7 +13,6 @@ from node_harness import Client, Node, batch, produce_request, run, running_node
 from kbroker.errors import ErrorCode
 from kbroker.handlers.produce import STEP_BATCHES
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.shortcuts.heartbeat import HeartbeatShortcut
 from kbroker.shortcuts.list_offsets import ListOffsetsShortcut
 from kbroker.shortcuts.offset_commit import OffsetCommitShortcut
@@ -27,7 +26,7 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.handlers.principals import Asked, ByName, connect_as, under
+from tests.handlers.principals import Asked, ButOneTopic, connect_as, under
 from tests.handlers.test_transactions import open_producer
 from tests.shortcuts import short_way
 
@@ -182,16 +181,6 @@ def test_what_is_revoked_is_denied_at_once(
                 assert taken[-1]
 
     run(test)
-
-
-class ButOneTopic(ByName):
-    """Denies one topic to all users."""
-
-    def authorize(
-        self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
-    ) -> bool:
-        """As :class:`~kbroker.security.authorizer.types.Authorizer`."""
-        return principal == ANONYMOUS or name != "secret"
 
 
 def test_a_request_that_waits_for_others_teaches_nothing_that_is_denied(
