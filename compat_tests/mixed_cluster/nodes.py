@@ -35,6 +35,8 @@ PROPERTIES: Mapping[str, str] = {
     "broker.heartbeat.interval.ms": "500",
 }
 
+NO_PROPERTIES: Mapping[str, str] = {}
+
 SNAPSHOT_SOON: Mapping[str, str] = {"metadata.log.max.record.bytes.between.snapshots": "1024"}
 """A snapshot after the first few changes: for those who vote, so that one who only follows keeps what it fetched."""
 
@@ -114,7 +116,15 @@ def _properties(node: Node, join: Node | None, votes: bool) -> dict[str, str]:
 class JvmNode:
     """Apache Kafka 4.3.1; with `join`, a broker that follows the quorum of that node, or joins it as a voter."""
 
-    def __init__(self, node_id: int, directory: Path, join: Node | None = None, *, votes: bool = False) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        directory: Path,
+        join: Node | None = None,
+        *,
+        votes: bool = False,
+        properties: Mapping[str, str] = NO_PROPERTIES,
+    ) -> None:
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
@@ -125,7 +135,7 @@ class JvmNode:
             node_id=node_id,
             cluster_id=self.cluster_id,
             format_options=_format_options(join, votes),
-            properties=_properties(self, join, votes),
+            properties={**_properties(self, join, votes), **properties},
             heap=("-Xmx512M",),
         )
 
@@ -149,11 +159,19 @@ class JvmNode:
 class KbrokerNode:
     """kbroker, by its command; with `join`, a broker that follows the quorum of that node, or joins it as a voter."""
 
-    def __init__(self, node_id: int, directory: Path, join: Node | None = None, *, votes: bool = False) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        directory: Path,
+        join: Node | None = None,
+        *,
+        votes: bool = False,
+        properties: Mapping[str, str] = NO_PROPERTIES,
+    ) -> None:
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
-        self._properties = _properties(self, join, votes)
+        self._properties = {**_properties(self, join, votes), **properties}
         self._format_options = _format_options(join, votes)
         self._log = directory / "kbroker.log"
         self._config = directory / "server.properties"
