@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from compat_tests.client import Record
+from compat_tests.security.conftest import FULL
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.test_protocols import works
 from compat_tests.security.world import World, all_in_sync, eventually, logs_in
@@ -18,6 +19,8 @@ from compat_tests.security.world import World, all_in_sync, eventually, logs_in
 def _both(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--broker") != "kbroker" or request.config.getoption("--bootstrap"):
         pytest.skip("kbroker's nodes are judged together with Apache Kafka's")
+    if not FULL:
+        pytest.skip("a minute of Apache Kafka's starts: KBROKER_COMPAT_SECURITY_FULL=1")
     if not shutil.which("java"):
         pytest.skip("java is not installed")
 

@@ -25,7 +25,7 @@ from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.envelope import EnvelopeRequest
+from kbroker.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -133,6 +133,12 @@ def test_the_controller_judges_the_client_whichever_node_it_asks(tmp_path: Path)
                 assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, [])
             assert {host for who, host, _ in nodes.rules.asked if who == ALICE} == {"127.0.0.1"}
             assert nodes.rules.asked_of(NODE) == {CLUSTER_ACTION}
+            # A broker that has no authorizer passes nobody off as itself.
+            other = leader % 3 + 1
+            nodes.quorum.nodes[other].services.authorizer = None
+            client = await nodes.connect(other, ALICE)
+            topic = (await client.ask(creation("t4"))).topics[0]
+            assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and "t4" not in nodes.topics()
 
     run(main)
 
@@ -252,6 +258,14 @@ def test_a_broker_that_the_controller_does_not_believe_says_so_once(
             said = [record for record in caplog.records if record.name == "kbroker.node.controller_client"]
             assert len(said) == 1 and "CLUSTER_AUTHORIZATION_FAILED" in said[0].getMessage()
             assert "t" not in nodes.topics()
+
+            # What the controller cannot read is of another version: the client is to connect again, and ask for them.
+            async def unread(request: object) -> EnvelopeResponse:
+                return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+
+            nodes.quorum.nodes[other].metadata.client.channels.forward = unread  # type: ignore[method-assign,assignment]
+            await client.send(creation("t"))
+            assert await client.closed()
 
     run(main)
 

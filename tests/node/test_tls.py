@@ -205,7 +205,7 @@ def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker) -> None:
     for _ in range(3):
         ask(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
         ask(b"GET / HTTP/1.1\r\n\r\n")
-    said = [record for record in broker.logs if "refused a connection" in record.getMessage()]
+    said = [record for record in logged(broker) if "refused a connection" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.INFO]
     assert "SSL handshake failed: it does not speak TLS" in said[0].getMessage()
 
@@ -235,9 +235,14 @@ def test_a_node_checks_its_clients(tmp_path: Path, issued: Issued | None, said: 
         context.load_cert_chain(tmp_path / "client.pem")
     with running_broker(properties(client__auth="required", principal__mapping__rules="RULE:^CN=bob$/x/")) as broker:
         assert handshake(broker, context) == b""
-        logged = [record.getMessage() for record in broker.logs]
-        assert any("SSL handshake failed" in text and said in text for text in logged), logged
-        assert not any(SECRET in text or "PRIVATE KEY" in text for text in logged)
+        texts = [record.getMessage() for record in logged(broker)]
+        assert any("SSL handshake failed" in text and said in text for text in texts), texts
+        assert not any(SECRET in text or "PRIVATE KEY" in text for text in texts)
+
+
+def logged(broker: RunningBroker) -> list[logging.LogRecord]:
+    """What the node has said, once its present step is done."""
+    return broker.in_broker(lambda node: list(broker.logs))
 
 
 def handshake(broker: RunningBroker, context: ssl.SSLContext) -> bytes:
@@ -256,7 +261,8 @@ def test_a_client_that_no_rule_fits_is_refused(tmp_path: Path) -> None:
     context.load_cert_chain(tmp_path / "client.pem")
     with running_broker(properties(client__auth="required", principal__mapping__rules="RULE:^CN=bob$/x/")) as broker:
         assert handshake(broker, context) == b""
-        assert any("no rule of ssl.principal.mapping.rules fits CN=alice" in r.getMessage() for r in broker.logs)
+        texts = [record.getMessage() for record in logged(broker)]
+        assert any("no rule of ssl.principal.mapping.rules fits CN=alice" in text for text in texts)
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -313,9 +319,9 @@ def test_a_certificate_that_expires_is_warned_of(days: int, said: str | None) ->
         given["listener.security.protocol.map"] += ",PLAINTEXT:PLAINTEXT"
         given["security.inter.broker.protocol"] = "PLAINTEXT"
     with running_broker(given) as broker:
-        logged = [record.getMessage() for record in broker.logs if "certificate" in record.getMessage()]
-    assert len(logged) == (said is not None)
-    assert said is None or said in logged[0]
+        texts = [record.getMessage() for record in broker.logs if "certificate" in record.getMessage()]
+    assert len(texts) == (said is not None)
+    assert said is None or said in texts[0]
 
 
 # --- while it runs
@@ -378,6 +384,38 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, files: Path) -> None:
         until(lambda: serial(broker) == new.certificate.serial_number, broker)
         producer.produce("t", b"after")  # on the connection that it has
         assert producer.flush(10) == 0
+
+
+def test_a_certificate_of_another_name_is_taken_if_that_is_allowed(tmp_path: Path) -> None:
+    new = AUTHORITY.issue("CN=other", ["localhost"])
+    given = in_files(tmp_path) | {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true"}
+    with running_broker(given) as broker:
+        (tmp_path / "node.pem").write_text(new.pem())
+        until(lambda: serial(broker) == new.certificate.serial_number, broker)
+
+
+def test_each_listener_has_its_own_stores(tmp_path: Path) -> None:
+    outside = AUTHORITY.issue("CN=outside", HOSTS)
+    given = in_files(tmp_path) | {
+        "listeners": "SSL://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+        "listener.security.protocol.map": "SSL:SSL,OUTSIDE:SSL,CONTROLLER:PLAINTEXT",
+        "ssl.client.auth": "required",
+        "listener.name.outside.ssl.client.auth": "none",
+        "listener.name.outside.ssl.keystore.location": str(tmp_path / "outside.p12"),
+        "listener.name.outside.ssl.keystore.password": SECRET,
+    }
+    (tmp_path / "outside.p12").write_bytes(outside.pkcs12(SECRET))
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    with running_broker(given) as broker:
+        host, port = broker.address("OUTSIDE").split(":")
+        with (
+            socket.create_connection((host, int(port)), 10) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as client,
+        ):
+            assert dict(part[0] for part in client.getpeercert()["subject"]) == {"commonName": "outside"}  # type: ignore
+            client.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
+            assert len(client.recv(4)) == 4
+        assert handshake(broker, context) == b"", "the other one wants a certificate"
 
 
 def test_an_authority_that_is_removed_is_not_trusted_any_more(tmp_path: Path) -> None:
