@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from kbroker.errors import FatalError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+    from kbroker.client.security import ClientSecurity
+
 BATCH_RECORDS = 65_536
 _BATCH_BYTES = 64 << 20
 _END = 2**63 - 1
@@ -25,6 +28,9 @@ _NO_TIMESTAMP = -1
 
 Offsets = int | Mapping[int, int] | None
 """The same for every partition, or one for each that is named."""
+
+ClientConfig = Mapping[str, str] | str | os.PathLike[str] | None
+"""Kafka's client properties, or the file that has them."""
 
 
 @overload
@@ -37,6 +43,7 @@ def read_topic(
     start: Offsets = None,
     end: Offsets = None,
     read_committed: bool = True,
+    client_properties: ClientConfig = None,
 ) -> pyarrow.Table: ...
 
 
@@ -50,6 +57,7 @@ def read_topic(
     start: Offsets = None,
     end: Offsets = None,
     read_committed: bool = True,
+    client_properties: ClientConfig = None,
 ) -> pandas.DataFrame: ...
 
 
@@ -62,17 +70,25 @@ def read_topic(
     start: Offsets = None,
     end: Offsets = None,
     read_committed: bool = True,
+    client_properties: ClientConfig = None,
 ) -> pyarrow.Table | pandas.DataFrame:
     """A whole topic as a table.
 
     ``source`` is a log dir, or ``host:port`` of a broker. Offsets from ``start`` to before ``end``; by default all that
-    there is now. ``FatalError`` if the topic or a partition is not there.
+    there is now. ``client_properties`` are Kafka's, or a file of them, for a broker that is secured. ``FatalError`` if
+    the topic or a partition is not there, ``kbroker.client.ClientError`` if a broker does not let the client in.
     """
     if frame not in ("arrow", "pandas"):
         raise ValueError(f'frame is "arrow" or "pandas", not {frame!r}')
     arrow = _pyarrow()
     batches = read_topic_batches(
-        source, topic, partitions=partitions, start=start, end=end, read_committed=read_committed
+        source,
+        topic,
+        partitions=partitions,
+        start=start,
+        end=end,
+        read_committed=read_committed,
+        client_properties=client_properties,
     )
     table: pyarrow.Table = arrow.Table.from_batches(batches, schema=topic_schema())
     return table.to_pandas() if frame == "pandas" else table
@@ -87,6 +103,7 @@ def read_topic_batches(
     end: Offsets = None,
     read_committed: bool = True,
     batch_records: int = BATCH_RECORDS,
+    client_properties: ClientConfig = None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """The same in batches of at most ``batch_records`` records of one partition: in bounded memory."""
     _pyarrow()
@@ -94,7 +111,7 @@ def read_topic_batches(
     if os.path.isdir(source):
         chunks = _from_directory(source, topic, wanted, start, end, read_committed)
     elif isinstance(source, str) and os.sep not in source:
-        chunks = _from_broker(source, topic, wanted, start, end, read_committed)
+        chunks = _from_broker(source, topic, wanted, start, end, read_committed, client_properties)
     else:
         raise FatalError(f"{os.fspath(source)} is no directory")
     return _in_batches(chunks, batch_records)
@@ -150,7 +167,13 @@ def _from_directory(
 
 
 def _from_broker(
-    bootstrap: str, topic: str, wanted: list[int] | None, start: Offsets, end: Offsets, read_committed: bool
+    bootstrap: str,
+    topic: str,
+    wanted: list[int] | None,
+    start: Offsets,
+    end: Offsets,
+    read_committed: bool,
+    client_properties: ClientConfig,
 ) -> Iterator[tuple[int, Iterable[Record]]]:
     from kbroker.client.cluster import Client
     from kbroker.client.errors import ResponseError
@@ -158,7 +181,7 @@ def _from_broker(
     from kbroker.client.topics import EARLIEST, LATEST, list_offsets
     from kbroker.types import TopicPartition
 
-    with Client(bootstrap) as client:
+    with Client(bootstrap, security=_security(client_properties)) as client:
         [metadata] = client.refresh([topic], client.deadline())
         found = {} if metadata.error_code else {part.partition_index: part for part in metadata.partitions}
         _check(topic, found, wanted, bootstrap)
@@ -182,6 +205,15 @@ def _from_broker(
                     for chunk in reader.poll(client.timeout):
                         if isinstance(chunk, Chunk):
                             yield index, chunk.records
+
+
+def _security(given: ClientConfig) -> ClientSecurity | None:
+    if given is None:
+        return None
+    from kbroker.client.properties import ClientProperties
+    from kbroker.client.security import security_of
+
+    return security_of(ClientProperties(given) if isinstance(given, Mapping) else ClientProperties.read(Path(given)))
 
 
 def _check(topic: str, found: Mapping[int, object], wanted: list[int] | None, source: str) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import kbroker
+from kbroker.client import ClientError
 from kbroker.errors import FatalError
 from kbroker.log import opening
 from kbroker.log.disk import OsDisk
 from kbroker.log.log_config import LogConfig
-from kbroker.testing import RunningBroker
+from kbroker.testing import RunningBroker, running_broker
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
 
@@ -111,3 +112,16 @@ def test_a_broker_gives_the_same(broker: RunningBroker) -> None:
     assert kbroker.read_topic(broker.data_dir, "table").equals(table), "beside the broker that writes it"
     with pytest.raises(FatalError, match="there is no topic nothing"):
         kbroker.read_topic(broker.bootstrap_servers, "nothing")
+
+
+def test_a_secured_broker(tmp_path: Path) -> None:
+    with running_broker(security="sasl_plaintext") as secured:
+        given = secured.client_properties("alice")
+        file = tmp_path / "client.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+        for properties in (given, file):
+            with pytest.raises(FatalError, match="there is no topic t"):
+                kbroker.read_topic(secured.bootstrap_servers, "t", client_properties=properties)
+        wrong = {**given, "sasl.jaas.config": given["sasl.jaas.config"].replace("alice-secret", "another")}
+        with pytest.raises(ClientError, match="SASL_AUTHENTICATION_FAILED"):
+            kbroker.read_topic(secured.bootstrap_servers, "t", client_properties=wrong)

@@ -239,3 +239,24 @@ def test_a_plain_client_that_is_cut_off_is_told_what_may_be_wrong() -> None:
         connection = Connection("127.0.0.1", broker.port, client_id="t", deadline=time.monotonic() + 5)
         with pytest.raises(ConnectionFailed, match=r"closed the connection \(is security.protocol right\?\)"):
             connection.request(ListGroupsRequest(), time.monotonic() + 5)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\xff\xfe",
+        b"r=x,s=x,i=1",
+        b"r=,s=,i=",
+        b"e=no",
+        b"v=" + b"A" * 100_000,
+        b"m=x,r=a,s=YQ==,i=4096",
+        b"r=" + b"9" * 1000 + b",s=YQ==,i=999999999999999999",
+    ],
+)
+def test_nonsense_of_a_server_is_one_line(answer: bytes) -> None:
+    with SaslBroker() as broker:
+        broker.answers[SaslAuthenticateRequest] = lambda request, version: SaslAuthenticateResponse(auth_bytes=answer)
+        with pytest.raises(AuthenticationFailed) as error:
+            connect(broker.port, login("SCRAM-SHA-256", SCRAM))
+        assert "\n" not in str(error.value) and len(str(error.value)) < 500 and SECRET not in str(error.value)
