@@ -139,7 +139,9 @@ class World:
     # rights
 
     @staticmethod
-    def _binding(user: str, kind: str, name: str, operation: str, prefixed: bool, permission: str) -> AclBinding:
+    def _binding(
+        user: str, kind: str, name: str, operation: str, prefixed: bool, permission: str, host: str = "*"
+    ) -> AclBinding:
         pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
         resource = {"cluster": "BROKER", "transactional_id": "TRANSACTIONAL_ID"}.get(kind, kind.upper())
         return AclBinding(
@@ -147,20 +149,20 @@ class World:
             name,
             pattern,
             f"User:{user}",
-            "*",
+            host,
             AclOperation[operation.upper()],
             AclPermissionType[permission],
         )
 
-    def allow(self, user: str, kind: str, name: str, *operations: str, prefixed: bool = False) -> None:
+    def allow(self, user: str, kind: str, name: str, *operations: str, prefixed: bool = False, host: str = "*") -> None:
         """Grant `operations` on a resource."""
-        bindings = [self._binding(user, kind, name, each, prefixed, "ALLOW") for each in operations]
+        bindings = [self._binding(user, kind, name, each, prefixed, "ALLOW", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
             future.result(30)
 
-    def deny(self, user: str, kind: str, name: str, *operations: str) -> None:
+    def deny(self, user: str, kind: str, name: str, *operations: str, host: str = "*") -> None:
         """Deny `operations` on a resource, whatever else allows them."""
-        bindings = [self._binding(user, kind, name, each, False, "DENY") for each in operations]
+        bindings = [self._binding(user, kind, name, each, False, "DENY", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
             future.result(30)
 
