@@ -277,7 +277,7 @@ class _KbrokerNode:
                 raise NodeError(f"kbroker format: {done.stderr}{done.stdout}")
         with (self._directory / "stderr.log").open("ab") as errors:
             self._process = subprocess.Popen(
-                self._command("start", "-c", str(self._file)),
+                self._command("start", "-c", str(self._file), "--log-level", "debug"),  # tests look for secrets in it
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -29,6 +29,7 @@ from compat_tests.client_security import Security
 from compat_tests.clients import client_class, unavailable
 from compat_tests.confluent_kafka.client import ConfluentKafkaClient
 from compat_tests.line_driver import LineDriverClient
+from compat_tests.security.certificates import STORE_PASSWORD
 from compat_tests.security.servers import SecureServers
 
 T = TypeVar("T")
@@ -65,6 +66,10 @@ def _sends_nonce_twice() -> dict[str, str]:
 SENDS_NONCE_TWICE = _sends_nonce_twice()
 
 
+SECRET = "secret-of-a-user-"
+"""So begins the password of each user that a test makes."""
+
+
 class World:
     """Secure nodes with their administrator."""
 
@@ -84,6 +89,12 @@ class World:
         """End the processes of clients."""
         for driver in self._drivers.values():
             driver.close()
+
+    def told_secrets(self) -> list[str]:
+        """The passwords, stores' and users', that the nodes' logs hold; only their beginnings."""
+        log = self.servers.log()
+        secrets = [*self.servers.users.passwords.values(), STORE_PASSWORD, SECRET, "PRIVATE KEY"]
+        return [secret[:12] for secret in secrets if secret in log]
 
     # clients
 
@@ -184,7 +195,7 @@ class World:
 
     def user(self, hint: str = "user", mechanism: str = "SCRAM-SHA-256") -> tuple[str, str]:
         """A fresh SCRAM user and the password; every node knows it."""
-        name, password = f"{hint}-{uuid.uuid4().hex[:8]}", f"secret-{uuid.uuid4().hex}"
+        name, password = f"{hint}-{uuid.uuid4().hex[:8]}", f"{SECRET}{uuid.uuid4().hex}"
         self.set_password(name, password, mechanism)
         return name, password
 
