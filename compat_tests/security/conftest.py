@@ -33,6 +33,7 @@ def _world(request: pytest.FixtureRequest, count: int, mechanism_between: str) -
         world = World(servers)
         yield world
         world.close()
+        assert not world.told_secrets(), "secrets are in the log of a node"
     finally:
         servers.stop()
 

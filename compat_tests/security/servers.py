@@ -6,7 +6,7 @@
 | MTLS | TLS, and the client's certificate is its name. PEM |
 | ELSEWHERE | TLS with a certificate for another host |
 | SASL_PLAINTEXT | PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 |
-| NARROW | SASL_PLAINTEXT with SCRAM-SHA-512 alone |
+| NARROW | SASL_PLAINTEXT with SCRAM-SHA-512 alone, and sessions that end |
 | SASL_SSL | as SASL_PLAINTEXT, over TLS; the nodes use it, too. JKS where there is a keytool |
 | CONTROLLER | TLS with certificates on both sides |
 """
@@ -44,6 +44,9 @@ PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 START_SECONDS = 60.0
+
+SESSION_SECONDS = 1
+"""How long a session of the listener NARROW lasts, unless the client renews it."""
 
 
 class NodeError(Exception):
@@ -136,6 +139,7 @@ class SecureServers:
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             "listener.name.narrow.sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "listener.name.narrow.scram-sha-512.sasl.jaas.config": f"{SCRAM_LOGIN};",
+            "listener.name.narrow.scram-sha-512.connections.max.reauth.ms": str(SESSION_SECONDS * 1000),
             "connection.failed.authentication.delay.ms": "0",
             # Authorization
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -273,7 +277,7 @@ class _KbrokerNode:
                 raise NodeError(f"kbroker format: {done.stderr}{done.stdout}")
         with (self._directory / "stderr.log").open("ab") as errors:
             self._process = subprocess.Popen(
-                self._command("start", "-c", str(self._file)),
+                self._command("start", "-c", str(self._file), "--log-level", "debug"),  # tests look for secrets in it
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

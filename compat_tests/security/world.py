@@ -29,6 +29,7 @@ from compat_tests.client_security import Security
 from compat_tests.clients import client_class, unavailable
 from compat_tests.confluent_kafka.client import ConfluentKafkaClient
 from compat_tests.line_driver import LineDriverClient
+from compat_tests.security.certificates import STORE_PASSWORD
 from compat_tests.security.servers import SecureServers
 
 T = TypeVar("T")
@@ -65,6 +66,10 @@ def _sends_nonce_twice() -> dict[str, str]:
 SENDS_NONCE_TWICE = _sends_nonce_twice()
 
 
+SECRET = "secret-of-a-user-"
+"""So begins the password of each user that a test makes."""
+
+
 class World:
     """Secure nodes with their administrator."""
 
@@ -84,6 +89,12 @@ class World:
         """End the processes of clients."""
         for driver in self._drivers.values():
             driver.close()
+
+    def told_secrets(self) -> list[str]:
+        """The passwords, stores' and users', that the nodes' logs hold; only their beginnings."""
+        log = self.servers.log()
+        secrets = [*self.servers.users.passwords.values(), STORE_PASSWORD, SECRET, "PRIVATE KEY"]
+        return [secret[:12] for secret in secrets if secret in log]
 
     # clients
 
@@ -139,7 +150,9 @@ class World:
     # rights
 
     @staticmethod
-    def _binding(user: str, kind: str, name: str, operation: str, prefixed: bool, permission: str) -> AclBinding:
+    def _binding(
+        user: str, kind: str, name: str, operation: str, prefixed: bool, permission: str, host: str = "*"
+    ) -> AclBinding:
         pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
         resource = {"cluster": "BROKER", "transactional_id": "TRANSACTIONAL_ID"}.get(kind, kind.upper())
         return AclBinding(
@@ -147,20 +160,20 @@ class World:
             name,
             pattern,
             f"User:{user}",
-            "*",
+            host,
             AclOperation[operation.upper()],
             AclPermissionType[permission],
         )
 
-    def allow(self, user: str, kind: str, name: str, *operations: str, prefixed: bool = False) -> None:
+    def allow(self, user: str, kind: str, name: str, *operations: str, prefixed: bool = False, host: str = "*") -> None:
         """Grant `operations` on a resource."""
-        bindings = [self._binding(user, kind, name, each, prefixed, "ALLOW") for each in operations]
+        bindings = [self._binding(user, kind, name, each, prefixed, "ALLOW", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
             future.result(30)
 
-    def deny(self, user: str, kind: str, name: str, *operations: str) -> None:
+    def deny(self, user: str, kind: str, name: str, *operations: str, host: str = "*") -> None:
         """Deny `operations` on a resource, whatever else allows them."""
-        bindings = [self._binding(user, kind, name, each, False, "DENY") for each in operations]
+        bindings = [self._binding(user, kind, name, each, False, "DENY", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
             future.result(30)
 
@@ -182,7 +195,7 @@ class World:
 
     def user(self, hint: str = "user", mechanism: str = "SCRAM-SHA-256") -> tuple[str, str]:
         """A fresh SCRAM user and the password; every node knows it."""
-        name, password = f"{hint}-{uuid.uuid4().hex[:8]}", f"secret-{uuid.uuid4().hex}"
+        name, password = f"{hint}-{uuid.uuid4().hex[:8]}", f"{SECRET}{uuid.uuid4().hex}"
         self.set_password(name, password, mechanism)
         return name, password
 

@@ -1,0 +1,62 @@
+"""Who a connection is: names of certificates, hosts of rights, and sessions that end (KIP-368)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from compat_tests.security.conftest import FULL
+from compat_tests.security.kept import kept_producer
+from compat_tests.security.servers import SESSION_SECONDS
+from compat_tests.security.world import World, eventually, refused
+
+
+def test_certificate_names_its_user(world: World) -> None:
+    topic = world.topic()
+    upper = world.servers.authority.identity(world.name("USER").upper(), "clients")
+    user = upper.pem.stem.lower()  # by ssl.principal.mapping.rules
+    by_certificate, without = world.servers.tls(upper.pem), world.servers.tls()
+    mtls, ssl = world.servers.bootstrap("MTLS"), world.servers.bootstrap("SSL")
+    assert world.misses(mtls, by_certificate, topic)
+    world.allow(user, "topic", topic, "describe")
+    eventually(lambda: world.sees(mtls, by_certificate, topic))
+    # Where nobody asks for the certificate, its owner is anonymous.
+    assert world.misses(ssl, by_certificate, topic)
+    world.allow("ANONYMOUS", "topic", topic, "describe")
+    eventually(lambda: world.sees(ssl, without, topic))
+    world.forget("ANONYMOUS")
+    world.forget(user)
+
+
+def test_right_holds_from_its_host_alone(world: World) -> None:
+    user, password = world.user()
+    security = world.servers.sasl("SASL_SSL", "SCRAM-SHA-256", user, password)
+    address = world.servers.bootstrap("SASL_SSL")
+    near, far = world.topic(), world.topic()
+    world.allow(user, "topic", far, "describe", host="192.0.2.1")
+    world.allow(user, "topic", near, "describe", host="127.0.0.1")
+    eventually(lambda: world.sees(address, security, near))
+    assert world.misses(address, security, far)
+    world.deny(user, "topic", near, "describe", host="127.0.0.1")
+    eventually(lambda: world.misses(address, security, near))
+    world.forget(user)
+
+
+# kafkajs renews a session of less than ten seconds before each request, sooner than a broker lets it.
+@pytest.mark.parametrize("name", ("kafka-python", "confluent-kafka", *(("aiokafka", "java") if FULL else ())))
+def test_session_is_renewed_and_ends_with_its_user(world: World, name: str) -> None:
+    user, password = world.user("session", "SCRAM-SHA-512")
+    security = world.servers.sasl("SASL_PLAINTEXT", "SCRAM-SHA-512", user, password)
+    topic = world.topic(world.open_name())
+    send, close = kept_producer(world, name, "NARROW", security)
+    try:
+        send(topic)
+        begin = time.monotonic()
+        while time.monotonic() < begin + 2.5 * SESSION_SECONDS:
+            assert refused(lambda: send(topic)) == ""
+            time.sleep(0.05)  # the load of a slow producer, over the ends of sessions
+        world.put_password(user, "another", "SCRAM-SHA-512")
+        eventually(lambda: refused(lambda: send(topic)) != "")
+    finally:
+        close()
