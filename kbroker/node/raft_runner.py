@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 import trio
@@ -256,7 +257,8 @@ class RaftRunner:
     def _start_sending(self, request: OutboundRequest) -> None:
         if self._nursery is None:
             self._unsent.append(request)
-        else:
+            return
+        with suppress(RuntimeError):  # its tasks have ended: the node stops, and others may still ask it
             self._nursery.start_soon(self._exchange, request)
 
     async def _exchange(self, request: OutboundRequest) -> None:

@@ -1,0 +1,43 @@
+"""The runner of the Raft core, around a core that a test plays."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import trio
+import trio.testing
+
+from kbroker.node.raft_runner import RaftRunner
+from kbroker.raft_metadata.raft.messages import OutboundRequest
+from kbroker.raft_metadata.raft.types import Ready
+
+
+def test_a_question_that_comes_after_the_tasks_have_ended_is_no_failure() -> None:
+    """A listener closes a little later than the runner, and what the core then sends has nobody to send it."""
+
+    async def main() -> None:
+        sent: list[OutboundRequest] = []
+
+        async def send(request: OutboundRequest) -> Any:
+            sent.append(request)
+            await trio.sleep_forever()
+
+        core: Any = SimpleNamespace(next_deadline=lambda: math.inf)
+        env: Any = SimpleNamespace(now=trio.current_time)
+        unused: Any = None
+        runner = RaftRunner(core, unused, unused, env, unused, send)
+        request: Any = object()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runner.run)
+            await trio.testing.wait_all_tasks_blocked()
+            await runner.step(lambda now_ms: Ready(send=[request]))
+            await trio.testing.wait_all_tasks_blocked()
+            assert sent == [request]
+            nursery.cancel_scope.cancel()
+        await runner.step(lambda now_ms: Ready(send=[request]))
+        assert runner.failure is None
+        assert sent == [request]
+
+    trio.run(main)
