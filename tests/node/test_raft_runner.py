@@ -29,14 +29,20 @@ def test_a_question_that_comes_after_the_tasks_have_ended_is_no_failure() -> Non
         unused: Any = None
         runner = RaftRunner(core, unused, unused, env, unused, send)
         request: Any = object()
+
+        def ready(now_ms: int) -> Ready:
+            result = Ready()
+            result.send = [request]
+            return result
+
         async with trio.open_nursery() as nursery:
             nursery.start_soon(runner.run)
             await trio.testing.wait_all_tasks_blocked()
-            await runner.step(lambda now_ms: Ready(send=[request]))
+            await runner.step(ready)
             await trio.testing.wait_all_tasks_blocked()
             assert sent == [request]
             nursery.cancel_scope.cancel()
-        await runner.step(lambda now_ms: Ready(send=[request]))
+        await runner.step(ready)
         assert runner.failure is None
         assert sent == [request]
 
