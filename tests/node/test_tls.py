@@ -1,4 +1,4 @@
-"""Listeners with TLS, asked by real clients: who is let in and as whom, who is not, and certificates that change."""
+"""Listeners with TLS, asked by real clients: who is let in and as whom, who is not, and what ends a start."""
 
 from __future__ import annotations
 
@@ -10,22 +10,34 @@ import random
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
 )
 from node_harness import run, running_node
+from tls_harness import (
+    ALICE,
+    AUTHORITY,
+    HOSTS,
+    NODE,
+    SECRET,
+    STRANGER,
+    WEEK_AGO,
+    conf,
+    consume,
+    handshake,
+    logged,
+    principals,
+    produce,
+    properties,
+    refusal,
+)
 
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
@@ -38,26 +50,6 @@ from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.tls.authority import Authority, Issued
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster
-
-AUTHORITY = Authority.create()
-HOSTS = ["localhost", "127.0.0.1"]
-NODE = AUTHORITY.issue("CN=node,O=Example", HOSTS)
-ALICE = AUTHORITY.issue("CN=alice,OU=Sales,O=Example")
-MAP = {"listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT", "security.inter.broker.protocol": "SSL"}
-SECRET = "hunter2-secret"
-
-
-def properties(node: Issued = NODE, **more: str) -> dict[str, str]:
-    """A node with one listener of clients; ``client__auth`` stands for ``ssl.client.auth``."""
-    return {
-        "listeners": "SSL://127.0.0.1:0",
-        **MAP,
-        "ssl.keystore.key": node.key_pem(SECRET),
-        "ssl.keystore.certificate.chain": node.certificate_pem,
-        "ssl.key.password": SECRET,
-        "ssl.truststore.certificates": AUTHORITY.certificate_pem,
-        **{f"ssl.{name.replace('__', '.')}": value for name, value in more.items()},
-    }
 
 
 @pytest.fixture(autouse=True)
@@ -83,61 +75,6 @@ def broker() -> Iterator[RunningBroker]:
         properties(client__auth="requested", principal__mapping__rules=rules.replace("\\\\", "\\"))
     ) as it:
         yield it
-
-
-def conf(broker: RunningBroker, files: Path, certificate: str | None = "alice.pem", **more: Any) -> dict[str, Any]:
-    """A client of librdkafka; ``ssl__ca__location`` stands for ``ssl.ca.location``."""
-    own = {} if certificate is None else {"ssl.certificate.location": str(files / certificate)}
-    own |= {} if certificate is None else {"ssl.key.location": str(files / certificate)}
-    return {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "security.protocol": "SSL",
-        "ssl.ca.location": str(files / "ca.pem"),
-        "log_level": 0,
-        **own,
-        **{name.replace("__", "."): value for name, value in more.items()},
-    }
-
-
-def principals(broker: RunningBroker) -> set[KafkaPrincipal]:
-    """Whose connections are open."""
-
-    def ask(node: Any) -> set[KafkaPrincipal]:
-        return {connection.principal for server in node.listeners for connection in server._connections}
-
-    return broker.in_broker(ask)
-
-
-def refusal(client: Mapping[str, Any]) -> str:
-    """Why a client of librdkafka cannot connect, by its own words."""
-    errors: list[KafkaError] = []
-    admin = AdminClient({**client, "error_cb": errors.append})
-    with pytest.raises(KafkaException):
-        admin.list_topics(timeout=0.5)
-    for _ in range(50):
-        if any(error.code() == KafkaError._SSL for error in errors):
-            break
-        admin.poll(0.1)
-    return " ".join(error.str() for error in errors)
-
-
-def produce(client: Mapping[str, Any], topic: str, *values: bytes) -> None:
-    producer = Producer({"linger.ms": 0, **client})
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(10) == 0
-
-
-def consume(client: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
-    consumer = Consumer({"group.id": "none", "enable.auto.commit": False, **client})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes] = []
-    while len(found) < count:
-        messages = consumer.consume(count - len(found), 10)
-        assert messages, f"{len(found)} of {count}"
-        found += [message.value() for message in messages]
-    consumer.close()
-    return found
 
 
 @pytest.mark.parametrize(("certificate", "name"), [("alice.pem", "ALICE"), (None, "ANONYMOUS")])
@@ -221,10 +158,6 @@ def test_a_client_checks_the_node(broker: RunningBroker, files: Path) -> None:
     assert "verify" in refusal(conf(broker, files, ssl__ca__location=str(files / "other.pem")))
 
 
-STRANGER = Authority.create("CN=other")
-WEEK_AGO = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=7)
-
-
 @pytest.mark.parametrize(
     ("issued", "said"),
     [
@@ -244,21 +177,6 @@ def test_a_node_checks_its_clients(tmp_path: Path, issued: Issued | None, said: 
         texts = [record.getMessage() for record in logged(broker)]
         assert any("SSL handshake failed" in text and said in text for text in texts), texts
         assert not any(SECRET in text or "PRIVATE KEY" in text for text in texts)
-
-
-def logged(broker: RunningBroker) -> list[logging.LogRecord]:
-    """What the node has said, once its present step is done."""
-    return broker.in_broker(lambda node: list(broker.logs))
-
-
-def handshake(broker: RunningBroker, context: ssl.SSLContext) -> bytes:
-    """Shake hands and wait for the node to close."""
-    with socket.create_connection((broker.host, broker.port), 10) as plain:
-        try:
-            with context.wrap_socket(plain, server_hostname="localhost") as client:
-                return client.recv(100)
-        except (ssl.SSLError, ConnectionError):
-            return b""
 
 
 def test_a_client_that_no_rule_fits_is_refused(tmp_path: Path) -> None:
@@ -393,160 +311,6 @@ def test_a_certificate_that_expires_is_warned_of(days: int, said: str | None) ->
         texts = [record.getMessage() for record in broker.logs if "certificate" in record.getMessage()]
     assert len(texts) == (said is not None)
     assert said is None or said in texts[0]
-
-
-# --- while it runs
-
-
-def serial(broker: RunningBroker) -> int:
-    """Of the certificate that a new connection is shown."""
-    from cryptography import x509
-
-    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
-    with (
-        socket.create_connection((broker.host, broker.port), 10) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as client,
-    ):
-        der = client.getpeercert(True)
-        assert der is not None
-        return x509.load_der_x509_certificate(der).serial_number
-
-
-def until(condition: Callable[[], bool], broker: RunningBroker) -> None:
-    """Have the node look at its stores until something holds."""
-
-    async def look(node: Any) -> None:
-        await node.security.look(node._dynamic_config.with_prefix("listener.name."))
-
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        broker.in_broker_async(look)
-        if condition():
-            return
-    raise AssertionError([record.getMessage() for record in broker.logs])
-
-
-def in_files(path: Path, node: Issued = NODE) -> dict[str, str]:
-    (path / "node.pem").write_text(node.pem())
-    (path / "ca.pem").write_text(AUTHORITY.certificate_pem)
-    given = properties()
-    for name in ("keystore.key", "keystore.certificate.chain", "truststore.certificates", "key.password"):
-        del given[f"ssl.{name}"]
-    return given | {
-        "ssl.keystore.location": str(path / "node.pem"),
-        "ssl.truststore.location": str(path / "ca.pem"),
-    }
-
-
-def test_a_file_that_changes_is_read_again(tmp_path: Path, files: Path) -> None:
-    new = AUTHORITY.issue("CN=node,O=Example", [*HOSTS, "also.example"])
-    with running_broker(in_files(tmp_path)) as broker:
-        producer = Producer(conf(broker, files, None, linger__ms=0))
-        producer.produce("t", b"before")
-        assert producer.flush(10) == 0
-        assert serial(broker) == NODE.certificate.serial_number
-        (tmp_path / "node.pem").write_text("-----BEGIN nothing")
-        until(lambda: any("keeps its TLS stores" in record.getMessage() for record in broker.logs), broker)
-        assert serial(broker) == NODE.certificate.serial_number
-        (tmp_path / "node.pem").write_text(AUTHORITY.issue("CN=other", HOSTS).pem())
-        until(lambda: any("distinguished name is CN=other" in record.getMessage() for record in broker.logs), broker)
-        assert serial(broker) == NODE.certificate.serial_number
-        (tmp_path / "node.pem").write_text(new.pem())
-        until(lambda: serial(broker) == new.certificate.serial_number, broker)
-        producer.produce("t", b"after")  # on the connection that it has
-        assert producer.flush(10) == 0
-
-
-def test_a_certificate_of_another_name_is_taken_if_that_is_allowed(tmp_path: Path) -> None:
-    new = AUTHORITY.issue("CN=other", ["localhost"])
-    given = in_files(tmp_path) | {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true"}
-    with running_broker(given) as broker:
-        (tmp_path / "node.pem").write_text(new.pem())
-        until(lambda: serial(broker) == new.certificate.serial_number, broker)
-
-
-def test_each_listener_has_its_own_stores(tmp_path: Path) -> None:
-    outside = AUTHORITY.issue("CN=outside", HOSTS)
-    given = in_files(tmp_path) | {
-        "listeners": "SSL://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
-        "listener.security.protocol.map": "SSL:SSL,OUTSIDE:SSL,CONTROLLER:PLAINTEXT",
-        "ssl.client.auth": "required",
-        "listener.name.outside.ssl.client.auth": "none",
-        "listener.name.outside.ssl.keystore.location": str(tmp_path / "outside.p12"),
-        "listener.name.outside.ssl.keystore.password": SECRET,
-    }
-    (tmp_path / "outside.p12").write_bytes(outside.pkcs12(SECRET))
-    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
-    with running_broker(given) as broker:
-        host, port = broker.address("OUTSIDE").split(":")
-        with (
-            socket.create_connection((host, int(port)), 10) as plain,
-            context.wrap_socket(plain, server_hostname="localhost") as client,
-        ):
-            assert dict(part[0] for part in client.getpeercert()["subject"]) == {"commonName": "outside"}  # type: ignore
-            client.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
-            assert len(client.recv(4)) == 4
-        assert handshake(broker, context) == b"", "the other one wants a certificate"
-
-
-def test_an_authority_that_is_removed_is_not_trusted_any_more(tmp_path: Path) -> None:
-    given = in_files(tmp_path) | {"ssl.client.auth": "required"}
-    (tmp_path / "ca.pem").write_text(AUTHORITY.certificate_pem + STRANGER.certificate_pem)
-    (tmp_path / "client.pem").write_text(STRANGER.issue("CN=alice").pem())
-    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
-    context.load_cert_chain(tmp_path / "client.pem")
-    with running_broker(given) as broker:
-        with (
-            socket.create_connection((broker.host, broker.port), 10) as plain,
-            context.wrap_socket(plain, server_hostname="localhost") as client,
-        ):
-            client.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
-            assert len(client.recv(4)) == 4
-        (tmp_path / "ca.pem").write_text(AUTHORITY.certificate_pem)
-        until(lambda: any("has read its TLS stores again" in record.getMessage() for record in broker.logs), broker)
-        assert handshake(broker, context) == b""
-
-
-def alter(admin: AdminClient, **changes: str | None) -> None:
-    """Change node 1's properties; None removes one."""
-    entries = [
-        ConfigEntry(
-            f"listener.name.ssl.ssl.{name.replace('__', '.')}",
-            value or "",
-            incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
-        )
-        for name, value in changes.items()
-    ]
-    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(10)
-
-
-def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
-    new = AUTHORITY.issue("CN=node,O=Example", HOSTS)
-    (tmp_path / "new.p12").write_bytes(new.pkcs12(SECRET))
-    (tmp_path / "other.pem").write_text(AUTHORITY.issue("CN=node,O=Example", ["localhost"]).pem())
-    with running_broker(in_files(tmp_path)) as broker:
-        admin = AdminClient(conf(broker, files, None))
-        with pytest.raises(KafkaException, match="cannot open"):
-            alter(admin, keystore__location=str(tmp_path / "new.p12"), keystore__password="wrong")
-        with pytest.raises(KafkaException, match=r"not for IPAddress:127\.0\.0\.1 any more"):
-            alter(admin, keystore__location=str(tmp_path / "other.pem"))
-        with pytest.raises(KafkaException, match="cannot be changed while kbroker runs"):
-            alter(admin, client__auth="required")
-        assert serial(broker) == NODE.certificate.serial_number
-        alter(admin, keystore__location=str(tmp_path / "new.p12"), keystore__password=SECRET)
-        until(lambda: serial(broker) == new.certificate.serial_number, broker)
-        resource = ConfigResource(ResourceType.BROKER, "1")
-        described = admin.describe_configs([resource])[resource].result(10)
-        assert SECRET not in repr({name: entry.value for name, entry in described.items()})
-        assert described["listener.name.ssl.ssl.keystore.location"].value == str(tmp_path / "new.p12")
-        assert described["listener.name.ssl.ssl.keystore.password"].is_sensitive
-        (tmp_path / "node.pem").write_text(NODE.pem())
-        broker.restart()
-        assert serial(broker) == new.certificate.serial_number, "what was set at run time holds from the start on"
-        alter(AdminClient(conf(broker, files, None)), keystore__location=None, keystore__password=None)
-        until(lambda: serial(broker) == NODE.certificate.serial_number, broker)
-        assert not any(SECRET in record.getMessage() for record in broker.logs)
 
 
 # --- between nodes
