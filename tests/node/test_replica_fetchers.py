@@ -117,7 +117,6 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
         fetchers.config.replica_fetch_backoff_ms = 1000  # type: ignore[misc]
         fetchers.table.node_id = 1
         fetchers.throttles = SimpleNamespace(follower=SimpleNamespace(is_active=False))  # type: ignore[assignment]
-        fetchers.env.network = None  # type: ignore[assignment]
         fetcher = LeaderFetcher(fetchers, 2, "host", 9)
         fetcher._peer = peer = SlowPeer()  # type: ignore[assignment]
         tp = TopicPartition("t", 0)
@@ -143,7 +142,8 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
 def with_one_out_of_range(fetchers: ReplicaFetchers, ask: Any, backoff_ms: int = 1000) -> LeaderFetcher:
     """A fetcher that follows nothing but what OFFSET_OUT_OF_RANGE has set aside; ``ask`` stands for its leader."""
     owner: Any = SimpleNamespace(
-        env=SimpleNamespace(now=trio.current_time, network=None),
+        env=SimpleNamespace(now=trio.current_time),
+        network=None,
         config=SimpleNamespace(
             replica_socket_timeout_ms=30_000,
             replica_fetch_backoff_ms=backoff_ms,
