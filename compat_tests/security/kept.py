@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +33,11 @@ def _kafka_python(bootstrap: str, security: Security) -> tuple[Send, Close]:
             errno = getattr(error, "errno", -1)
             raise ClientError(error_name(errno) if errno > 0 else type(error).__name__, str(error)) from error
 
-    return send, lambda: producer.close(timeout=1)
+    def close() -> None:
+        with contextlib.suppress(KafkaError):  # what it could not send while it was refused
+            producer.close(timeout=1)
+
+    return send, close
 
 
 def _confluent_kafka(bootstrap: str, security: Security) -> tuple[Send, Close]:
