@@ -43,6 +43,7 @@ _GONE_ALREADY = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 class ConnectionLimits:
     """Limits of one client, and of all together. Times are seconds.
 
+    ``handshake`` bounds all of a client's admission, TLS and SASL together.
     ``first_frame`` and ``frame`` bound how long a request may take to arrive; a frame that keeps arriving at
     ``min_bytes_per_second`` or more may take longer.
     """
@@ -51,6 +52,7 @@ class ConnectionLimits:
     max_connections_per_ip: int
     per_ip_overrides: Mapping[str, int]
     max_idle: float
+    handshake: float = 10.0
     first_frame: float = 30.0
     frame: float = 30.0
     min_bytes_per_second: int = 1024
@@ -193,10 +195,10 @@ class Listener:
 
     async def _admit(self, stream: Stream, admission: Admission) -> Admitted | None:
         """The connection once its client is let in; None, and it is closed, if it is not, or takes too long."""
-        limit = self._quota.limits.first_frame
+        limit = self._quota.limits.handshake
         try:
-            with trio.move_on_after(limit):
-                return await admission.admit(stream)
+            with trio.move_on_after(limit) as scope:
+                return await admission.admit(stream, scope)
             self._log_refusal(f"{stream.peer[0]} did not authenticate in {limit:g} s")
         except (Refused, WireError) as error:
             self._log_refusal(f"refused a connection from {stream.peer[0]}: {error}", logging.INFO)

@@ -282,7 +282,7 @@ def test_frames_that_are_too_large_or_none(tmp_path: Path, caplog: pytest.LogCap
 def test_half_an_authentication_is_not_waited_for_without_end(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         for server in node.broker.listeners:
-            server._quota.limits = type(server._quota.limits)(100, 100, {}, 600, first_frame=0.05)
+            server._quota.limits = type(server._quota.limits)(100, 100, {}, 600, handshake=0.05)
         silent, half, begun = [await node.connect() for _ in range(3)]
         await half.stream.send_all(b"\0\0")
         await handshake(begun)

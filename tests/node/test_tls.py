@@ -191,7 +191,7 @@ def test_a_client_that_no_rule_fits_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_half_a_handshake_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool) -> None:
-    monkeypatch.setattr(listeners, "ConnectionLimits", functools.partial(ConnectionLimits, first_frame=0.2))
+    monkeypatch.setattr(listeners, "ConnectionLimits", functools.partial(ConnectionLimits, handshake=0.2))
     given = {name.replace(".", "_"): value for name, value in properties().items()}
     given["listeners"] = "SSL://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
 
