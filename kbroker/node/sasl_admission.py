@@ -21,6 +21,7 @@ from kbroker.node.admission import Admitted, Refused
 from kbroker.security.principal import ANONYMOUS
 from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation
 from kbroker.security.sasl.errors import SaslError
+from kbroker.security.shown import shown
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import RequestHeader, decode_request_header, encode_response_header
@@ -330,6 +331,6 @@ class _Keeper:
                 if not changed.is_set():
                     connection.restrict(_RENEWING)
                     await changed.wait()
-            logger.info("closing connection from %s: %s", connection.peer, session.failure)
+            logger.info("closing connection from %s: %s", connection.peer, shown(session.failure, 500))
             await trio.sleep(self._failure_delay)
             connection.scope.cancel()

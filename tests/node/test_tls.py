@@ -144,7 +144,7 @@ def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker) -> None:
                 return b""
 
     for server in broker.in_broker(lambda node: node.listeners):
-        server._refused_logged.clear()
+        server.refusals.clear()
     for _ in range(3):
         ask(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
         ask(b"GET / HTTP/1.1\r\n\r\n")

@@ -24,6 +24,7 @@ from kbroker.security.authorizer.types import (
     ResourceType,
 )
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal
+from kbroker.security.shown import shown
 
 AUDIT_LOG: Final = "kbroker.authorizer"
 """The logger of decisions."""
@@ -46,9 +47,6 @@ _MAX_REMEMBERED: Final = 20_000
 """Decisions that are remembered. Then all are forgotten: asking for ever new names must not fill the memory."""
 
 _MAX_REMEMBERED_NAME: Final = 255
-_MAX_SHOWN: Final = 255
-"""Characters of a name in the audit log."""
-
 _Rules = dict[KafkaPrincipal, list[Acl]]
 
 
@@ -247,11 +245,11 @@ class StandardAuthorizer:
             level,
             "%s: %s from %s, %s on %s:%s for %s: %s",
             "Allowed" if allowed else "Denied",
-            _shown(str(principal)),
+            shown(str(principal)),
             java_text(host),
             operation.name,
             resource_type.name,
-            _shown(name),
+            shown(name),
             api,
             reason,
         )
@@ -313,14 +311,8 @@ def _applies(acl: Acl, address: str, operation: AclOperation) -> bool:
     return host_matches(acl.host, address)
 
 
-def _shown(text: str) -> str:
-    """Text of a client's on one line of the log."""
-    short = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
-    return short if short.isprintable() else repr(short)
-
-
 def _shown_acl(acl: Acl) -> str:
     return (
-        f"the ACL {acl.permission.name} {acl.operation.name} for {_shown(acl.principal)} from {_shown(acl.host)} on "
-        f"{acl.resource_type.name}:{acl.pattern_type.name}:{_shown(acl.resource_name)}"
+        f"the ACL {acl.permission.name} {acl.operation.name} for {shown(acl.principal)} from {shown(acl.host)} on "
+        f"{acl.resource_type.name}:{acl.pattern_type.name}:{shown(acl.resource_name)}"
     )
