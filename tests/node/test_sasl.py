@@ -143,6 +143,12 @@ def test_scram_by_credentials_of_the_metadata(tmp_path: Path, caplog: pytest.Log
         stored = node.broker.metadata.image.principals.scram["carol", 1]
         assert stored == credential_record(*user)
         assert (await scram(node, "SCRAM-SHA-256", "carol", "carol-secret")).error_code == 0
+        for name in ("carol", "nobody"):
+            client = await node.connect()
+            await handshake(client, "SCRAM-SHA-256")
+            challenge = bytes((await authenticate(client, f"n,,n={name},r=abc".encode())).auth_bytes)
+            _, salt, iterations = challenge.decode().split(",")
+            assert (len(salt), iterations) == (len("s=c2FsdA=="), "i=8192"), "who exists cannot be seen"
         for mechanism, name, password in (
             ("SCRAM-SHA-256", "carol", "wrong-secret"),
             ("SCRAM-SHA-256", "nobody", "carol-secret"),
