@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -78,6 +79,8 @@ class Connection:
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.closed = False
+        #: Whether the client's session has ended: nothing that comes from now on is for its eyes.
+        self.session_ended = False
         #: Called once when the connection ends.
         self.when_closed: list[Callable[[], None]] = []
         #: Cancelled by the listener to end the connection.
@@ -145,8 +148,14 @@ class Connection:
                 callback()
 
     def restrict(self, api_keys: Collection[int] | None) -> None:
-        """Serve only these APIs from the next request on, and end with any other; None for all (KIP-368)."""
+        """Serve only these APIs from the next request on, and end with any other; None for all (KIP-368).
+
+        A Fetch that waits is answered now, with what it had before.
+        """
         self._dispatcher.restrict(api_keys)
+        self.session_ended = api_keys is not None
+        if self.session_ended:
+            self._wait.end_time()
 
     @property
     def frames(self) -> int:
@@ -356,12 +365,15 @@ class Connection:
     async def wait_for(self, operation: Any, timeout: float, *, gives_way: bool = False) -> None:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.
 
-        With ``gives_way``, stop waiting as soon as another request arrives on this connection.
+        A wait whose time has a limit ends when the session does. With ``gives_way``, stop waiting as soon as another
+        request arrives on this connection.
         """
         try:
             await self._replies.flush()
         except (OSError, trio.ClosedResourceError) as error:
             raise ConnectionLost("") from error
+        if self.session_ended and timeout < inf:
+            return
         await self._wait.until_done(operation, timeout, gives_way=gives_way)
         self.active = True
 

@@ -63,6 +63,7 @@ class InProcess:
         self.principal = ANONYMOUS
         self.session: object | None = None
         self.closed = False
+        self.session_ended = False
         self.when_closed: list[Callable[[], None]] = []
         self.client_software_name = "kbroker"
         self.client_software_version = "1"
