@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class Refused(Exception):
     """The client is not let in; the text says why, and goes to the log."""
 
+    kind = "protocol"
+    """The log keeps an address's refusals of one kind from hiding those of another."""
+
 
 class Admitted:
     """A connection on its way in: the stream to go on with, and what is known of its client so far.

@@ -207,7 +207,8 @@ class Listener:
         except (Refused, WireError) as error:
             login_logger.debug("%s: refused a connection from %s: %s", self.name, address, shown(str(error)))
             text = f"refused a connection from {address}: {error}"
-            self._log_refusal(address, "login", text, logging.INFO)
+            kind = error.kind if isinstance(error, Refused) else Refused.kind
+            self._log_refusal(address, kind, text, logging.INFO)
         except (OSError, trio.ClosedResourceError):
             pass  # the peer is gone, which is no news
         except Exception:

@@ -104,6 +104,7 @@ class SaslAdmission:
         except Refused as refused:
             # Without its traceback, which would hold the frame for as long as the client waits.
             failure = FailedAuthentication(str(refused), getattr(refused, "reply", None))
+            failure.kind = "credentials" if exchange.conversation.failure is not None else refused.kind
         else:
             self._let_in(client, exchange)
             return

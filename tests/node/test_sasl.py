@@ -242,6 +242,9 @@ def test_a_mechanism_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_wrong_password_is_told_and_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(node: Node) -> None:
+        noise = await node.connect()
+        await noise.stream.send_all(b"\xff\xff\xff\xff")
+        assert await noise.closed()
         for token in (WRONG, b"\0nobody\0wrong-secret"):
             client = await node.connect()
             await handshake(client)
@@ -249,6 +252,7 @@ def test_a_wrong_password_is_told_and_ends_it(tmp_path: Path, caplog: pytest.Log
             assert response.error_code == E.SASL_AUTHENTICATION_FAILED
             assert response.error_message == "Authentication failed: Invalid username or password"
             assert await client.closed()
+        assert "refused a connection from 127.0.0.1: Authentication failed" in caplog.text, "whatever came before"
 
     talk(tmp_path, test, caplog)
 
