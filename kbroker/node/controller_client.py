@@ -70,6 +70,9 @@ class InProcess:
     async def flush(self) -> None:
         """Nothing is written."""
 
+    async def mute(self, seconds: float) -> None:
+        """Nothing is read, either."""
+
     def replace_unsent(self, reply: bytes, response: Any, version: int) -> None:
         """Nothing is served in a round here."""
         raise NotImplementedError

@@ -257,7 +257,7 @@ class Listener:
                 connection.trim()
             received = connection.bytes_received - seen.bytes_received
             seen.bytes_received = connection.bytes_received
-            if connection.frames != seen.frames:
+            if connection.frames != seen.frames or connection.is_muted:
                 seen.frames = connection.frames
                 seen.frame_since = now
             elif connection.frames == 0 or connection.in_frame:
