@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kbroker.errors import ApiError
-from kbroker.handlers.cluster_permission import cluster_denial
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.client_quotas import Entity, QuotaAlteration, alter_client_quotas
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -29,9 +30,8 @@ async def handle(request: AlterClientQuotasRequest, ctx: RequestContext) -> Alte
         QuotaAlteration(_entity(entry), [(op.key, None if op.remove else op.value) for op in entry.ops])
         for entry in request.entries
     ]
-    denial = cluster_denial(ctx)
-    if denial is not None:
-        code = denial.code
+    if not may_on_cluster(ctx, AclOperation.ALTER_CONFIGS):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return AlterClientQuotasResponse(
             entries=[_answer(each.entity, ApiError(code, standard_message(code))) for each in alterations]
         )

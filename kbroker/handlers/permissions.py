@@ -214,7 +214,7 @@ _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "DescribeAcls": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
     "CreateAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
     "DeleteAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
-    "AlterClientQuotas": (Permission(Op.ALTER_CONFIGS, _CLUSTER, _REQUEST),),
+    "AlterClientQuotas": (Permission(Op.ALTER_CONFIGS, _CLUSTER, _ENTRY),),
     "AlterUserScramCredentials": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
     "AddRaftVoter": _ALTERS,
     "RemoveRaftVoter": _ALTERS,
