@@ -282,3 +282,21 @@ def test_what_may_be_a_secret_is_not_shown() -> None:
     )
     assert "hunter2" not in told
     assert told.count("[hidden]") == 3 and "node.id=1" in told
+
+
+@pytest.mark.parametrize(
+    ("protocol", "properties", "authenticates"),
+    [
+        ("PLAINTEXT", {"ssl__client__auth": "required"}, False),
+        ("SSL", {}, False),
+        ("SSL", {"ssl__client__auth": "requested"}, False),
+        ("SSL", {"ssl__client__auth": "required"}, True),
+        ("SSL", {"ssl__client__auth": "required", "listener.name.plaintext.ssl.client.auth": "none"}, False),
+    ],
+)
+def test_a_listener_authenticates_by_certificates_that_are_required(
+    protocol: str, properties: dict[str, str], authenticates: bool
+) -> None:
+    node = config(listener__security__protocol__map=f"PLAINTEXT:{protocol},CONTROLLER:PLAINTEXT", **properties)
+    listener = next(each for each in node.listeners if each.name == "PLAINTEXT")
+    assert node.authenticates(listener) is authenticates

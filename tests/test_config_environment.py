@@ -17,6 +17,7 @@ from kbroker.cli.cluster_plan import free_ports
 from kbroker.cli.container import DEFAULTS, container_properties
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
 from kbroker.config.environment import properties_from_environment, property_name, without_effect
+from kbroker.errors import FatalError
 
 ROOT = Path(__file__).parent.parent
 
@@ -72,6 +73,27 @@ def test_a_broker_listens_where_it_is_advertised() -> None:
     assert "listeners" not in container_properties({**advertised, "KAFKA_PROCESS_ROLES": "controller"})
     empty = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": ""}
     assert container_properties(empty) == {"process.roles": "controller"}
+
+
+def test_stores_and_passwords_come_from_the_directory_of_secrets(tmp_path: Path) -> None:
+    (tmp_path / "node.p12").write_bytes(b"0")
+    (tmp_path / "password").write_text("s3cr3t \n\n")
+    environment = {
+        "KAFKA_SSL_KEYSTORE_FILENAME": "node.p12",
+        "KAFKA_SSL_KEYSTORE_LOCATION": "elsewhere",
+        "KAFKA_SSL_KEYSTORE_CREDENTIALS": "password",
+        "KAFKA_SSL_KEY_CREDENTIALS": "password",
+        "KAFKA_SSL_TRUSTSTORE_FILENAME": "",
+    }
+    assert container_properties(environment, secrets=tmp_path) == {
+        "ssl.keystore.location": str(tmp_path / "node.p12"),
+        "ssl.keystore.password": "s3cr3t ",
+        "ssl.key.password": "s3cr3t ",
+    }
+    with pytest.raises(FatalError, match=r"^KAFKA_SSL_TRUSTSTORE_FILENAME: .*none\.p12 does not exist$"):
+        container_properties({"KAFKA_SSL_TRUSTSTORE_FILENAME": "none.p12"}, secrets=tmp_path)
+    with pytest.raises(FatalError, match=r"^KAFKA_SSL_KEY_CREDENTIALS: cannot read .*: No such file"):
+        container_properties({"KAFKA_SSL_KEY_CREDENTIALS": "none"}, secrets=tmp_path)
 
 
 def run_container(tmp_path: Path, **variables: str) -> subprocess.Popen[str]:

@@ -11,8 +11,8 @@ from kbroker.client import Client
 from kbroker.client.errors import AuthenticationFailed, ResponseError
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
-from kbroker.client.topics import create_topics
-from kbroker.testing import RunningBroker, running_broker
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.testing import RunningBroker, running_broker, running_cluster
 
 pytest.importorskip("cryptography")
 
@@ -92,3 +92,19 @@ def test_arguments_that_do_not_go_together() -> None:
         assert broker.client_properties() == {"bootstrap.servers": broker.bootstrap_servers}
         with pytest.raises(ValueError, match="without security"):
             _ = broker.security
+
+
+@pytest.mark.slow
+def test_three_secure_nodes() -> None:
+    with running_cluster(3, secure=True) as cluster:
+        with client(cluster.client_properties("admin")) as admin:
+            assert not isinstance(create_topics(admin, [NewTopic("t", 3, 3)])["t"], ResponseError)
+        cluster.leader_of("t").kill()
+        cluster.heal()  # the node that comes back is let in by the others
+        with client(cluster.client_properties()) as programs:
+            assert [topic.error_code for topic in programs.refresh(["t"])] == [0]
+            assert len(programs.brokers) == 3
+        with pytest.raises(ValueError, match="eve is not one of the users"):
+            cluster.client_properties("eve")
+        with pytest.raises(ValueError, match="SCRAM-SHA-512 alone"):
+            cluster.librdkafka_properties("admin", mechanism="PLAIN")

@@ -14,7 +14,8 @@ FULL = os.environ.get("KBROKER_COMPAT_SECURITY_FULL", "") not in ("", "0")
 """Each client with each protocol, mechanism and fault: minutes. Without, each of them is seen with some."""
 
 
-def _kind(config: pytest.Config) -> str:
+def kind_of(config: pytest.Config) -> str:
+    """Which broker is under test; skips where that is not the tests' to say."""
     if config.getoption("--bootstrap"):
         pytest.skip("the nodes are secured by the tests themselves")
     if config.getoption("--shape"):
@@ -26,7 +27,7 @@ def _kind(config: pytest.Config) -> str:
 
 
 def _world(request: pytest.FixtureRequest, count: int, mechanism_between: str) -> Iterator[World]:
-    servers = SecureServers(_kind(request.config), count, mechanism_between=mechanism_between)
+    servers = SecureServers(*[kind_of(request.config)] * count, mechanism_between=mechanism_between)
     try:
         servers.start()
         world = World(servers)

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -39,8 +40,8 @@ PROTOCOLS = {
 """Listener -> security protocol."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 START_SECONDS = 60.0
 
@@ -62,13 +63,13 @@ class Users:
 
 
 class SecureServers:
-    """One node or several of one broker, with the listeners above."""
+    """One node or several, each of "kbroker" or "apache", with the listeners above."""
 
-    def __init__(self, kind: str, count: int, *, mechanism_between: str = "PLAIN") -> None:
-        self.kind = kind
-        self.count = count
+    def __init__(self, *kinds: str, mechanism_between: str = "PLAIN") -> None:
+        self.kinds = list(kinds)
+        self.count = count = len(kinds)
         self.users = Users()
-        self.directory = Path(tempfile.mkdtemp(prefix=f"compat-secure-{kind}-"))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"compat-secure-{kinds[0]}-"))
         self.authority = Authority(self.directory / "ca", "authority")
         self.other_authority = Authority(self.directory / "other-ca", "other-authority")
         self._mechanism_between = mechanism_between
@@ -77,6 +78,10 @@ class SecureServers:
         self._ports = [dict(zip(names, ports[index * len(names) :], strict=False)) for index in range(count)]
         self._cluster_id = random_uuid()
         self._nodes: list[ApacheKafka | _KbrokerNode] = []
+        self.format_options: list[str] = []
+        if mechanism_between != "PLAIN":
+            for name in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                self.format_options += ["--add-scram", f"{name}=[name=node,password={self.users['node']}]"]
         self._make_stores()
 
     def bootstrap(self, listener: str) -> str:
@@ -119,10 +124,7 @@ class SecureServers:
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "false",
             # TLS
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self._node.pem),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.authority.pem),
+            **self.pem_stores(),
             "ssl.client.auth": "none",
             "ssl.principal.mapping.rules": r"RULE:^CN=([^,]+),OU=clients$/$1/L,RULE:^CN=([^,]+),OU=nodes$/$1/,DEFAULT",
             "listener.name.controller.ssl.client.auth": "required",
@@ -133,7 +135,7 @@ class SecureServers:
             # SASL
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             "listener.name.narrow.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            "listener.name.narrow.scram-sha-512.sasl.jaas.config": f"{_SCRAM};",
+            "listener.name.narrow.scram-sha-512.sasl.jaas.config": f"{SCRAM_LOGIN};",
             "connection.failed.authentication.delay.ms": "0",
             # Authorization
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -141,10 +143,19 @@ class SecureServers:
         }
         for listener in ("sasl_plaintext", "sasl_ssl"):
             prefix = f"listener.name.{listener}"
-            found[f"{prefix}.plain.sasl.jaas.config"] = f"{_PLAIN} {login} {plain_users};"
+            found[f"{prefix}.plain.sasl.jaas.config"] = f"{PLAIN_LOGIN} {login} {plain_users};"
             for mechanism in ("scram-sha-256", "scram-sha-512"):
-                found[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{_SCRAM} {login};"
+                found[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{SCRAM_LOGIN} {login};"
         return found
+
+    def pem_stores(self) -> dict[str, str]:
+        """A node's key, its certificate, and the authority that it trusts, for all listeners."""
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._node.pem),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority.pem),
+        }
 
     def _stores(self, listener: str, kind: str, keystore: Path) -> dict[str, str]:
         """A listener's own stores, with passwords, in place of the general PEM ones."""
@@ -160,34 +171,34 @@ class SecureServers:
         }
 
     def start(self) -> None:
-        """Format and start all nodes, and wait until each serves."""
-        scram = [f"{name}=[name=node,password={self.users['node']}]" for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
-        added = [part for each in scram for part in ("--add-scram", each)] if self._mechanism_between != "PLAIN" else []
-        for index in range(self.count):
-            properties, directory = self.properties(index), self.directory / str(index + 1)
-            node: ApacheKafka | _KbrokerNode
-            if self.kind == "apache":
-                node = ApacheKafka(
-                    directory=directory,
-                    port=self._ports[index]["SASL_PLAINTEXT"],
-                    controller_port=self._ports[index]["CONTROLLER"],
-                    node_id=index + 1,
-                    cluster_id=self._cluster_id,
-                    format_options=added,
-                    heap=("-Xmx512M",),
-                    properties=properties,
-                )
-            else:
-                node = _KbrokerNode(directory, properties, self._cluster_id, added)
-            self._nodes.append(node)
-        try:
-            for node in self._nodes:
-                node.launch()
-            for node in self._nodes:
-                node.await_started()
-        except BaseException:
-            self.stop()
-            raise
+        """Format and start all nodes, and wait until each serves; whoever calls also stops what has started."""
+        self._nodes = [self._node_of(index) for index in range(self.count)]
+        for node in self._nodes:
+            node.launch()
+        for node in self._nodes:
+            node.await_started()
+
+    def _node_of(self, index: int) -> ApacheKafka | _KbrokerNode:
+        properties, directory = self.properties(index), self.directory / str(index + 1)
+        if self.kinds[index] == "kbroker":
+            return _KbrokerNode(directory, properties, self._cluster_id, self.format_options)
+        return ApacheKafka(
+            directory=directory,
+            port=self._ports[index]["SASL_SSL"],
+            controller_port=1,  # its place is in the properties
+            node_id=index + 1,
+            cluster_id=self._cluster_id,
+            format_options=self.format_options,
+            heap=("-Xmx512M",),
+            properties=properties,
+        )
+
+    def exchange(self, index: int, kind: str) -> None:
+        """Stop one node in good order, and start the other broker on its files and its server.properties."""
+        self._nodes[index].stop()
+        self.kinds[index] = kind
+        self._nodes[index] = self._node_of(index)
+        self.revive(index)
 
     def kill(self, index: int) -> None:
         """SIGKILL of one node."""
@@ -285,6 +296,14 @@ class _KbrokerNode:
             code = self._process.wait()
             log = (self._directory / "stderr.log").read_text(errors="replace")
             raise NodeError(f"kbroker did not start (exit code {code}):\n{log[-3000:]}")
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+        if self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(30)
+            self.kill()
 
     def kill(self) -> None:
         """SIGKILL."""

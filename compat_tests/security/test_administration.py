@@ -14,6 +14,7 @@ from compat_tests.apache_kafka import tool
 from compat_tests.client import Record
 from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient
+from compat_tests.security import own_commands
 from compat_tests.security.kept import kept_producer
 from compat_tests.security.world import CLIENTS, World, eventually, feature, logs_in, refused
 
@@ -155,6 +156,9 @@ _GRANTS: dict[str, Callable[[World, str, str], Grants]] = {
     "confluent-kafka": _confluent_kafka,
     "kafka-python": _kafka_python,
     "kafka-acls": _kafka_acls,
+    "kbroker acl": lambda world, user, topic: own_commands.grants(
+        _config(world), world.servers.bootstrap("SASL_SSL"), user, topic
+    ),
 }
 
 
@@ -279,6 +283,9 @@ _KEYS: dict[str, Callable[[World, str], Keys]] = {
     "confluent-kafka": _keys_confluent_kafka,
     "kafka-python": _keys_kafka_python,
     "kafka-configs": _keys_kafka_configs,
+    "kbroker user": lambda world, user: own_commands.keys(
+        _config(world), world.servers.bootstrap("SASL_SSL"), user, _MECHANISM
+    ),
 }
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import TopicCollection
 
 from compat_tests.client import Record
 from compat_tests.security.test_protocols import security_of, works
-from compat_tests.security.world import World, eventually, logs_in
+from compat_tests.security.world import World, all_in_sync, eventually, logs_in
 
 _WAYS = {"confluent-kafka": "SCRAM-SHA-512", "java": "SCRAM-SHA-256", "aiokafka": "PLAIN"}
 
@@ -18,15 +17,10 @@ def test_everything_works_on_three_nodes(three: World, name: str) -> None:
     works(three, three.client(name, "SASL_SSL", security), partitions=6)
 
 
-def _all_in_sync(world: World, topic: str) -> bool:
-    (future,) = world.admin.describe_topics(TopicCollection([topic])).values()
-    return all(len(each.isr) == 3 for each in future.result(30).partitions)
-
-
 def test_node_comes_back(three: World) -> None:
     """It logs in to the others anew, takes what it missed, and knows the users and rights that came meanwhile."""
     topic = three.topic(partitions=3)
-    eventually(lambda: _all_in_sync(three, topic))
+    eventually(lambda: all_in_sync(three.admin, topic))
     three.servers.kill(2)
     address = three.servers.bootstrap("SASL_PLAINTEXT").split(",")
     try:
@@ -38,7 +32,7 @@ def test_node_comes_back(three: World) -> None:
         three.peer.produce(topic, [Record(b"meanwhile", partition=each) for each in range(3)])
     finally:
         three.servers.revive(2)
-    eventually(lambda: _all_in_sync(three, topic), 60)
+    eventually(lambda: all_in_sync(three.admin, topic), 60)
     eventually(lambda: logs_in(address[2], security))
     client = three.client("kafka-python", "SASL_PLAINTEXT", security)
     read = [client.read(topic, partition, count=1)[0].value for partition in range(3)]

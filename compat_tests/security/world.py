@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -122,6 +122,20 @@ class World:
         self.peer.create_topic(name, partitions, {}, -1)
         return name
 
+    @staticmethod
+    def sees(address: str, security: Security, topic: str) -> bool:
+        """Whether the node at `address` tells someone of a topic."""
+        client = ConfluentKafkaClient(address, security)
+        try:
+            return topic in client.list_topics()
+        finally:
+            client.close()
+
+    @staticmethod
+    def misses(address: str, security: Security, topic: str) -> bool:
+        """Whether the node at `address` lets someone in, and tells nothing of a topic."""
+        return not World.sees(address, security, topic)
+
     # rights
 
     @staticmethod
@@ -203,6 +217,16 @@ def logs_in(address: str, security: Security) -> bool:
         else:
             return True
     return False
+
+
+def all_in_sync(admin: AdminClient, topic: str) -> bool:
+    """Whether each partition of `topic` has three replicas in sync; False where the node has not heard of it yet."""
+    (future,) = admin.describe_topics(TopicCollection([topic])).values()
+    try:
+        partitions = future.result(60).partitions
+    except KafkaException:
+        return False
+    return all(len(each.isr) == 3 for each in partitions)
 
 
 def eventually(check: Callable[[], T], timeout: float = 20) -> T:

@@ -11,10 +11,18 @@ from typing import Final
 
 from kbroker.cli.start import add_overrides, parse_overrides, serve, set_up_logging, warn_about
 from kbroker.config import BrokerConfig, read_properties_file
-from kbroker.config.environment import derived_properties, properties_from_environment, without_effect
+from kbroker.config.environment import (
+    derived_properties,
+    properties_from_environment,
+    secret_properties,
+    without_effect,
+)
 from kbroker.errors import FatalError
 
 MOUNTED_CONFIG: Final = Path("/mnt/shared/config/server.properties")
+SECRETS: Final = Path("/etc/kafka/secrets")
+"""Where stores and passwords are mounted."""
+
 DEFAULT_CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"
 """The cluster id of Apache Kafka's image when CLUSTER_ID is not set."""
 
@@ -38,6 +46,10 @@ Variables win over the properties file, which is {MOUNTED_CONFIG} unless
 -c names another; it may be missing. With neither, the node is one on its own. CLUSTER_ID is the
 cluster's id, the same on all nodes. The log directories are formatted if they are not yet: a
 controller then needs controller.quorum.voters.
+
+KAFKA_SSL_KEYSTORE_FILENAME and KAFKA_SSL_TRUSTSTORE_FILENAME name stores in {SECRETS}, and
+KAFKA_SSL_KEYSTORE_CREDENTIALS, KAFKA_SSL_TRUSTSTORE_CREDENTIALS and KAFKA_SSL_KEY_CREDENTIALS files there
+whose text is a password.
 
 This is what the image of kbroker starts with, so that a compose file for apache/kafka works with it."""
 
@@ -69,14 +81,20 @@ def run(arguments: argparse.Namespace) -> int:
     return serve(config)
 
 
-def container_properties(environment: Mapping[str, str], config: Path | None = None) -> dict[str, str]:
-    """Those of the file and over them those of the environment; the defaults if there are none at all."""
+def container_properties(
+    environment: Mapping[str, str], config: Path | None = None, secrets: Path = SECRETS
+) -> dict[str, str]:
+    """Those of the file and over them those of the environment; the defaults if there are none at all.
+
+    :class:`FatalError` if a file that a variable names cannot be read.
+    """
     properties: dict[str, str] = {}
     if config is not None or MOUNTED_CONFIG.exists():
         properties = read_properties_file(config or MOUNTED_CONFIG)
     if environment.get("KAFKA_PROCESS_ROLES") == "controller" and not environment.get("KAFKA_ADVERTISED_LISTENERS"):
         environment = {name: environment[name] for name in environment if name != "KAFKA_ADVERTISED_LISTENERS"}
     properties |= properties_from_environment(environment) | derived_properties(environment)
+    properties |= secret_properties(environment, secrets)
     return properties or dict(DEFAULTS)
 
 

@@ -23,6 +23,7 @@ from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, parse_header
 from kbroker.wire.errors import WireError
 from kbroker.wire.record_batch import Record, iter_records
+from kbroker.wire.schema import SECRET_FIELDS
 
 Entry = dict[str, Any]
 
@@ -234,7 +235,10 @@ def _transaction_record(key: bytes, value: bytes | None) -> Entry:
 def _fields(message: Any) -> Any:
     """A message as plain data: bytes readable, ids as Kafka prints them."""
     if dataclasses.is_dataclass(message) and not isinstance(message, type):
-        return {entry.name: _fields(getattr(message, entry.name)) for entry in dataclasses.fields(message)}
+        return {
+            entry.name: "[hidden]" if entry.name in SECRET_FIELDS else _fields(getattr(message, entry.name))
+            for entry in dataclasses.fields(message)
+        }
     if isinstance(message, list | tuple):
         return [_fields(item) for item in message]
     if isinstance(message, bytes | bytearray | memoryview):

@@ -35,9 +35,7 @@ class Exposure(NamedTuple):
                 continue
             if listener.security_protocol == "SASL_PLAINTEXT":
                 readable.append(listener)
-            elif listener.security_protocol == "PLAINTEXT" or (
-                listener.security_protocol == "SSL" and not _wants_certificates(config, listener)
-            ):
+            elif not config.authenticates(listener):
                 unknown.append(listener)
         if not unknown:
             return cls([], [], readable)
@@ -60,10 +58,6 @@ def warn_of_exposure(config: BrokerConfig) -> None:
         log.warning(_ANONYMOUS, _told(exposure.anonymous))
     if exposure.readable:
         log.warning(_READABLE, _told(exposure.readable))
-
-
-def _wants_certificates(config: BrokerConfig, listener: Listener) -> bool:
-    return bool(config.security(listener.name)["ssl.client.auth"] == "required")
 
 
 def _told(listeners: Sequence[Listener]) -> str:

@@ -96,6 +96,11 @@ class SecureSetup:
         write_secret(path, format_properties(found, "Users of the cluster, as they were when it was made."))
         return found
 
+    @property
+    def ca_file(self) -> Path:
+        """The certificate that nodes and clients trust."""
+        return self._certificates.ca_file
+
     def node_properties(self, node_id: int) -> dict[str, str]:
         """The properties of security of one node; its certificate is made anew in time."""
         name = f"node-{node_id}"
@@ -111,7 +116,7 @@ class SecureSetup:
             "sasl.mechanism.controller.protocol": MECHANISM,
             f"listener.name.{PROTOCOL.lower()}.{MECHANISM.lower()}.sasl.jaas.config": login,
             f"listener.name.controller.{MECHANISM.lower()}.sasl.jaas.config": login,
-            **pem_stores(self._certificates.ca_file, key_file),
+            **pem_stores(self.ca_file, key_file),
             "authorizer.class.name": AUTHORIZER,
             "super.users": f"User:{BROKER};User:{ADMIN}",
         }
@@ -131,7 +136,7 @@ class SecureSetup:
             "security.protocol": PROTOCOL,
             "sasl.mechanism": MECHANISM,
             "sasl.jaas.config": login_line(MECHANISM, {"username": user, "password": self.passwords[user]}),
-            **pem_stores(self._certificates.ca_file),
+            **pem_stores(self.ca_file),
         }
 
     def write_client_files(self, bootstrap: str) -> None:

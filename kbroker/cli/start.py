@@ -50,6 +50,12 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="how much to tell on standard error",
     )
     parser.add_argument(
+        "--audit-log",
+        type=Path,
+        metavar="FILE",
+        help="write what the authorizer decides to this file, and not to standard error",
+    )
+    parser.add_argument(
         "--until-eof",
         action="store_true",
         help="stop, as on SIGTERM, when standard input ends: for a program whose node must not outlive it",
@@ -132,6 +138,8 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     # What start-up makes lives as long as the node: collecting garbage in it would only cost time, now and later.
     gc.disable()
     set_up_logging(arguments.log_level)
+    if arguments.audit_log is not None:
+        set_up_audit_log(arguments.audit_log)
     config = load_config(arguments)
     warn_about(config, chosen_here=() if arguments.config else development_properties())
     if arguments.config is None:
@@ -150,11 +158,31 @@ def serve(config: BrokerConfig, *, until_eof: bool = False, beside: Beside | Non
     return 0
 
 
+def _formatter() -> logging.Formatter:
+    return logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+
+
+def set_up_audit_log(path: Path) -> None:
+    """The authorizer's records to a file alone, which may be moved away meanwhile: a new one is made then.
+
+    ``FatalError`` if it cannot be written.
+    """
+    from logging.handlers import WatchedFileHandler
+
+    try:
+        handler = WatchedFileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise FatalError(f"cannot write the audit log {path}: {error.strerror or error}") from error
+    handler.setFormatter(_formatter())
+    audit = logging.getLogger("kbroker.authorizer")
+    audit.handlers[:] = [handler]
+    audit.propagate = False
+
+
 def set_up_logging(level: str) -> None:
     """Records to standard error, one line each: time, level, where, text."""
     handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
-    handler.setFormatter(formatter)
+    handler.setFormatter(_formatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -75,6 +75,12 @@ class BrokerConfig(BrokerProperties):
 
         return SecurityValues(self.values, listener, mechanism)
 
+    def authenticates(self, listener: Listener) -> bool:
+        """Whether a listener lets in only who has shown who they are: by SASL, or by a certificate."""
+        if listener.security_protocol == "SSL":
+            return bool(self.security(listener.name)["ssl.client.auth"] == "required")
+        return listener.security_protocol != "PLAINTEXT"
+
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={redact(name, value)}" for name, value in sorted(self.raw.items()))
         return f"BrokerConfig({shown})"

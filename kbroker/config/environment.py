@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
+
+from kbroker.errors import FatalError
 
 PREFIX: Final = "KAFKA_"
 
@@ -26,6 +29,16 @@ NOT_PROPERTIES: Final = frozenset(
 """For the JVM and its logging (``KafkaDockerWrapper``): these never become properties."""
 
 
+IN_SECRETS: Final = {
+    "KAFKA_SSL_KEYSTORE_FILENAME": "ssl.keystore.location",
+    "KAFKA_SSL_TRUSTSTORE_FILENAME": "ssl.truststore.location",
+    "KAFKA_SSL_KEYSTORE_CREDENTIALS": "ssl.keystore.password",
+    "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "ssl.truststore.password",
+    "KAFKA_SSL_KEY_CREDENTIALS": "ssl.key.password",
+}
+"""Variables that name files of the directory of secrets: the stores, and files whose text is a password."""
+
+
 def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """``KAFKA_LOG_DIRS=/data`` is ``log.dirs=/data``; in a name ``_`` is a dot, ``__`` a ``_`` and ``___`` a ``-``.
 
@@ -34,7 +47,7 @@ def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str
     return {
         property_name(name): value
         for name, value in sorted(environment.items())
-        if name.startswith(PREFIX) and name != PREFIX and name not in NOT_PROPERTIES
+        if name.startswith(PREFIX) and name != PREFIX and name not in NOT_PROPERTIES and name not in IN_SECRETS
     }
 
 
@@ -45,6 +58,30 @@ def derived_properties(environment: Mapping[str, str]) -> dict[str, str]:
     if not advertised or environment.get("KAFKA_LISTENERS") or environment.get("KAFKA_PROCESS_ROLES") == "controller":
         return {}
     return {"listeners": re.sub("://[^:]*:", "://0.0.0.0:", advertised)}
+
+
+def secret_properties(environment: Mapping[str, str], secrets: Path) -> dict[str, str]:
+    """The properties that stand in files of a directory, by the variables that name them.
+
+    :class:`FatalError` if a file is missing. A store needs no password here: PEM has none.
+    """
+    found: dict[str, str] = {}
+    for variable, name in IN_SECRETS.items():
+        file = environment.get(variable, "").strip()
+        if not file:
+            continue
+        path = secrets / file
+        try:
+            # As a shell gives the content of a file: without the ends of lines after it.
+            text = path.read_text("utf-8").rstrip("\n") if name.endswith(".password") else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise FatalError(
+                f"{variable}: cannot read {path}: {getattr(error, 'strerror', None) or 'no text'}"
+            ) from None
+        if not path.exists():
+            raise FatalError(f"{variable}: {path} does not exist")
+        found[name] = text if name.endswith(".password") else str(path)
+    return found
 
 
 def property_name(variable: str) -> str:

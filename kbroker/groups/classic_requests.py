@@ -90,13 +90,13 @@ class ClassicRequestsToConsumerGroup:
         interval_ms = self._consumer.group_config(group.group_id).consumer_assignment_interval_ms
         target_epoch, target = update.update_target(interval_ms)
         update.reconcile(target_epoch, target, owned, changed)
-        return self._joined(update, request, names[0])
+        return self._joined(update, request, client, names[0])
 
     def _joined(
-        self, update: MemberUpdate, request: JoinGroupRequest, protocol: str
+        self, update: MemberUpdate, request: JoinGroupRequest, client: ClientContext, protocol: str
     ) -> CoordinatorResult[JoinGroupResponse]:
         group_id, member_id = update.group.group_id, update.new.member_id
-        then = self._consumer.when_stored(update)
+        then = self._consumer.when_stored(update, client)
 
         def stored(error: ErrorCode | None, now_ms: int) -> CoordinatorResult[None]:
             group = self._consumer.groups.consumer.get(group_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -11,3 +12,5 @@ class ClientContext(NamedTuple):
     client_id: str
     client_host: str
     api_version: int
+    may_see: Callable[[str], bool] | None = None
+    """Whether the client may describe the topic of this name; None if there is nobody to ask."""

@@ -191,7 +191,7 @@ class ConsumerProtocol:
         is_full = request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
         if joins or is_full or updated.assigned != member.assigned:
             response.assignment = _wire_assignment(updated.assigned)
-        return CoordinatorResult(response, records, on_stored=self.when_stored(update))
+        return CoordinatorResult(response, records, on_stored=self.when_stored(update, client))
 
     def _leave(
         self, request: ConsumerGroupHeartbeatRequest, now_ms: int
@@ -236,8 +236,11 @@ class ConsumerProtocol:
         """Whether the group's regular expressions are being resolved."""
         return group_id in self._resolving
 
-    def when_stored(self, update: MemberUpdate) -> Continuation | None:
-        """The rest of a step, once its records are stored: regular expressions are resolved in a step of their own."""
+    def when_stored(self, update: MemberUpdate, client: ClientContext) -> Continuation | None:
+        """The rest of a step, once its records are stored: regular expressions are resolved in a step of their own.
+
+        They match for the whole group what this client may describe, as in Kafka (``TopicRegexResolver``).
+        """
         if not update.regexes_to_resolve:
             return None
         group_id, regexes = update.group.group_id, update.regexes_to_resolve
@@ -248,7 +251,7 @@ class ConsumerProtocol:
             group = self.groups.consumer.get(group_id)
             if error is not None or group is None:
                 return CoordinatorResult(None)
-            resolved = resolve_regexes(regexes, self.topics, now_ms)
+            resolved = resolve_regexes(regexes, self.topics, now_ms, client.may_see)
             return CoordinatorResult(None, regexes_resolved(group, resolved, self.hasher, now_ms))
 
         return resolve

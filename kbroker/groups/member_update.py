@@ -225,8 +225,14 @@ def _subscription(names: frozenset[str], topics: CoordinatorMetadataImage) -> Ca
     return is_subscribed
 
 
-def resolve_regexes(regexes: frozenset[str], topics: CoordinatorMetadataImage, now_ms: int) -> dict[str, ResolvedRegex]:
-    """The topics that each regular expression matches; one that is not valid matches none."""
+def resolve_regexes(
+    regexes: frozenset[str],
+    topics: CoordinatorMetadataImage,
+    now_ms: int,
+    may_see: Callable[[str], bool] | None = None,
+) -> dict[str, ResolvedRegex]:
+    """The topics that each regular expression matches, and ``may_see`` does not hide; one that is not valid matches
+    none."""
     names = list(topics.names())
     resolved = {}
     for regex in sorted(regexes):
@@ -236,7 +242,7 @@ def resolve_regexes(regexes: frozenset[str], topics: CoordinatorMetadataImage, n
             logger.error("regular expression %r cannot be resolved: %s", regex, error)
             matched: frozenset[str] = frozenset()
         else:
-            matched = frozenset(name for name in names if compiled.matches(name))
+            matched = frozenset(name for name in names if compiled.matches(name) and (may_see is None or may_see(name)))
         resolved[regex] = ResolvedRegex(matched, topics.version, now_ms)
     return resolved
 

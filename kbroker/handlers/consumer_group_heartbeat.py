@@ -6,11 +6,10 @@ Served: 0 to 1. 1: regular expressions matched by the broker; the client makes i
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.handlers.authorization import allowed_names, require_group
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.join_group import client_host
+from kbroker.handlers.join_group import client_of
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.consumer_group_heartbeat import (
@@ -29,7 +28,7 @@ async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) ->
         if ctx.services.authorizer is not None:
             _authorize(request, ctx)
         _validate(request, ctx.api_version, ctx.services.config.group_consumer_assignors)
-        client = ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version)
+        client = client_of(ctx)
         groups = ctx.services.groups
         await groups.until_loaded(request.group_id)
         return await groups.run(

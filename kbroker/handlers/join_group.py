@@ -11,10 +11,10 @@ from math import inf
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
-from kbroker.handlers.authorization import require_group
+from kbroker.handlers.authorization import may_each, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.security.authorizer.types import AclOperation
+from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 _OUTSIDE_THE_GROUP = {
@@ -34,13 +34,21 @@ def client_host(peer: str) -> str:
     return f"/{host}"
 
 
+def client_of(ctx: RequestContext) -> ClientContext:
+    """The sender of a request, for a group."""
+    may_see = None
+    if ctx.services.authorizer is not None:
+        may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=False)
+    return ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version, may_see)
+
+
 @handler(JoinGroupRequest)
 async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupResponse:
     """Answer when the group's join phase ends, or at once where it is an error."""
     if ctx.api_version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
     groups = ctx.services.groups
-    client = ClientContext(ctx.header.client_id or "", client_host(ctx.connection.peer), ctx.api_version)
+    client = client_of(ctx)
     try:
         require_group(ctx, AclOperation.READ, request.group_id)
         if not request.group_id:

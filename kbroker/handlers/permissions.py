@@ -114,6 +114,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "SyncGroup": (Permission(Op.READ, _GROUP, _REQUEST),),
     "DescribeGroups": (Permission(Op.DESCRIBE, _GROUP, _ENTRY),),
     "ListGroups": (Permission(Op.DESCRIBE, _GROUP, _HIDDEN, instead=(Instead(Op.DESCRIBE, _CLUSTER),)),),
+    "SaslHandshake": (),
     "ApiVersions": (),
     "DeleteRecords": (Permission(Op.DELETE, _TOPIC, _ENTRY),),
     "InitProducerId": (
@@ -150,12 +151,14 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _ENTRY, "brokers, their loggers, client metrics"),
     ),
     "AlterReplicaLogDirs": (Permission(Op.ALTER, _CLUSTER, _REQUEST),),
+    "SaslAuthenticate": (),
     "DescribeLogDirs": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
     "DeleteGroups": (Permission(Op.DELETE, _GROUP, _ENTRY),),
     "OffsetDelete": (
         Permission(Op.DELETE, _GROUP, _REQUEST),
         Permission(Op.READ, _TOPIC, _ENTRY),
     ),
+    "DescribeUserScramCredentials": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
     "DescribeCluster": (
         Permission(Op.DESCRIBE, _CLUSTER, _OPERATIONS, "the cluster's authorized operations, if asked for"),
     ),
@@ -168,6 +171,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "ConsumerGroupHeartbeat": (
         Permission(Op.READ, _GROUP, _REQUEST),
         Permission(Op.DESCRIBE, _TOPIC, _REQUEST, "topics that are subscribed to by name"),
+        Permission(Op.DESCRIBE, _TOPIC, _HIDDEN, "topics that match a regular expression"),
     ),
     "ConsumerGroupDescribe": (
         Permission(Op.DESCRIBE, _GROUP, _ENTRY),

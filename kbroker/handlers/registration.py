@@ -79,6 +79,7 @@ class Registration:
         request_class: type[Any] | None = None,
         handle: Callable[[Any, RequestContext], Any] | None = None,
         unstable: Versions | None = None,
+        check: Callable[[Any], None] | None = None,
     ) -> None:
         self.api_key = api_key
         self.versions = versions
@@ -87,7 +88,7 @@ class Registration:
         self.listeners = listeners
         self.forwarding = forwarding
         self.is_async = is_async
-        self.check = None
+        self.check = check
         if request_class is not None and handle is not None:
             self.request_class, self.handle = request_class, handle
 

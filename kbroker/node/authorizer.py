@@ -25,7 +25,7 @@ class AclLoader:
         self._known: Mapping[Uuid, AccessControlEntryRecord] | None = None
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take over the image's ACLs; before the first one, only super users may do anything."""
+        """Take over the image's ACLs; before the first one, the authorizer decides about super users alone."""
         acls, known = image.principals.acls, self._known
         if acls is known:
             return

@@ -38,6 +38,8 @@ TIMEOUT_MS = 5000
 """How long a topic may take to be created, and then to be seen here."""
 
 
+_PLAINTEXT = "PLAINTEXT"
+
 _NO_ANSWER = ErrorCode.UNKNOWN_SERVER_ERROR
 """To a client whose request the controller does not take from this broker: that is no business of the client's."""
 
@@ -108,6 +110,9 @@ class ControllerClient:
         self._opened: ControllerChannels | None = None
         self._in_process = InProcess(controller_listener(config))
         self._refused_envelope: ErrorCode | None = None
+        protocol = config.listener_security_protocol_map.get(controller_listener(config), _PLAINTEXT)
+        self._has_name = protocol != _PLAINTEXT
+        """Whether controllers may know this node by a name of its own."""
 
     @property
     def is_local(self) -> bool:
@@ -144,6 +149,8 @@ class ControllerClient:
         ``NotForwarded`` if too many others are asked, or the controller takes no Envelope of this node;
         ``CloseConnection`` if it does not serve the version. None of them delays the node's own requests.
         """
+        if not self._tells_apart(requester):
+            return await self.channels.forward(request, requester.header.api_version)
         from kbroker.node.envelopes import opened, sealed
 
         answer = await self.channels.forward(sealed(request, requester))
@@ -157,6 +164,14 @@ class ControllerClient:
                 raise CloseConnection("the active controller does not serve this version of the request") from error
             self._log_refused_envelope(error)
             raise NotForwarded("The active controller refuses requests of this broker.", _NO_ANSWER) from error
+
+    def _tells_apart(self, requester: Requester) -> bool:
+        """Whether a client may be somebody else to the controller than this node, so that it needs an Envelope.
+
+        Where both are ANONYMOUS a request goes as it is, which takes less time. Whether this node has an authorizer is
+        not enough to know: the controller may have one, and would take the client for this node.
+        """
+        return self._has_name or requester.principal != ANONYMOUS or self._services().authorizer is not None
 
     async def create_topics(
         self, topics: Sequence[NewTopic], requester: Requester | None = None
@@ -209,7 +224,7 @@ class ControllerClient:
         if self._is_local():
             return await self._serve(request, requester)
         # Forwarded, as there may be very many clients.
-        if requester is None:
+        if requester is None or not self._tells_apart(requester):
             return await self.channels.forward(request)
         from kbroker.node.envelopes import opened, sealed
 

@@ -247,9 +247,10 @@ class Dispatcher:
     def _failed(self, request: Any, context: RequestContext, error: Exception) -> Any:
         """The answer to a request whose handler has raised; ``CloseConnection`` if its API has none. Logs mistakes."""
         from kbroker.handlers.error_answers import error_answer  # most nodes never need it
+        from kbroker.security.authorizer.types import AuthorizerNotReady
 
         api_key, version = context.header.api_key, context.api_version
-        if isinstance(error, NotForwarded):
+        if isinstance(error, NotForwarded | AuthorizerNotReady):
             code, reason = error.code, str(error)
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from kbroker.node.sasl_setup import ListenerSasl
     from kbroker.node.tls import ListenerTls
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
 """How often the files of TLS stores are looked at."""
@@ -120,14 +123,26 @@ class NodeSecurity:
         started = False
         while True:
             self._properties_changed = trio.Event()
-            for tls in self._tls.values():
-                await self._env.run_blocking(tls.refresh, config())
-                tls.warn_of_expiry(self._env.wall_clock_ms())
+            await self.look(config())
             if not started:
                 task_status.started()
                 started = True
             with trio.move_on_after(LOOK_SECONDS):
                 await self._properties_changed.wait()
+
+    async def look(self, config: BrokerConfig) -> None:
+        """Read what has changed of the stores, now, and warn of what expires."""
+        for tls in self._tls.values():
+            await self._refresh(tls, config)
+            tls.warn_of_expiry(self._env.wall_clock_ms())
+
+    async def _refresh(self, tls: ListenerTls, config: BrokerConfig) -> None:
+        try:
+            if await self._env.run_blocking(tls.refresh, config):
+                logger.info("listener %s has read its TLS stores again", tls.listener)
+        except InvalidConfig as error:
+            problem = error.message
+            logger.error("listener %s keeps its TLS stores, the new ones cannot be used: %s", tls.listener, problem)
 
     async def check_changes(self, config: BrokerConfig, changes: Mapping[str, str | None]) -> None:
         """Whether the listeners can go on with other properties; ``ApiError`` INVALID_REQUEST if not.

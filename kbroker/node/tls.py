@@ -84,26 +84,23 @@ class ListenerTls:
         values = self.values(config)
         check_replacement(self.material, self._load(values), values)
 
-    def refresh(self, config: BrokerConfig) -> None:
-        """Read the stores again if the properties or the files have changed. What cannot be used is logged once."""
+    def refresh(self, config: BrokerConfig) -> bool:
+        """Read the stores again if the properties or the files have changed; whether it is so.
+
+        :class:`InvalidConfig` if they cannot be used: once, and the listener goes on with what it has. For a thread.
+        """
         values = self.values(config)
         state = files(values)
         was_in_use, self._is_in_use = self._is_in_use, True
         if state == self._files and config.raw == self._properties:
-            return
+            return False
         self._files, self._properties = state, dict(config.raw)
-        try:
-            material = self._load(values)
-            if was_in_use:
-                check_replacement(self.material, material, values)
-        except InvalidConfig as error:
-            logger.error(
-                "listener %s keeps its TLS stores, the new ones cannot be used: %s", self.listener, error.message
-            )
-            return
+        material = self._load(values)
+        if was_in_use:
+            check_replacement(self.material, material, values)
         self.material = material
         self._warned_at_ms = -_DAY_MS
-        logger.info("listener %s has read its TLS stores again", self.listener)
+        return True
 
     def warn_of_expiry(self, now_ms: int) -> None:
         """Say once a day that the certificate is about to expire, or has."""

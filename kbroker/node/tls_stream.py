@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 RECORD = 16 * 1024
 """The most bytes that one record of TLS carries."""
 
+LARGE_ROOM = 64 * 1024
+"""Room for more bytes is for a large frame, which may come in many small records."""
+
 PIECE = 128 * 1024
 """The most bytes that are encrypted at a time, and so the most that a stream keeps for a slow reader."""
 
@@ -69,6 +72,8 @@ class TlsStream:
                 server_hostname=server_hostname,
                 do_handshake_on_connect=False,
             )
+        except ssl.SSLError:
+            raise
         except ValueError as error:
             raise OSError(str(error)) from error
 
@@ -83,6 +88,8 @@ class TlsStream:
                 await trio.lowlevel.wait_readable(sock)
             except ssl.SSLWantWriteError:
                 await trio.lowlevel.wait_writable(sock)
+            except ssl.SSLError:
+                raise  # one of them is a ValueError, too
             except ValueError as error:
                 raise OSError(str(error)) from error  # the client was gone before
 
@@ -115,7 +122,7 @@ class TlsStream:
             self.has_pending = sock.pending() > 0
         elif received == 0:
             self.has_pending = True
-        elif received < RECORD // 2:
+        elif received < RECORD // 2 and len(buffer) <= LARGE_ROOM:
             # Such a record is the last for now; if not, the system tells of the next.
             self.has_pending = False
         else:

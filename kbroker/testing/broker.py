@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
+from kbroker.testing.access import Accessible, ClientAccess
 
 if TYPE_CHECKING:
     import trio
@@ -32,7 +33,7 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
 
-class RunningBroker:
+class RunningBroker(Accessible):
     """A single-node broker on its own thread.
 
     ``properties`` are Kafka's (``{"num.partitions": "3"}``), over those of a development node. ``data_dir`` is kept
@@ -206,24 +207,8 @@ class RunningBroker:
         """Port of the first listener."""
         return self._ports[self.config.broker_listeners[0].name][1]
 
-    def client_properties(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """What a client needs, under the names of Kafka's own clients (Java, Spark, ``kbroker --command-config``).
-
-        ``user`` is one of ``users``, the first by default. On a listener of ``ssl`` it is any name, which a certificate
-        is made for; by default the client shows none.
-        """
-        found = {"bootstrap.servers": self.bootstrap_servers}
-        return found if self._security is None else found | self._security.client_properties(user, mechanism)
-
-    def librdkafka_properties(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """As :meth:`client_properties`, for confluent-kafka, kcat and other clients made on librdkafka."""
-        found = {"bootstrap.servers": self.bootstrap_servers}
-        return found if self._security is None else found | self._security.librdkafka_properties(user, mechanism)
-
-    def python_options(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
-        """As :meth:`client_properties`, as arguments of kafka-python's and aiokafka's clients."""
-        found: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers}
-        return found if self._security is None else found | self._security.python_options(user, mechanism)
+    def _access(self, user: str | None, mechanism: str) -> ClientAccess | None:
+        return None if self._security is None else self._security.access(user, mechanism)
 
     @property
     def security(self) -> BrokerSecurity:

@@ -34,10 +34,12 @@ from kbroker.cli.cluster_plan import READY, NodePlan, plan_cluster, prepare
 from kbroker.client import Client, ClientError
 from kbroker.client.nodes import describe_cluster, describe_quorum
 from kbroker.errors import FatalError
+from kbroker.testing.access import Accessible, ClientAccess, secure_access
 from kbroker.testing.broker import _text
-from kbroker.testing.link import OWN_CLIENT_ID, Link, LinkClosed
+from kbroker.testing.link import OWN_CLIENT_ID, Link, LinkClosed, fault_arguments
 
 if TYPE_CHECKING:
+    from kbroker.cli.secure_setup import SecureSetup
     from kbroker.testing.faults import Fault, Faults
 
 __all__ = ["ClusterNode", "RunningCluster", "running_cluster"]
@@ -121,7 +123,7 @@ class ClusterNode:
         self._output = b""
         with contextlib.suppress(LinkClosed):  # it has ended already: who awaits it is told why
             for fault in list(self._faults_here.values()):
-                self._link.post("add", **_as_arguments(fault))
+                self._link.post("add", **fault_arguments(fault))
             self._link.begin()
         if wait:
             self.await_ready()
@@ -201,7 +203,7 @@ class ClusterNode:
 
     def _add_fault(self, fault: Fault) -> None:
         self._faults_here[fault.number] = fault
-        self._command_fault("add", **_as_arguments(fault))
+        self._command_fault("add", **fault_arguments(fault))
 
     def _remove_fault(self, fault: Fault) -> None:
         if self._faults_here.pop(fault.number, None) is not None:
@@ -248,7 +250,7 @@ class ClusterNode:
         return f"<node {self.id} at {self.bootstrap_servers}, {state}>"
 
 
-class RunningCluster:
+class RunningCluster(Accessible):
     """Several nodes on this machine; a context manager. See :func:`running_cluster` for the arguments."""
 
     def __init__(
@@ -258,14 +260,20 @@ class RunningCluster:
         *,
         port: int = 0,
         data_dir: str | Path | None = None,
+        secure: bool = False,
     ) -> None:
         self._temporary = tempfile.mkdtemp(prefix="kbroker-cluster-") if data_dir is None else None
         self.data_dir = Path(data_dir if data_dir is not None else str(self._temporary))
         """Where the nodes' directories are."""
         given = {name: _text(name, value) for name, value in (properties or {}).items()}
+        self._secure: SecureSetup | None = None
         try:
-            plans = plan_cluster(count, self.data_dir, port=port, properties=given)
-            prepare(plans)
+            if secure:
+                from kbroker.cli.secure_setup import SecureSetup
+
+                self._secure = SecureSetup(self.data_dir / "security")
+            plans = plan_cluster(count, self.data_dir, port=port, properties=given, secure=self._secure)
+            prepare(plans, self._secure)
         except BaseException:
             self._remove_data()
             raise
@@ -303,7 +311,13 @@ class RunningCluster:
         for node in self.nodes:
             node.await_ready(max(0.0, deadline - time.monotonic()))
         self.await_unfenced()
+        if self._secure is not None:
+            with self.client() as client:
+                self._secure.grant(client)
         return self
+
+    def _access(self, user: str | None, mechanism: str) -> ClientAccess | None:
+        return None if self._secure is None else secure_access(self._secure, user, mechanism)
 
     def heal(self) -> None:
         """Resume and start every node, and return once all replicas of all partitions are in sync."""
@@ -344,7 +358,8 @@ class RunningCluster:
         addresses = [node.bootstrap_servers for node in self.nodes if node.is_running and not node._paused]
         if not addresses:
             raise FatalError("no node runs")
-        with Client(",".join(addresses), client_id=OWN_CLIENT_ID, timeout=timeout) as client:
+        security = None if self._secure is None else self._secure.admin()
+        with Client(",".join(addresses), client_id=OWN_CLIENT_ID, timeout=timeout, security=security) as client:
             yield client
 
     @property
@@ -446,24 +461,6 @@ class RunningCluster:
         return f"<cluster of {len(self.nodes)} at {self.bootstrap_servers}, data in {self.data_dir}>"
 
 
-def _as_arguments(fault: Fault) -> dict[str, Any]:
-    match = fault.match
-    pattern = None if match.client_id is None else match.client_id.pattern
-    return {
-        "number": fault.number,
-        "action": fault.action,
-        "parameters": dict(fault.parameters),
-        "match": {
-            "api": match.api.key,
-            "topic": match.topic,
-            "partition": match.partition,
-            "client_id": pattern,
-            "followers": match.followers,
-            "timestamp": match.timestamp,
-        },
-    }
-
-
 def _until(condition: Callable[[], bool], what: str, timeout: float, more: Callable[[], str] = str) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
@@ -479,12 +476,14 @@ def running_cluster(
     *,
     port: int = 0,
     data_dir: str | Path | None = None,
+    secure: bool = False,
 ) -> Iterator[RunningCluster]:
     """Run ``count`` nodes for the length of a ``with`` block.
 
     ``properties`` are Kafka's, for every node, over those of a cluster in which one node of three may be lost. ``port``
-    is that of the first node, 0 takes free ones. ``data_dir`` is kept when it is given.
+    is that of the first node, 0 takes free ones. ``data_dir`` is kept when it is given. With ``secure`` it is what
+    ``kbroker up --secure`` starts, and its users are ``client`` and ``admin``: see ``client_properties``.
     """
-    cluster = RunningCluster(count, properties, port=port, data_dir=data_dir)
+    cluster = RunningCluster(count, properties, port=port, data_dir=data_dir, secure=secure)
     with cluster:
         yield cluster

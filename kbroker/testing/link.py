@@ -11,11 +11,14 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
 
-__all__ = ["OWN_CLIENT_ID", "Link", "LinkClosed", "described", "encoded", "raised"]
+if TYPE_CHECKING:
+    from kbroker.testing.faults import Fault
+
+__all__ = ["OWN_CLIENT_ID", "Link", "LinkClosed", "described", "encoded", "fault_arguments", "raised"]
 
 OWN_CLIENT_ID = "kbroker.testing"
 """Of a cluster's own questions, which no fault is for."""
@@ -125,3 +128,22 @@ def raised(error: list[Any]) -> Exception:
     if kind == "ApiError":
         return ApiError(ErrorCode(code), message)
     return ValueError(message) if kind == "ValueError" else RuntimeError(message)
+
+
+def fault_arguments(fault: Fault) -> dict[str, Any]:
+    """A fault as it goes to a node."""
+    match = fault.match
+    pattern = None if match.client_id is None else match.client_id.pattern
+    return {
+        "number": fault.number,
+        "action": fault.action,
+        "parameters": dict(fault.parameters),
+        "match": {
+            "api": match.api.key,
+            "topic": match.topic,
+            "partition": match.partition,
+            "client_id": pattern,
+            "followers": match.followers,
+            "timestamp": match.timestamp,
+        },
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import ssl
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Literal
 from kbroker.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
 from kbroker.cli.secure_setup import AUTHORIZER, login_line, pem_stores
 from kbroker.security.protocol import SecurityProtocol
+from kbroker.testing.access import MECHANISMS, ClientAccess
 
 Protocol = Literal["ssl", "sasl_plaintext", "sasl_ssl"]
 """How the broker's listener is secured."""
 
 DEFAULT_USERS = {"admin": "admin-secret", "alice": "alice-secret"}
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 _OWN_USER = "kbroker-testing"
 
@@ -101,62 +100,21 @@ class BrokerSecurity:
         from kbroker.client.users import set_password
         from kbroker.security.sasl.scram import MIN_ITERATIONS, ScramMechanism
 
-        own = self._sasl(_OWN_USER, self._own_password, "PLAIN") | self._trust()
-        with Client(bootstrap, security=security_of(ClientProperties(own))) as client:
+        ca_file = self.ca_file if self.protocol.has_tls else None
+        own = ClientAccess(self.protocol, ca_file, None, _OWN_USER, self._own_password, "PLAIN")
+        with Client(bootstrap, security=security_of(ClientProperties(own.kafka()))) as client:
             for user, password in self.users.items():
                 set_password(client, user, password, ScramMechanism, MIN_ITERATIONS)
 
-    # --- Clients ----------------------------------------------------------------------------------------------------
-
-    def client_properties(self, user: str | None, mechanism: str) -> dict[str, str]:
-        """Under the names of Kafka's own clients; on a listener of SSL a user is who shows the certificate CN=user."""
-        if self.protocol.has_sasl:
-            return self._sasl(*self._login(user), mechanism) | self._trust()
-        return {"security.protocol": "SSL"} | pem_stores(self.ca_file, None if user is None else self.certificate(user))
-
-    def librdkafka_properties(self, user: str | None, mechanism: str) -> dict[str, str]:
-        """The same for clients made on librdkafka."""
-        found = {"security.protocol": self.protocol.name}
-        if self.protocol.has_tls:
-            found["ssl.ca.location"] = str(self.ca_file)
-        if self.protocol.has_sasl:
-            name, password = self._login(user)
-            found |= {"sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": password}
-        elif user is not None:
-            own = str(self.certificate(user))
-            found |= {"ssl.certificate.location": own, "ssl.key.location": own}
-        return found
-
-    def python_options(self, user: str | None, mechanism: str) -> dict[str, object]:
-        """The same as arguments of kafka-python and aiokafka."""
-        found: dict[str, object] = {"security_protocol": self.protocol.name}
-        if self.protocol.has_tls:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if user is not None and not self.protocol.has_sasl:
-                context.load_cert_chain(self.certificate(user))
-            found["ssl_context"] = context
-        if self.protocol.has_sasl:
-            name, password = self._login(user)
-            found |= {"sasl_mechanism": mechanism, "sasl_plain_username": name, "sasl_plain_password": password}
-        return found
-
-    def _login(self, user: str | None) -> tuple[str, str]:
+    def access(self, user: str | None, mechanism: str) -> ClientAccess:
+        """The way in for one user; on a listener of SSL, for whoever shows the certificate ``CN=user``."""
+        ca_file = self.ca_file if self.protocol.has_tls else None
+        if not self.protocol.has_sasl:
+            return ClientAccess(self.protocol, ca_file, None if user is None else self.certificate(user))
         name = next(iter(self.users)) if user is None else user
         if name not in self.users:
             raise ValueError(f"{name} is not one of the users {', '.join(self.users)}")
-        return name, self.users[name]
-
-    def _sasl(self, user: str, password: str, mechanism: str) -> dict[str, str]:
-        if mechanism not in MECHANISMS:
-            raise ValueError(f"{mechanism} is not one of the mechanisms {', '.join(MECHANISMS)}")
-        return {
-            "security.protocol": self.protocol.name,
-            "sasl.mechanism": mechanism,
-            "sasl.jaas.config": login_line(mechanism, {"username": user, "password": password}),
-        }
-
-    def _trust(self) -> dict[str, str]:
-        return pem_stores(self.ca_file) if self.protocol.has_tls else {}
+        return ClientAccess(self.protocol, ca_file, None, name, self.users[name], mechanism)
 
     def remove(self) -> None:
         """Remove the directory."""

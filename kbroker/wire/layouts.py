@@ -17,7 +17,7 @@ import construct
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
 from kbroker.wire.registry import API_KEYS, request_header_version, response_header_version
-from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, VersionRange, struct_spec
+from kbroker.wire.schema import MISSING, SECRET_FIELDS, FieldSpec, TypeSpec, VersionRange, struct_spec
 
 M = TypeVar("M")
 
@@ -420,7 +420,11 @@ def render(nodes: list[Node], data: bytes, depth: int = 0) -> Iterator[str]:
     for node in nodes:
         raw = data[node.start : node.stop]
         is_group = bool(node.children)
-        shown = "" if is_group else raw[:_SHOWN].hex(" ") + (" .." if len(raw) > _SHOWN else "")
+        shown = (
+            ""
+            if is_group or node.name in SECRET_FIELDS
+            else raw[:_SHOWN].hex(" ") + (" .." if len(raw) > _SHOWN else "")
+        )
         yield f"{node.start:>8}  {shown:<26}  {'  ' * depth}{_line(node)}".rstrip()
         if node.children:
             yield from render(node.children, data, depth + 1)
@@ -438,7 +442,9 @@ def _line(node: Node) -> str:
             return f"{node.name}: {node.type}, {count} element{'' if count == 1 else 's'}"
         return f"{node.name}: {node.type}"
     value = node.value
-    if isinstance(value, bytes):
+    if node.name in SECRET_FIELDS:
+        text = "[hidden]"
+    elif isinstance(value, bytes):
         if node.type == "UuidField":
             text = value.hex()
         elif len(value) > 48:

@@ -196,6 +196,10 @@ class StructSpec(NamedTuple):
     unstable_last: bool
 
 
+SECRET_FIELDS: Final = frozenset({"auth_bytes", "hmac", "salted_password", "server_key", "stored_key"})
+"""Fields whose values no text shows, in whatever message (CVE-2026-33558)."""
+
+
 class Message:
     """Base of all declared classes: value semantics without code generated per class."""
 
@@ -203,7 +207,10 @@ class Message:
     __kafka__: _Declaration
 
     def __repr__(self) -> str:
-        inner = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self).__slots__)
+        inner = ", ".join(
+            f"{name}=[hidden]" if name in SECRET_FIELDS else f"{name}={getattr(self, name)!r}"
+            for name in type(self).__slots__
+        )
         return f"{type(self).__name__}({inner})"
 
     def __eq__(self, other: object) -> bool:

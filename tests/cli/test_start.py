@@ -23,9 +23,11 @@ import trio.testing
 from kbroker.cli import main, start
 from kbroker.cli.parser import UsageError
 from kbroker.cli.start import find_fatal, parse_overrides, with_controller_listener
+from kbroker.client import Client
 from kbroker.config import BrokerConfig
-from kbroker.errors import FatalError
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.registration import Registration
+from kbroker.wire.messages.describe_acls import DescribeAclsRequest
 
 ROOT = str(Path(__file__).parents[2])
 ENVIRONMENT = os.environ | {"PYTHONPATH": ROOT}
@@ -112,6 +114,25 @@ def test_started_again_it_is_the_same_cluster(tmp_path: Path) -> None:
             identities.append((tmp_path / "kbroker-data" / "meta.properties").read_text())
             assert finish(process, signal.SIGTERM)[0] == 0
     assert identities[0] == identities[1]
+
+
+def test_the_audit_log_is_a_file_of_its_own_that_may_be_moved_away(tmp_path: Path) -> None:
+    authorizer = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    audit = tmp_path / "audit.log"
+    line = (
+        r"[-\d]+ [:.\d]+ INFO kbroker\.authorizer: Denied: User:ANONYMOUS from 127\.0\.0\.1, "
+        r"DESCRIBE on CLUSTER:kafka-cluster for DescribeAcls: no ACL allows it\n"
+    )
+    unspecific = DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
+    with started(tmp_path, "--port", "0", "--audit-log", str(audit), "-o", authorizer) as (process, ready):
+        with Client(ready.rsplit(" ", 1)[1].strip()) as client:
+            for moved in ("audit.1", "audit.2"):
+                assert client.ask_any(unspecific).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                assert re.fullmatch(line, audit.read_text())
+                audit.rename(tmp_path / moved)
+        assert finish(process, signal.SIGTERM)[0] == 0
+    assert "Denied" not in (tmp_path / "stderr").read_text()
+    assert "cannot write the audit log" in one_line_of(tmp_path, "--audit-log", str(tmp_path / "none" / "audit.log"))
 
 
 def one_line_of(tmp_path: Path, *words: str) -> str:

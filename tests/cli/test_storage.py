@@ -9,7 +9,9 @@ from kbroker.cli.storage import parse_initial_controllers
 from kbroker.errors import FatalError
 from kbroker.log.checkpoint_files import read_meta_properties
 from kbroker.log.disk import OsDisk
+from kbroker.raft_metadata.raft.snapshot import read_bootstrap
 from kbroker.types import uuid_from_str, uuid_to_str
+from kbroker.wire.records.metadata import UserScramCredentialRecord
 
 CLUSTER = "2esCd6SOSHm2pOYY9gzXPQ"
 
@@ -123,3 +125,28 @@ def test_wrong_usage_is_code_2(capsys: pytest.CaptureFixture[str]) -> None:
             main(words)
         assert caught.value.code == 2
     capsys.readouterr()
+
+
+def test_users_are_added(config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("format", "-t", CLUSTER, "-c", str(config_file), "--standalone")
+    users = ("--add-scram", "SCRAM-SHA-256=[name=alice,password=hunter2]", "-S", "SCRAM-SHA-512=[name=bob,password=x]")
+    assert run(capsys, *arguments, *users)[0] == 0
+    records = read_bootstrap(OsDisk(), f"{tmp_path}/a")
+    assert records is not None
+    found = [(entry.name, entry.mechanism) for entry in records if isinstance(entry, UserScramCredentialRecord)]
+    assert found == [("alice", 1), ("bob", 2)]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["-S", "SCRAM-SHA-1=[name=a,password=hunter2]"], "the mechanism SCRAM-SHA-1 is not one of"),
+        (["-S", "SCRAM-SHA-256=[password=hunter2]"], "--add-scram: name is missing"),
+        (["-S", "SCRAM-SHA-256=[name=a,password=hunter2]", "-r", "3.4"], "SCRAM users need metadata.version 3.5-IV2"),
+    ],
+)
+def test_users_that_cannot_be_added(
+    config_file: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str
+) -> None:
+    code, _, err = run(capsys, "format", "-t", CLUSTER, "-c", str(config_file), "--standalone", *words)
+    assert code != 0 and text in err and "hunter2" not in err

@@ -52,6 +52,8 @@ class Case:
     hidden: str = ""
     """What a denial leaves out of the answer."""
     name: str = ""
+    changes: bool = False
+    """Whether it is served without a permission that only hides something."""
 
     @property
     def id(self) -> str:
@@ -80,7 +82,7 @@ def user_of(denied: frozenset[Asked]) -> str:
 ABSENT = "absent-x"
 """The name of what nobody has."""
 
-_NAMES = (TOPIC, GROUP, CLASSIC, CONSUMERS, TRANSACTION)
+NAMES = (TOPIC, GROUP, CLASSIC, CONSUMERS, TRANSACTION)
 
 
 def doubled(told: Any) -> Any:
@@ -92,12 +94,21 @@ def doubled(told: Any) -> Any:
     return told
 
 
+def elsewhere(told: Any) -> Any:
+    """A request that names what is not there instead of what is."""
+    if isinstance(told, Mapping):
+        return {name: elsewhere(value) for name, value in told.items()}
+    if isinstance(told, list):
+        return [elsewhere(value) for value in told]
+    return ABSENT if isinstance(told, str) and told in NAMES else told
+
+
 def _absent(value: Any) -> Iterator[Any]:
     """The like of an entry, of what is not there."""
-    if value in _NAMES:
+    if value in NAMES:
         yield ABSENT
     elif isinstance(value, Mapping):
-        fields = {name: ABSENT for name in value if value[name] in _NAMES}
+        fields = {name: ABSENT for name in value if value[name] in NAMES}
         if fields and "v3_and_below_transactional_id" not in fields:
             yield {**value, **fields, **({"topic_id": Uuid(b"a" * 16)} if "topic_id" in value else {})}
 
@@ -171,7 +182,7 @@ def _join(group: str) -> Told:
     }
 
 
-def _consumer_heartbeat(group: str) -> Told:
+def _consumer_heartbeat(group: str, **more: Any) -> Told:
     return {
         "group_id": group,
         "member_id": "member",
@@ -179,6 +190,7 @@ def _consumer_heartbeat(group: str) -> Told:
         "rebalance_timeout_ms": 30_000,
         "subscribed_topic_names": [TOPIC],
         "topic_partitions": [],
+        **more,
     }
 
 
@@ -286,6 +298,8 @@ CASES: tuple[Case, ...] = (
     ),
     Case("DescribeGroups", (0,), lambda world: {"groups": [CLASSIC], "include_authorized_operations": True}),
     Case("ListGroups", (0,), lambda world: {}, hidden=CLASSIC),
+    Case("SaslHandshake", (), lambda world: {"mechanism": "PLAIN"}, lowest=1),
+    Case("SaslAuthenticate", (), lambda world: {"auth_bytes": b""}),
     Case("ApiVersions", (), lambda world: {"client_software_name": "a", "client_software_version": "1"}),
     Case(
         "DeleteRecords",
@@ -349,11 +363,24 @@ CASES: tuple[Case, ...] = (
     Case("DescribeLogDirs", (0,), lambda world: {"topics": None}, hidden=TOPIC),
     Case("DeleteGroups", (0,), lambda world: {"groups_names": [GROUP]}),
     Case("OffsetDelete", (0, 1), lambda world: {"group_id": GROUP, "topics": _TOPICS}),
+    Case("DescribeUserScramCredentials", (0,), lambda world: {"users": [{"name": "alice"}]}),
+    Case("DescribeUserScramCredentials", (0,), lambda world: {"users": None}, name="all"),
     Case("DescribeCluster", (0,), lambda world: {"include_cluster_authorized_operations": True, "endpoint_type": 1}),
     Case("DescribeProducers", (0,), lambda world: {"topics": _INDEXES}),
     Case("DescribeTransactions", (0, 1), lambda world: {"transactional_ids": [TRANSACTION]}, hidden=TOPIC),
     Case("ListTransactions", (0,), lambda world: {}, hidden=TRANSACTION),
     Case("ConsumerGroupHeartbeat", (0, 1), lambda world: _consumer_heartbeat("others")),
+    Case(
+        "ConsumerGroupHeartbeat",
+        (0, 2),
+        lambda world: _consumer_heartbeat(
+            f"matching-{next(_numbers)}", subscribed_topic_names=None, subscribed_topic_regex="topic-.*"
+        ),
+        lowest=1,
+        hidden=TOPIC,
+        name="regex",
+        changes=True,
+    ),
     Case(
         "ConsumerGroupDescribe",
         (0, 1),

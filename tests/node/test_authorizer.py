@@ -11,7 +11,7 @@ import trio
 from node_harness import Client, configuration, run, running_node
 from quorum_harness import Quorum, three_nodes
 
-from kbroker.errors import FatalError
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.node.authorizer import AclLoader
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.image.acls import acl_of, acl_record
@@ -73,6 +73,7 @@ def test_super_users_are_separated_by_semicolons(tmp_path: Path) -> None:
     authorizer = standard_authorizer(configuration(tmp_path, **AUTHORIZER | {"super.users": names}))
     for principal in (ALICE, KafkaPrincipal("User", "CN=ops,O=x"), KafkaPrincipal("Service", "s:1")):
         assert authorizer.authorize(principal, "::1", AclOperation.ALTER, ResourceType.CLUSTER, "kafka-cluster")
+    authorizer.replace([])
     assert not authorizer.authorize(ANONYMOUS, "::1", AclOperation.ALTER, ResourceType.CLUSTER, "kafka-cluster")
 
 
@@ -182,6 +183,22 @@ def test_a_node_knows_its_acls_before_it_serves(tmp_path: Path) -> None:
             assert may_read(authorizer) and may_read(authorizer, "u")  # of the snapshot, and of the log behind it
 
     run(test)
+
+
+def test_before_that_who_is_no_super_user_is_to_ask_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """On a controller's listener, which is open so early."""
+
+    async def test() -> None:
+        async with running_node(tmp_path, **AUTHORIZER | {"super.users": "User:admin"}) as node:
+            node.broker.services.authorizer = StandardAuthorizer()
+            client = await node.connect("CONTROLLER")
+            for request in (creation(), deletion()):
+                answer = await client.ask(request)
+                [result] = answer.results if isinstance(request, CreateAclsRequest) else answer.filter_results
+                assert result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    run(test)
+    assert "Traceback" not in caplog.text
 
 
 async def everywhere(cluster: Quorum, expected: bool) -> None:

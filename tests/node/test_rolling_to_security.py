@@ -1,19 +1,20 @@
 """A cluster of PLAINTEXT listeners is moved to SASL_SSL and an authorizer by rolling restarts, while a client produces.
 
-The steps are those of docs/security/between-nodes.md.
+The steps and their properties are those of docs/security/between-nodes.md.
 """
 
 from __future__ import annotations
 
+import re
 import ssl
 from pathlib import Path
 
-import pytest
 import trio
 from node_harness import Client, Node, batch, produce_request, run
-from quorum_harness import LISTENER, Quorum, quorum
+from quorum_harness import Quorum, quorum
 
 from kbroker.cli.cluster_plan import free_ports
+from kbroker.config import parse_properties
 from kbroker.errors import ErrorCode
 from kbroker.security.tls.authority import Authority
 from kbroker.wire.errors import WireError
@@ -24,59 +25,45 @@ from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 SECURE = "SECURE"
 SECURE_CONTROLLER = "SECURE_CONTROLLER"
 PLAIN = "PLAINTEXT"
-JAAS = (
-    "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    ' username="node" password="n0de" user_node="n0de" user_admin="adm1n";'
-)
 ADMIN = b"\0admin\0adm1n"
+PAGE = Path(__file__).parents[2] / "docs" / "security" / "between-nodes.md"
 
 
-class Stage:
-    """The properties of each step, for each node."""
+class Page:
+    """The properties of each step for each node, with ports and files of the test's own."""
 
-    def __init__(self, cluster: Quorum, path: Path, *, dynamic: bool) -> None:
+    def __init__(self, cluster: Quorum, path: Path) -> None:
         self._cluster = cluster
-        self._dynamic = dynamic
         self._secure_ports = free_ports(3)
         authority = Authority.create()
-        self._keys, self._trusted = path / "node.pem", path / "trusted.pem"
-        self._keys.write_text(authority.issue(hosts=["127.0.0.1"]).pem())
-        self._trusted.write_text(authority.certificate_pem)
+        self._files = {"/etc/kafka/node.pem": path / "node.pem", "/etc/kafka/ca.pem": path / "ca.pem"}
+        for file, text in zip(
+            self._files.values(), (authority.issue(hosts=["127.0.0.1"]).pem(), authority.certificate_pem), strict=True
+        ):
+            file.write_text(text)
         self.trust = ssl.create_default_context(cadata=authority.certificate_pem)
+        blocks = re.findall(r"```properties\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
+        authorizer, *steps = [parse_properties(block) for block in blocks]
+        self._steps = [*steps, authorizer]
+        assert len(self._steps) == 4
 
     def properties(self, step: int, number: int) -> dict[str, str]:
         """1: secure listeners are there; 2: nodes use them; 3: only they are there; 4: an authorizer."""
-        plain = [f"{PLAIN}://127.0.0.1:0", f"{LISTENER}://127.0.0.1:{self._cluster.ports[number - 1]}"]
-        secure = [f"{SECURE}://127.0.0.1:0", f"{SECURE_CONTROLLER}://127.0.0.1:{self._secure_ports[number - 1]}"]
-        ports = self._cluster.ports if step < 2 else self._secure_ports
-        found = {
-            "listeners": ",".join(plain + secure if step < 3 else secure),
-            "listener.security.protocol.map": (
-                f"{PLAIN}:PLAINTEXT,{LISTENER}:PLAINTEXT,{SECURE}:SASL_SSL,{SECURE_CONTROLLER}:SASL_SSL"
-            ),
-            "inter.broker.listener.name": PLAIN if step < 2 else SECURE,
-            "controller.listener.names": {
-                1: f"{LISTENER},{SECURE_CONTROLLER}",
-                2: f"{SECURE_CONTROLLER},{LISTENER}",
-            }.get(step, SECURE_CONTROLLER),
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self._keys),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self._trusted),
-            "sasl.enabled.mechanisms": "PLAIN",
-            "sasl.mechanism.inter.broker.protocol": "PLAIN",
-            "sasl.mechanism.controller.protocol": "PLAIN",
-            f"listener.name.{SECURE.lower()}.plain.sasl.jaas.config": JAAS,
-            f"listener.name.{SECURE_CONTROLLER.lower()}.plain.sasl.jaas.config": JAAS,
+        found: dict[str, str] = {}
+        for properties in self._steps[:step]:
+            found |= properties
+        ports = {
+            9092: 0,
+            9093: self._cluster.ports[number - 1],
+            9094: 0,
+            9095: self._secure_ports[number - 1],
         }
-        if self._dynamic:
-            found["controller.quorum.bootstrap.servers"] = ",".join(f"127.0.0.1:{port}" for port in ports)
-        else:
-            voters = (f"{index}@127.0.0.1:{port}" for index, port in enumerate(ports, 1))
-            found["controller.quorum.voters"] = ",".join(voters)
-        if step == 4:
-            found["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-            found["super.users"] = "User:node;User:admin"
+        found["listeners"] = re.sub(r"//:(\d+)", lambda m: f"//127.0.0.1:{ports[int(m[1])]}", found["listeners"])
+        for name in ("ssl.keystore.location", "ssl.truststore.location"):
+            found[name] = str(self._files[found[name]])
+        quorum_ports = self._cluster.ports if step < 2 else self._secure_ports
+        servers = (f"127.0.0.1:{port}" for port in quorum_ports)
+        found["controller.quorum.bootstrap.servers"] = ",".join(servers)
         return found
 
     async def connect(self, node: Node) -> Client:
@@ -90,7 +77,7 @@ class Stage:
         return client
 
 
-async def produce_all_the_time(cluster: Quorum, stage: Stage, acknowledged: list[int]) -> None:
+async def produce_all_the_time(cluster: Quorum, page: Page, acknowledged: list[int]) -> None:
     """Note the offset of each batch that a majority of the nodes has; try again after errors."""
     client: Client | None = None
     asked = -1
@@ -98,7 +85,7 @@ async def produce_all_the_time(cluster: Quorum, stage: Stage, acknowledged: list
         leader = cluster.newest_image().topics.by_name["load"].partitions[0].leader if cluster.nodes else -1
         try:
             if client is None or asked != leader:
-                asked, client = leader, await stage.connect(cluster.node(leader))
+                asked, client = leader, await page.connect(cluster.node(leader))
             answer = await client.ask(produce_request("load", batch(b"value"), timeout_ms=5000), 9)
             partition = answer.responses[0].partition_responses[0]
             if partition.error_code == ErrorCode.NONE:
@@ -111,15 +98,14 @@ async def produce_all_the_time(cluster: Quorum, stage: Stage, acknowledged: list
             await trio.sleep(0.005)
 
 
-@pytest.mark.parametrize("dynamic", [True, False])
-def test_a_cluster_is_moved_to_sasl_ssl_while_a_client_produces(tmp_path: Path, dynamic: bool) -> None:
+def test_a_cluster_is_moved_to_sasl_ssl_while_a_client_produces(tmp_path: Path) -> None:
     async def main() -> None:
         of_nodes: dict[int, dict[str, str]] = {1: {}}
-        async with quorum(tmp_path, dynamic=dynamic, properties_of=of_nodes) as cluster:
-            stage = Stage(cluster, tmp_path, dynamic=dynamic)
+        async with quorum(tmp_path, dynamic=True, properties_of=of_nodes) as cluster:
+            page = Page(cluster, tmp_path)
             await cluster.start(1, 2, 3)
             await cluster.await_leader()
-            client = await stage.connect(cluster.node(1))
+            client = await page.connect(cluster.node(1))
             config = CreatableTopicConfig(name="min.insync.replicas", value="2")
             topic = CreatableTopic(name="load", num_partitions=1, replication_factor=3, configs=[config])
             created = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
@@ -136,16 +122,15 @@ def test_a_cluster_is_moved_to_sasl_ssl_while_a_client_produces(tmp_path: Path, 
                 return all(SECURE_CONTROLLER in voter.endpoints for voter in voters)
 
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(produce_all_the_time, cluster, stage, acknowledged)
+                nursery.start_soon(produce_all_the_time, cluster, page, acknowledged)
                 for step in (1, 2, 3, 4):
                     for number in (1, 2, 3):
-                        of_nodes[number] = stage.properties(step, number)
+                        of_nodes[number] = page.properties(step, number)
                         await cluster.stop(number)
                         await cluster.start(number)
                         before = len(acknowledged)
                         await cluster.until(lambda n=number, b=before: is_whole(n) and len(acknowledged) > b)
-                    if dynamic:
-                        await cluster.until(lambda: knows_secure_voters(3))
+                    await cluster.until(lambda: knows_secure_voters(3))
                 nursery.cancel_scope.cancel()
             # An acknowledged batch that is lost would have its offset given to another one.
             assert len(set(acknowledged)) == len(acknowledged) >= 12

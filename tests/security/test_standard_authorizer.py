@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from kbroker.security.authorizer import standard
 from kbroker.security.authorizer.acls import Acl, AclFilter, word
 from kbroker.security.authorizer.standard import StandardAuthorizer
-from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
+from kbroker.security.authorizer.types import (
+    CLUSTER_NAME,
+    AclOperation,
+    AclPermission,
+    AuthorizerNotReady,
+    PatternType,
+    ResourceType,
+)
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 ALICE, BOB = KafkaPrincipal("User", "alice"), KafkaPrincipal("User", "bob")
@@ -132,12 +139,15 @@ def test_everyone_is_allowed_what_has_no_acl() -> None:
         assert not allowed(other, allow_everyone=True)
 
 
-def test_before_the_acls_are_known_only_super_users_may_do_anything() -> None:
+def test_before_the_acls_are_known_it_decides_about_super_users_alone() -> None:
     authorizer = StandardAuthorizer(super_users=[ALICE], allow_everyone=True)
     assert not authorizer.loaded
     assert authorizer.authorize(ALICE, HOST, READ, TOPIC, "t")
-    assert not authorizer.authorize(BOB, HOST, READ, TOPIC, "t")
-    assert not authorizer.authorize_by_resource_type(BOB, HOST, WRITE, TOPIC)
+    assert authorizer.authorize_by_resource_type(ALICE, HOST, WRITE, TOPIC)
+    with pytest.raises(AuthorizerNotReady):
+        authorizer.authorize(BOB, HOST, READ, TOPIC, "t")
+    with pytest.raises(AuthorizerNotReady):
+        authorizer.authorize_by_resource_type(BOB, HOST, WRITE, TOPIC)
     authorizer.replace([])
     assert authorizer.loaded
     assert authorizer.authorize(BOB, HOST, READ, TOPIC, "t")

@@ -229,8 +229,8 @@ def test_the_audit_log_has_each_request_that_it_is_to_have(
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            authorizer = under(node)
             await node.create_topic("t")
+            authorizer = under(node)
             ask = await _produce_by_name(node, await connect_as(node, "bob"), b"")
             with caplog.at_level(logging.DEBUG, "kbroker.authorizer"):
                 for count in range(1, REPEATS + 1):

@@ -2,6 +2,9 @@
 
 An operation is denied if an ACL denies it, allowed if one allows it and none denies it. If there is no ACL for the
 resource at all, `StandardAuthorizer` has a default. Super users may do everything.
+
+One thing is otherwise than in Kafka: rules for ``*`` hold for all resources. Kafka forgets them for groups and ids
+whose names begin with a star, so that even a denial for all of them does not hold.
 """
 
 from __future__ import annotations
@@ -12,7 +15,14 @@ from typing import Final, TypeVar
 
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.hosts import host_matches, java_text
-from kbroker.security.authorizer.types import WILDCARD, AclOperation, AclPermission, PatternType, ResourceType
+from kbroker.security.authorizer.types import (
+    WILDCARD,
+    AclOperation,
+    AclPermission,
+    AuthorizerNotReady,
+    PatternType,
+    ResourceType,
+)
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal
 
 AUDIT_LOG: Final = "kbroker.authorizer"
@@ -54,7 +64,8 @@ class StandardAuthorizer:
     ) -> None:
         """``allow_everyone`` is ``allow.everyone.if.no.acl.found``.
 
-        Without ``acls`` they are not known yet: until `replace`, only super users may do anything.
+        Without ``acls`` they are not known yet: until `replace`, questions about others than super users raise
+        `AuthorizerNotReady`.
         """
         self.version = 0
         """See `Authorizer.version`."""
@@ -145,12 +156,12 @@ class StandardAuthorizer:
     def _decide(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> tuple[bool, str]:
-        """Whether it is allowed, and why."""
+        """Whether it is allowed, and why. `AuthorizerNotReady`."""
         who = _base(principal)
         if who in self._super_users:
             return True, "super user"
         if not self.loaded:
-            return False, "the ACLs are not loaded yet"
+            raise AuthorizerNotReady
         address = java_text(host)
         allowing: Acl | None = None
         has_acls = False
@@ -202,8 +213,6 @@ class StandardAuthorizer:
         # A super user, or somebody whom a default or a rule for all resources allows it.
         if self.authorize(principal, host, operation, resource_type, _SAMPLE_NAME):
             return True
-        if not self.loaded:
-            return False
         literal, prefixed = _Permissions(), _Permissions()
         address = java_text(host)
         for acl in _of(self._by_principal.get(resource_type, {}), _base(principal)):

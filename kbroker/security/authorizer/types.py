@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Protocol
 
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.security.principal import KafkaPrincipal
 
 
@@ -68,6 +69,16 @@ WILDCARD = "*"
 """As a resource's name, all of its type; as a host, all hosts."""
 
 
+class AuthorizerNotReady(ApiError):
+    """The rules are not known yet, and the principal is no super user. UNKNOWN_SERVER_ERROR, as in Kafka.
+
+    It is no denial: a node that is denied to take part gives up, and one that hears this asks again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "The authorizer has not loaded its rules yet.")
+
+
 class Authorizer(Protocol):
     """Decides. ``host`` is the client's address, without its port."""
 
@@ -77,13 +88,13 @@ class Authorizer(Protocol):
     def authorize(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether a principal may do this to a resource. Writes no audit line."""
+        """Whether a principal may do this to a resource. Writes no audit line. `AuthorizerNotReady`."""
         ...
 
     def authorize_by_resource_type(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Whether there may be a resource of this type that the principal may do this to."""
+        """Whether there may be a resource of this type that the principal may do this to. `AuthorizerNotReady`."""
         ...
 
     def audit(

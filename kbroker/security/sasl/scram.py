@@ -222,10 +222,8 @@ class ScramServer:
         extensions = dict(item.split("=", 1) for item in message["ext"].split(",") if item)
         is_token = extensions.get("tokenauth", "").lower() == "true"
         self._account = self._lookup(name, is_token)
-        if self._account is None:
-            self._credential = self._unknown_users.credential(name)
-        else:
-            self._credential = self._account.credential
+        nobodys = self._unknown_users.credential(name)  # for whoever exists, too: it takes as long
+        self._credential = nobodys if self._account is None else self._account.credential
         authorization_id = message["authzid"]
         if authorization_id and _name_of(authorization_id) != name:
             raise SaslAuthenticationError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +262,18 @@ def test_who_connects_to_others_must_trust_itself() -> None:
     with pytest.raises(InvalidConfig, match="cannot connect to a server with them"):
         load(values(**GOOD, ssl__truststore__certificates=other), serves=True, connects=True)
     load(values(**GOOD, ssl__truststore__certificates=other), serves=True, connects=False)
+
+
+def test_without_files_in_memory_the_key_is_in_one_that_is_gone_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    made: list[str] = []
+    named = tempfile.NamedTemporaryFile
+
+    def remember(*args: Any, **kwargs: Any) -> Any:
+        made.append((file := named(*args, **kwargs)).name)
+        assert Path(file.name).stat().st_mode & 0o077 == 0
+        return file
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", remember)
+    assert mismatch(server_context(values(**GOOD)), trusting()) is None
+    assert made and not any(Path(name).exists() for name in made)

@@ -1,0 +1,401 @@
+"""A listener with SASL, by raw frames: what may come before what, both handshakes, limits, sessions that end.
+
+Answers and texts are those of Apache Kafka 4.3.1 to the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from node_harness import Client, Node, configuration, run, running_node
+
+from kbroker.env import RealEnv
+from kbroker.errors import ErrorCode as E
+from kbroker.errors import FatalError
+from kbroker.node.sasl_admission import _Keeper
+from kbroker.node.security import NodeSecurity
+from kbroker.raft_metadata.controller.scram import credential_record
+from kbroker.security.sasl.add_scram import parse_add_scram
+from kbroker.security.sasl.client import make_client
+from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation
+from kbroker.security.sasl.plain import PasswordTable, PlainServer
+from kbroker.wire.headers import encode_request_header
+from kbroker.wire.messages import alter_user_scram_credentials as alter
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+SECRETS = ("alice-secret", "broker-secret", "carol-secret", "wrong-secret")
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+PLAIN_LINE = (
+    f'{PLAIN_MODULE} required username="broker" password="broker-secret"'
+    ' user_broker="broker-secret" user_alice="alice-secret";'
+)
+LISTENER = "listener.name.plaintext"
+PROPERTIES = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    f"{LISTENER}.plain.sasl.jaas.config": PLAIN_LINE,
+    "connection.failed.authentication.delay.ms": "0",
+}
+ALICE = b"\0alice\0alice-secret"
+WRONG = b"\0alice\0wrong-secret"
+
+
+def talk(path: Path, test: Any, caplog: pytest.LogCaptureFixture | None = None, **more: str) -> None:
+    """Run ``test(node)`` on a node with a SASL listener; no secret gets into its log."""
+
+    async def main() -> None:
+        async with running_node(path, **{**PROPERTIES, **more}) as node:
+            await test(node)
+
+    if caplog is None:
+        run(main)
+        return
+    with caplog.at_level(logging.DEBUG, "kbroker"):
+        run(main)
+    assert caplog.records, "the node says something"
+    for secret in SECRETS:
+        assert secret not in caplog.text
+
+
+async def handshake(client: Client, mechanism: str = "PLAIN", version: int = 1) -> Any:
+    return await client.ask(SaslHandshakeRequest(mechanism=mechanism), version)
+
+
+async def authenticate(client: Client, token: bytes, version: int = 2) -> Any:
+    return await client.ask(SaslAuthenticateRequest(auth_bytes=token), version)
+
+
+async def logged_in(node: Node, token: bytes = ALICE) -> Client:
+    client = await node.connect()
+    await handshake(client)
+    assert (await authenticate(client, token)).error_code == 0
+    return client
+
+
+async def send_bare(client: Client, token: bytes) -> bytes:
+    """Send a token without a header; what comes back, with its size, and nothing at the connection's end."""
+    await client.stream.send_all(len(token).to_bytes(4, "big") + token)
+    return bytes(await client.stream.receive_some(1000))
+
+
+def test_the_handshake_of_today(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(node: Node) -> None:
+        client = await node.connect()
+        versions = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+        assert {17, 36, 50, 51} <= {entry.api_key for entry in versions.api_keys}
+        response = await handshake(client)
+        assert (response.error_code, response.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+        for version in (0, 1, 2):
+            another = await node.connect()
+            await handshake(another)
+            response = await authenticate(another, ALICE, version)
+            assert (response.error_code, response.auth_bytes, response.session_lifetime_ms) == (0, b"", 0)
+            assert (await another.ask(MetadataRequest(topics=[]), 12)).brokers
+        # Where sessions do not end, there is nothing to be renewed.
+        assert (await handshake(another)).error_code == E.ILLEGAL_SASL_STATE
+        refused = await authenticate(another, ALICE)
+        assert refused.error_code == E.ILLEGAL_SASL_STATE
+        assert refused.error_message == "SaslAuthenticate request received after successful authentication"
+
+    talk(tmp_path, test, caplog)
+
+
+def test_the_handshake_of_old_clients(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(node: Node) -> None:
+        client = await node.connect()
+        assert (await handshake(client, version=0)).error_code == 0
+        assert await send_bare(client, ALICE) == bytes(4)
+        assert (await client.ask(MetadataRequest(topics=[]), 12)).brokers
+        client = await node.connect()
+        await handshake(client, version=0)
+        assert await send_bare(client, WRONG) == b""
+
+        side = make_client("SCRAM-SHA-512", f'{SCRAM_MODULE} required username="carol" password="carol-secret";')
+        client = await node.connect()
+        await handshake(client, side.mechanism, version=0)
+        challenge = await send_bare(client, side.first())
+        assert int.from_bytes(challenge[:4], "big") == len(challenge) - 4
+        assert await send_bare(client, side.respond(challenge[4:])) == b"", "there is no such user"
+
+    talk(tmp_path, test, caplog)
+
+
+def test_scram_by_credentials_of_the_metadata(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(node: Node) -> None:
+        admin = await logged_in(node)
+        user = parse_add_scram("SCRAM-SHA-256=[name=carol,password=carol-secret,salt=c2FsdA==,iterations=8192]")
+        salted = user.mechanism.salted_password("carol-secret", b"salt", 8192)
+        upsertion = alter.ScramCredentialUpsertion(
+            name="carol", mechanism=1, iterations=8192, salt=b"salt", salted_password=salted
+        )
+        response = await admin.ask(alter.AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+        assert [(result.user, result.error_code) for result in response.results] == [("carol", 0)]
+        stored = node.broker.metadata.image.principals.scram["carol", 1]
+        assert stored == credential_record(*user)
+        assert (await scram(node, "SCRAM-SHA-256", "carol", "carol-secret")).error_code == 0
+        for mechanism, name, password in (
+            ("SCRAM-SHA-256", "carol", "wrong-secret"),
+            ("SCRAM-SHA-256", "nobody", "carol-secret"),
+            ("SCRAM-SHA-512", "carol", "carol-secret"),
+        ):
+            refused = await scram(node, mechanism, name, password)
+            assert refused.error_code == E.SASL_AUTHENTICATION_FAILED
+            text = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
+            assert refused.error_message == f"{text} {mechanism}"
+        deletion = alter.ScramCredentialDeletion(name="carol", mechanism=1)
+        await admin.ask(alter.AlterUserScramCredentialsRequest(deletions=[deletion]))
+        refused = await scram(node, "SCRAM-SHA-256", "carol", "carol-secret")
+        assert refused.error_code == E.SASL_AUTHENTICATION_FAILED
+
+    talk(tmp_path, test, caplog)
+
+
+async def scram(node: Node, mechanism: str, user: str, password: str) -> Any:
+    """The last answer of an authentication."""
+    client = await node.connect()
+    await handshake(client, mechanism)
+    side = make_client(mechanism, f'{SCRAM_MODULE} required username="{user}" password="{password}";')
+    response = await authenticate(client, side.first())
+    assert response.error_code == 0
+    response = await authenticate(client, side.respond(bytes(response.auth_bytes)))
+    if response.error_code == 0:
+        side.respond(bytes(response.auth_bytes))
+        assert side.is_done
+        assert (await client.ask(MetadataRequest(topics=[]), 12)).brokers
+    else:
+        assert await client.closed()
+    return response
+
+
+def test_what_comes_before_it_is_due_ends_the_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(node: Node) -> None:
+        versions = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        for early in (MetadataRequest(topics=[]), SaslAuthenticateRequest(auth_bytes=ALICE)):
+            client = await node.connect()
+            with pytest.raises(EOFError):
+                await client.ask(early, 2)
+        client = await node.connect()
+        await client.ask(versions, 3)
+        with pytest.raises(EOFError):
+            await client.ask(versions, 3)
+
+        client = await node.connect()
+        response = await client.ask(ApiVersionsRequest(client_software_name=""), 3)
+        assert response.error_code == E.INVALID_REQUEST
+        assert (await client.ask(versions, 3)).error_code == 0
+        assert (await handshake(client)).error_code == 0
+
+        client = await node.connect()
+        await client.stream.send_all(b"\0\0\0\x0b" + encode_request_header(18, 99, 5, None)[:11])
+        assert (await client.frame())[:6] == b"\0\0\0\5" + E.UNSUPPORTED_VERSION.to_bytes(2, "big")
+        assert (await handshake(client)).error_code == 0
+
+    talk(tmp_path, test, caplog)
+
+
+def test_between_handshake_and_token_nothing_else_is_answered(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        for request, version in (
+            (SaslHandshakeRequest(mechanism="PLAIN"), 1),
+            (ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3),
+        ):
+            client = await node.connect()
+            await handshake(client)
+            assert (await client.ask(request, version)).error_code == E.ILLEGAL_SASL_STATE
+            assert await client.closed()
+        client = await node.connect()
+        await handshake(client)
+        response = await client.ask(MetadataRequest(topics=None), 12)
+        assert (response.brokers, response.topics, response.cluster_id) == ([], [], None)
+        assert await client.closed()
+
+    talk(tmp_path, test)
+
+
+def test_a_mechanism_that_is_not_there(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        client = await node.connect()
+        response = await handshake(client, "GSSAPI")
+        assert (response.error_code, response.mechanisms) == (E.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+        assert await client.closed()
+        client = await node.connect()
+        assert (await handshake(client, "SCRAM-SHA-256")).error_code == E.UNSUPPORTED_SASL_MECHANISM
+
+    talk(tmp_path, test, **{f"{LISTENER}.sasl.enabled.mechanisms": "PLAIN"})
+
+
+def test_a_wrong_password_is_told_and_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(node: Node) -> None:
+        for token in (WRONG, b"\0nobody\0wrong-secret"):
+            client = await node.connect()
+            await handshake(client)
+            response = await authenticate(client, token)
+            assert response.error_code == E.SASL_AUTHENTICATION_FAILED
+            assert response.error_message == "Authentication failed: Invalid username or password"
+            assert await client.closed()
+
+    talk(tmp_path, test, caplog)
+
+
+def test_frames_that_are_too_large_or_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(node: Node) -> None:
+        for data in (
+            (1001).to_bytes(4, "big"),
+            b"\xff\xff\xff\xff",
+            b"\0\0\0\0",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\0\0\0\x02\0\x12",
+            b"\0\0\0\x0a\0\x11\0\1\0\0\0\1\x7f\xff",
+            b"\0\0\0\x0c\0\x11\0\1\0\0\0\1\xff\xff\x7f\xff",
+        ):
+            client = await node.connect()
+            await client.stream.send_all(data)
+            assert await client.closed(), data
+        client = await node.connect()
+        await handshake(client)
+        await client.stream.send_all((1001).to_bytes(4, "big") + bytes(1001))
+        assert await client.closed()
+        client = await node.connect()  # in pieces, and with the next request right behind
+        token = encode_request_header(36, 1, 7, "x") + len(ALICE).to_bytes(4, "big") + ALICE
+        await handshake(client)
+        after = encode_request_header(3, 1, 8, "x") + bytes(4)
+        for byte in len(token).to_bytes(4, "big") + token:
+            await client.stream.send_all(bytes([byte]))
+        await client.stream.send_all(len(after).to_bytes(4, "big") + after)
+        assert (await client.frame())[:6] == b"\0\0\0\7\0\0"
+        assert (await client.frame())[:4] == b"\0\0\0\x08"
+        assert not [record for record in caplog.records if record.exc_info]
+
+    talk(tmp_path, test, caplog, **{"sasl.server.max.receive.size": "1000"})
+
+
+def test_half_an_authentication_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        for server in node.broker.listeners:
+            server._quota.limits = type(server._quota.limits)(100, 100, {}, 600, first_frame=0.05)
+        silent, half, begun = [await node.connect() for _ in range(3)]
+        await half.stream.send_all(b"\0\0")
+        await handshake(begun)
+        for client in (silent, half, begun):
+            assert await client.closed()
+
+    talk(tmp_path, test)
+
+
+def test_a_session_is_renewed_by_the_same_client_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(node: Node) -> None:
+        client = await logged_in(node)
+        assert (await handshake(client)).error_code == 0
+        response = await authenticate(client, ALICE)
+        assert (response.error_code, response.session_lifetime_ms) == (0, 60_000)
+        assert (await handshake(client)).error_code == E.ILLEGAL_SASL_STATE  # within a second
+        assert (await client.ask(MetadataRequest(topics=[]), 12)).brokers
+        assert (await handshake(client, version=0)).error_code == E.ILLEGAL_SASL_STATE
+
+        for mechanism, token in (("PLAIN", WRONG), ("PLAIN", b"\0broker\0broker-secret"), ("SCRAM-SHA-256", ALICE)):
+            client = await logged_in(node)
+            assert (await handshake(client, mechanism)).error_code == 0
+            assert (await authenticate(client, token)).error_code == E.SASL_AUTHENTICATION_FAILED
+            assert await client.closed()
+
+    talk(tmp_path, test, caplog, **{f"{LISTENER}.plain.connections.max.reauth.ms": "60000"})
+
+
+def test_a_session_that_has_ended_serves_nothing_but_its_renewal(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        client = await logged_in(node)
+        with pytest.raises(EOFError):
+            while True:  # until the millisecond is over
+                await client.ask(MetadataRequest(topics=[]), 12)
+        client = await logged_in(node)
+        response = await handshake(client)
+        assert response.error_code == 0
+        assert (await authenticate(client, ALICE)).error_code == 0
+
+    talk(tmp_path, test, **{"connections.max.reauth.ms": "1"})
+
+
+class Served:
+    """Takes the place of a connection: what it is told to serve, and when."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[float, tuple[int, ...] | None]] = []
+        self.when_closed: list[Any] = []
+        self.closed = False
+        self.peer = "peer"
+        self.scope = trio.CancelScope()
+
+    def restrict(self, api_keys: Any) -> None:
+        self.told.append((trio.current_time(), api_keys))
+
+
+@pytest.mark.parametrize("password", ["alice-secret", "wrong-secret"])
+def test_a_session_ends_and_is_renewed_in_time(password: str) -> None:
+    users = PasswordTable({"alice": "alice-secret"})
+
+    async def main() -> None:
+        mechanisms = {"PLAIN": OfferedMechanism(lambda: PlainServer(users.check), 10_000)}
+        start = trio.current_time()
+        session = SaslConversation(mechanisms, trio.current_time, lambda: 0)
+        session.handshake("PLAIN")
+        session.authenticate(ALICE)
+        connection: Any = Served()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_Keeper(session, 2.0).keep, connection)
+            await trio.sleep(15)
+            session.handshake("PLAIN")
+            session.authenticate(f"\0alice\0{password}".encode())
+            await trio.sleep(20)
+            told = [(round(at - start, 3), keys) for at, keys in connection.told]
+            if password == "alice-secret":
+                assert told == [(10.0, (17, 36)), (15.0, None), (25.0, (17, 36))]
+                assert not connection.scope.cancel_called
+            else:
+                assert told == [(10.0, (17, 36)), (15.0, ())]
+                assert connection.scope.cancel_called
+            for callback in connection.when_closed:
+                callback()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "SASL mechanism GSSAPI is not supported yet; set .*enabled.mechanisms"),
+        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "SASL mechanism OAUTHBEARER is not supported yet"),
+        ({"sasl.enabled.mechanisms": ""}, "is empty"),
+        ({f"{LISTENER}.plain.sasl.jaas.config": "wrong-secret"}, "not one of the login modules"),
+        ({f"{LISTENER}.plain.sasl.jaas.config": f"{SCRAM_MODULE} required;"}, "does not serve SASL mechanism PLAIN"),
+        ({"sasl.mechanism.inter.broker.protocol": "GSSAPI"}, "protocol: SASL mechanism GSSAPI is not supported yet"),
+        ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "scram-sha-256.sasl.jaas.config is not set"),
+        (
+            {f"{LISTENER}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_a="wrong-secret";'},
+            "needs the option username",
+        ),
+        ({f"{LISTENER}.plain.sasl.server.callback.handler.class": "x.Y"}, "Java classes cannot be loaded"),
+    ],
+)
+def test_what_cannot_be_followed_keeps_a_node_from_starting(tmp_path: Path, more: dict[str, str], text: str) -> None:
+    config = configuration(tmp_path, **(PROPERTIES | more))
+    with pytest.raises(FatalError, match=text) as caught:
+        NodeSecurity(config, RealEnv())
+    assert "wrong-secret" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_line_without_listener_and_mechanism_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = configuration(tmp_path, **PROPERTIES, **{"sasl.jaas.config": PLAIN_LINE})
+    NodeSecurity(config, RealEnv())
+    assert "sasl.jaas.config has no effect" in caplog.text
+    for text in (caplog.text, repr(config)):
+        assert not any(secret in text for secret in SECRETS)

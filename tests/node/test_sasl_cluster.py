@@ -1,0 +1,162 @@
+"""Three nodes that log in to one another by SCRAM, with credentials from their first start on."""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from node_harness import CLUSTER_ID, Client, Node, batch, produce_request, run
+from quorum_harness import LISTENER, Quorum, quorum
+
+from kbroker.env import RealEnv
+from kbroker.raft_metadata.controller.scram import credential_record
+from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.security.sasl.add_scram import parse_add_scram
+from kbroker.security.sasl.client import make_client
+from kbroker.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+MECHANISM = "SCRAM-SHA-512"
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SECRETS = ("broker-secret", "alice-secret")
+
+
+def line(user: str, password: str) -> str:
+    return f'{MODULE} required username="{user}" password="{password}";'
+
+
+PROPERTIES = {
+    "listener.security.protocol.map": f"PLAINTEXT:SASL_PLAINTEXT,{LISTENER}:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "sasl.enabled.mechanisms": MECHANISM,
+    "sasl.mechanism.inter.broker.protocol": MECHANISM,
+    "sasl.mechanism.controller.protocol": MECHANISM,
+    f"listener.name.plaintext.{MECHANISM.lower()}.sasl.jaas.config": line("broker", "broker-secret"),
+    f"listener.name.{LISTENER.lower()}.{MECHANISM.lower()}.sasl.jaas.config": line("broker", "broker-secret"),
+    "connection.failed.authentication.delay.ms": "1",
+}
+
+
+def format_nodes(path: Path) -> None:
+    """As ``kbroker format --add-scram`` does it on each node."""
+    for node_id in (1, 2, 3):
+        directory = str(path / f"node{node_id}")
+        format_log_dirs(
+            RealEnv().disk,
+            [directory],
+            directory,
+            node_id=node_id,
+            cluster_id=CLUSTER_ID,
+            rng=random.Random(node_id),
+            now_ms=1_700_000_000_000,
+            scram_records=[
+                credential_record(*parse_add_scram(f"{MECHANISM}=[name={user},password={user}-secret]"))
+                for user in ("broker", "alice")
+            ],
+        )
+
+
+async def logged_in(node: Node, user: str = "alice", listener: str = "PLAINTEXT") -> Client:
+    client = await node.connect(listener)
+    side = make_client(MECHANISM, line(user, f"{user}-secret"))
+    await client.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1)
+    response = await client.ask(SaslAuthenticateRequest(auth_bytes=side.first()))
+    response = await client.ask(SaslAuthenticateRequest(auth_bytes=side.respond(bytes(response.auth_bytes))))
+    assert response.error_code == 0, response
+    return client
+
+
+async def produce(cluster: Quorum, topic: str, count: int) -> None:
+    """Append to a partition with acks=all, which the others must fetch."""
+    partition = await leader_of(cluster, topic)
+    client = await logged_in(cluster.node(partition))
+    for _ in range(count):
+        response = await client.ask(produce_request(topic, batch(b"x"), acks=-1), 12)
+        assert response.responses[0].partition_responses[0].error_code == 0
+    await client.stream.aclose()
+
+
+async def leader_of(cluster: Quorum, topic: str) -> int:
+    def leader() -> int:
+        found = cluster.newest_image().topics.by_name.get(topic)
+        return -1 if found is None else found.partitions[0].leader
+
+    await cluster.until(lambda: leader() in cluster.nodes)
+    return leader()
+
+
+def test_nodes_log_in_to_one_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        format_nodes(tmp_path)
+        options: dict[str, Any] = {**PROPERTIES, "connections.max.reauth.ms": "300"}
+        async with quorum(tmp_path, **options) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            admin = await logged_in(cluster.node(1))
+            created = await admin.ask(
+                CreateTopicsRequest(
+                    topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=3)], timeout_ms=5000
+                )
+            )
+            assert created.topics[0].error_code == 0
+            await cluster.topics_everywhere(["t"])
+            deadline = trio.current_time() + 0.7  # twice a session: all connections between nodes are made anew
+            await produce(cluster, "t", 5)
+            while trio.current_time() < deadline:
+                await produce(cluster, "t", 1)
+
+            # A password that was changed since the nodes were formatted is theirs after a restart of all of them.
+            changed = parse_add_scram(f"{MECHANISM}=[name=broker,password=broker-secret,salt=bmV3]")
+            salted = changed.mechanism.salted_password("broker-secret", b"new", 4096)
+            upsertion = ScramCredentialUpsertion(
+                name="broker", mechanism=2, iterations=4096, salt=b"new", salted_password=salted
+            )
+            admin = await logged_in(cluster.node(2))
+            response = await admin.ask(AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+            assert response.results[0].error_code == 0
+            await cluster.until(
+                lambda: all(
+                    node.metadata.scram_credential("broker", 2) == credential_record(*changed)
+                    for node in cluster.nodes.values()
+                )
+            )
+            await cluster.stop(1, 2, 3)
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            await produce(cluster, "t", 1)
+            await logged_in(cluster.node(1), "broker", LISTENER)
+
+    with caplog.at_level(logging.DEBUG, "kbroker"):
+        run(test)
+    assert not any(secret in caplog.text for secret in SECRETS)
+    assert "internal error" not in caplog.text and "Authentication failed" not in caplog.text
+
+
+def test_a_node_with_a_wrong_password_is_not_let_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        format_nodes(tmp_path)
+        wrong = {name: value.replace("broker-secret", "stolen") for name, value in PROPERTIES.items()}
+        async with quorum(tmp_path, properties_of={3: wrong}, **PROPERTIES) as cluster:
+            await cluster.start(1, 2)
+            await cluster.await_leader()
+            with trio.move_on_after(20):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(cluster.start, 3)
+                    await cluster.until(lambda: "does not let this node in" in caplog.text)
+                    nursery.cancel_scope.cancel()
+            assert 3 not in cluster.nodes
+            assert 3 not in cluster.newest_image().brokers
+
+    with caplog.at_level(logging.INFO, "kbroker"):
+        run(test)
+    assert "127.0.0.1" in caplog.text
+    assert not any(secret in caplog.text for secret in (*SECRETS, "stolen"))

@@ -1,0 +1,135 @@
+"""Damaged frames before authentication: each is answered or ends the connection, by an error that is one.
+
+``KBROKER_SASL_FRAMES`` has more of them tried.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+from node_harness import configuration
+
+from kbroker.env import RealEnv
+from kbroker.handlers.registration import BROKER, registrations
+from kbroker.node.admission import Refused
+from kbroker.node.sasl_admission import SaslAdmission, _Exchange
+from kbroker.security.principal import KafkaPrincipal
+from kbroker.security.sasl.client import make_client
+from kbroker.security.sasl.conversation import OfferedMechanism
+from kbroker.security.sasl.plain import PasswordTable, PlainServer
+from kbroker.security.sasl.scram import ScramAccount, ScramCredential, ScramMechanism, ScramServer, UnknownUsers
+from kbroker.wire.compiler import encode
+from kbroker.wire.errors import WireError
+from kbroker.wire.headers import encode_request_header
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+FRAMES = int(os.environ.get("KBROKER_SASL_FRAMES", "3000"))
+SHA_256 = ScramMechanism.SCRAM_SHA_256
+SCRAM_LINE = "org.apache.kafka.common.security.scram.ScramLoginModule required username=alice password=secret;"
+
+
+def admission(path: Any) -> SaslAdmission:
+    users = PasswordTable({"alice": "secret"})
+    account = ScramAccount(ScramCredential.from_password(SHA_256, "secret"), KafkaPrincipal("User", "alice"))
+    unknown = UnknownUsers(SHA_256)
+
+    def lookup(name: str, is_token: bool) -> ScramAccount | None:
+        return account if name == "alice" and not is_token else None
+
+    services: Any = SimpleNamespace(
+        env=RealEnv(),
+        config=configuration(path),
+        metadata=SimpleNamespace(finalized_features=lambda: ({}, -1)),
+    )
+    return SaslAdmission(
+        {
+            "PLAIN": OfferedMechanism(lambda: PlainServer(users.check), 0),
+            SHA_256.mechanism_name: OfferedMechanism(lambda: ScramServer(SHA_256, lookup, unknown), 0),
+        },
+        services=services,
+        table=registrations(BROKER),
+        listener_name="PLAINTEXT",
+        is_controller=False,
+        max_receive_bytes=524_288,
+        failure_delay=0,
+    )
+
+
+def request(message: Any, version: int) -> bytes:
+    return encode_request_header(type(message).api_key, version, 7, "me") + encode(message, version)
+
+
+def damaged(rng: random.Random, frame: bytes) -> bytes:
+    """The frame with a few bytes changed, cut off, put in or said twice; or as it is."""
+    data = bytearray(frame)
+    for _ in range(rng.choice((0, 1, 1, 2, 5))):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(5):
+            case 0:
+                data[at:] = b""
+            case 1:
+                data[at:at] = rng.randbytes(rng.randrange(9))
+            case 2:
+                data[at : at + 1] = bytes([rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))])
+            case 3:
+                data[at:at] = data[at : at + rng.randrange(40)]
+            case _:
+                data[at : at + 4] = rng.choice((b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\0\0\0"))
+    return bytes(data)
+
+
+def frames(rng: random.Random, mechanism: str, version: int) -> Iterator[bytes]:
+    """A client's frames; what the server answers in between is sent in."""
+    if rng.random() < 0.3:
+        yield request(ApiVersionsRequest(client_software_name="a", client_software_version="1"), rng.randrange(5))
+    if rng.random() < 0.05:
+        yield request(MetadataRequest(topics=None), 12)
+    yield request(SaslHandshakeRequest(mechanism=mechanism), version)
+    if mechanism == "PLAIN":
+        tokens = [b"\0alice\0secret"]
+    else:
+        client = make_client(mechanism, SCRAM_LINE)
+        tokens = [client.first(), b"c=biws,r=abc,p=AAAA"]
+    for token in tokens:
+        token = damaged(rng, token) if rng.random() < 0.4 else token
+        yield request(SaslAuthenticateRequest(auth_bytes=token), rng.randrange(3)) if version else token
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_no_frame_is_more_than_an_error(tmp_path: Any, mechanism: str, version: int) -> None:
+    listener = admission(tmp_path)
+    rng = random.Random(f"{mechanism} {version}")
+    client: Any = SimpleNamespace(stream=SimpleNamespace(peer=("127.0.0.1", 1)))
+    counts = {"answered": 0, "refused": 0, "let in": 0}
+
+    async def main() -> None:
+        sent = 0
+        while sent < FRAMES:
+            exchange = _Exchange(listener, client)
+            try:
+                for frame in frames(rng, mechanism, version):
+                    sent += 1
+                    reply = await exchange.take(damaged(rng, frame))
+                    assert reply is not None and int.from_bytes(reply[:4], "big") == len(reply) - 4
+                    counts["answered"] += 1
+                    if exchange.conversation.is_authenticated:
+                        assert exchange.conversation.principal == KafkaPrincipal("User", "alice")
+                        counts["let in"] += 1
+                        break
+            except (Refused, WireError) as error:
+                assert "secret" not in str(error)
+                counts["refused"] += 1
+
+    trio.run(main)
+    assert counts["answered"] > FRAMES / 10 and counts["refused"] > FRAMES / 10
+    assert (counts["let in"] > 0) == (mechanism == "PLAIN"), "with SCRAM nobody knows the server's nonce"

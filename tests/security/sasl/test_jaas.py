@@ -1,0 +1,65 @@
+"""Lines of sasl.jaas.config: the language of Java's StreamTokenizer, and a closed list of modules."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.security.sasl.jaas import JaasError, LoginModule, parse_jaas
+
+PLAIN = LoginModule.PLAIN.value
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ('username="alice" password="secret"', {"username": "alice", "password": "secret"}),
+        ("username=alice password='sec ret'", {"username": "alice", "password": "sec ret"}),
+        ('\n  user_alice = "a;b=c"\n  user_bob-2="x"', {"user_alice": "a;b=c", "user_bob-2": "x"}),
+        (r'password="a\"b\\c\td\101"', {"password": 'a"b\\c\tdA'}),
+        ('/* all */ a="1" // the rest\n b="2"', {"a": "1", "b": "2"}),
+        ('"user_a@b"="x"', {"user_a@b": "x"}),
+        ('user_ä="ü"', {"user_ä": "ü"}),
+        ('a="" a="2"', {"a": "2"}),
+        ("", {}),
+    ],
+)
+def test_options_are_read_as_java_reads_them(options: str, expected: dict[str, str]) -> None:
+    entry = parse_jaas(f"{PLAIN} required {options};")
+    assert (entry.module, entry.options) == (LoginModule.PLAIN, expected)
+
+
+@pytest.mark.parametrize("flag", ["REQUIRED", "requisite", "Sufficient", "optional"])
+def test_any_control_flag_will_do(flag: str) -> None:
+    assert parse_jaas(f'{PLAIN} {flag} a="b";').options == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no login module"),
+        ('username="hunter2"', "it is not one of the login modules"),
+        ("hunter2", "it is not one of the login modules"),
+        ("com.sun.security.auth.module.JndiLoginModule required;", "JndiLoginModule is not one of"),
+        ("com.sun.security.auth.module.LdapLoginModule required x=hunter2;", "LdapLoginModule is not one of"),
+        (PLAIN, "must be followed by its control flag"),
+        (f"{PLAIN} hunter2;", "must be followed by its control flag"),
+        (f'{PLAIN} required password="hunter2"', "not terminated by a semicolon"),
+        (f'{PLAIN} required password="hunter2', "does not end on its line"),
+        (f'{PLAIN} required password="hun\nter2";', "does not end on its line"),
+        (f"{PLAIN} required password=1hunter2;", "of the form"),
+        (f"{PLAIN} required password;", "of the form"),
+        (f"{PLAIN} required password=;", "of the form"),
+        (f"{PLAIN} required; {PLAIN} required;", "2 login modules"),
+    ],
+)
+def test_what_is_no_line_is_refused_and_not_repeated(text: str, reason: str) -> None:
+    with pytest.raises(JaasError, match=reason) as caught:
+        parse_jaas(text)
+    assert "hun" not in str(caught.value) and caught.value.__cause__ is None
+
+
+def test_no_text_shows_options() -> None:
+    entry = parse_jaas(f'{PLAIN} required password="hunter2";')
+    assert "hunter2" not in repr(entry) and "hunter2" not in str(entry)
+    with pytest.raises(JaasError, match="needs the option username"):
+        entry.required("username")

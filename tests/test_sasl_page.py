@@ -1,0 +1,66 @@
+"""docs/security/sasl.md: its blocks are run, against a node started as it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli.cluster_plan import free_ports
+from kbroker.config import BrokerConfig, read_properties_file
+from kbroker.env import RealEnv
+from kbroker.node.security import NodeSecurity
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "security" / "sasl.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_leads_to_a_node_that_clients_log_in_to(tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    ports = dict(zip(("9092", "9093"), map(str, free_ports(2)), strict=True))
+
+    def with_ports(text: str) -> str:
+        return re.sub("909[23]", lambda match: ports[match[0]], text)
+
+    languages = [language for language, _ in BLOCKS]
+    assert languages == ["properties", "sh", "python", "python", "properties"]
+    (tmp_path / "server.properties").write_text(with_ports(BLOCKS[0][1]))
+    command = f'kbroker() {{ "{sys.executable}" -m kbroker "$@"; }}\n'
+    *_, start = BLOCKS[1][1].splitlines()
+    assert start == "kbroker start -c server.properties"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    script = command + BLOCKS[1][1].removesuffix(f"{start}\n")
+    subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environment, check=True)
+    node = subprocess.Popen(
+        [sys.executable, "-m", *start.split()],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=(tmp_path / "log").open("w"),
+        text=True,
+    )
+    try:
+        assert node.stdout is not None
+        assert "kbroker ready" in node.stdout.readline(), (tmp_path / "log").read_text()
+        for language, text in BLOCKS[2:4]:
+            assert language == "python"
+            subprocess.run([sys.executable, "-c", with_ports(text)], cwd=tmp_path, env=environment, check=True)
+    finally:
+        node.send_signal(signal.SIGTERM)
+        node.communicate(timeout=20)
+    assert "-secret" not in (tmp_path / "log").read_text()
+
+
+def test_the_lines_for_plain_can_be_followed(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    kept = [line for line in BLOCKS[0][1].splitlines() if "sasl" not in line]
+    file.write_text("\n".join(kept).replace("CONTROLLER:SASL_PLAINTEXT", "CONTROLLER:PLAINTEXT") + f"\n{BLOCKS[4][1]}")
+    config = BrokerConfig.from_properties(read_properties_file(file))
+    assert NodeSecurity(config, RealEnv()).to_brokers is not None
+    assert config.security("CLIENTS")["sasl.enabled.mechanisms"] == ["PLAIN"]

@@ -1,0 +1,60 @@
+"""No text shows secrets of requests and records: not a message's, not the protocol explorer's, not a dump's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kbroker.cli.dump_log import read_entries
+from kbroker.raft_metadata.controller.scram import credential_record
+from kbroker.raft_metadata.raft.snapshot import encode_snapshot
+from kbroker.raft_metadata.storage import bootstrap_records
+from kbroker.security.sasl.add_scram import parse_add_scram
+from kbroker.wire.compiler import encode
+from kbroker.wire.headers import encode_request_header
+from kbroker.wire.layouts import render_frame
+from kbroker.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.registry import API_KEYS
+from kbroker.wire.schema import SECRET_FIELDS, struct_spec
+
+SECRET = b"hunter2 hunter2 hunter2"
+
+
+def test_requests_hide_them() -> None:
+    upsertion = ScramCredentialUpsertion(name="alice", salted_password=SECRET)
+    for request in (
+        SaslAuthenticateRequest(auth_bytes=SECRET),
+        AlterUserScramCredentialsRequest(upsertions=[upsertion]),
+    ):
+        assert "hunter2" not in repr(request) and "=[hidden]" in repr(request)
+        version = struct_spec(type(request)).versions.highest
+        frame = encode_request_header(request.api_key, version, 1, "me") + encode(request, version)
+        text = render_frame(len(frame).to_bytes(4, "big") + frame)
+        assert "hunter2" not in text and SECRET[:8].hex(" ") not in text and "= [hidden]" in text
+
+
+def test_dumps_hide_them(tmp_path: Path) -> None:
+    user = parse_add_scram("SCRAM-SHA-256=[name=alice,password=hunter2]")
+    path = tmp_path / "__cluster_metadata-0" / "00000000000000000010-0000000001.checkpoint"
+    path.parent.mkdir()
+    records = [*bootstrap_records(), credential_record(*user)]
+    path.write_bytes(encode_snapshot(records, now_ms=0, last_contained_log_timestamp=0))
+    text = repr(list(read_entries(path)))
+    assert "alice" in text and text.count("'[hidden]'") == 2
+    assert user.credential.stored_key.hex() not in text
+
+
+def test_the_names_are_those_of_fields() -> None:
+    names = set()
+    for api in API_KEYS.values():
+        pending = [api.request, api.response]
+        while pending:
+            for field in struct_spec(pending.pop()).fields:
+                names.add(field.name)
+                inner = field.type if field.type.element is None else field.type.element
+                if inner.struct is not None:
+                    pending.append(inner.struct)
+    assert SECRET_FIELDS - names == {"server_key", "stored_key"}, "the others are fields of requests and responses"
