@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.handlers.services import (
         Connection,
+        ConnectionRates,
         FetchReader,
         Groups,
         LongSteps,
@@ -65,6 +66,8 @@ class Services:
     """Handlers ask it through ``handlers.authorization``."""
     quotas: Quotas | None = None
     """The quotas of users and client ids; None if there is none."""
+    connection_rates: ConnectionRates | None = None
+    """How fast connections may come; None if there is no limit."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The times of the last warnings that another node was refused (``handlers.refusals``)."""
 

@@ -499,6 +499,18 @@ class Quotas(Protocol):
         ...
 
 
+class ConnectionRates(Protocol):
+    """How fast connections may come (``node.connection_rates``)."""
+
+    def wait_ms(self, listener: str) -> int:
+        """Count a connection. For how long its listener is to wait with it."""
+        ...
+
+    def refusal_ms(self, listener: str, address: str) -> int:
+        """Count a connection from an address: 0 if it may be had. Else for how long to keep it before it is closed."""
+        ...
+
+
 # --- Metadata and the connection --------------------------------------------------------------------------------
 
 

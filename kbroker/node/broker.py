@@ -40,9 +40,9 @@ from kbroker.types import Uuid
 
 if TYPE_CHECKING:
     from kbroker.env import Env
-    from kbroker.node.client_quotas import QuotaLoader
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
+    from kbroker.node.quota_loader import QuotaLoader
     from kbroker.security.authorizer.standard import StandardAuthorizer
 
 logger = logging.getLogger(__name__)
@@ -185,11 +185,11 @@ class Broker:
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the quotas of clients; a cluster without any does not import what counts them."""
         if self._quota_loader is None:
-            if not image.principals.client_quotas:
+            if not image.principals.client_quotas and not self._dynamic_config.limits_connection_rate:
                 return
-            from kbroker.node.client_quotas import QuotaLoader
+            from kbroker.node.quota_loader import QuotaLoader
 
-            self._quota_loader = QuotaLoader(self.services, self.config, self.env.now)
+            self._quota_loader = QuotaLoader(self.services, self.config, self._dynamic_config, self.env.now)
         self._quota_loader.on_image(delta, image)
 
     async def _check_listeners(self, changes: Mapping[str, str | None]) -> None:

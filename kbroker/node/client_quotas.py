@@ -20,9 +20,7 @@ from kbroker.quotas.meters import QuotaRate, TokenBucket
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.context import Services
     from kbroker.handlers.requester import Requester
-    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 T = TypeVar("T")
 
@@ -287,32 +285,3 @@ class RequestMeter:
 def _tell(response: Any, throttle_ms: int) -> None:
     if throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = throttle_ms
-
-
-class QuotaLoader:
-    """Keeps a node's quotas up to date with the metadata (``ClientQuotaMetadataManager``).
-
-    ``services.quotas`` is None as long as no user and no client id has a quota: requests cost nothing more then.
-    """
-
-    def __init__(self, services: Services, config: BrokerConfig, now: Callable[[], float]) -> None:
-        self._services = services
-        self._config = config
-        self._now = now
-        self._quotas: ClientQuotas | None = None
-        self._known: object = {}
-
-    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take over the quotas of an image."""
-        known = image.principals.client_quotas
-        if known is self._known:
-            return
-        self._known = known
-        table = QuotaTable(known)
-        if not table.limits_clients:
-            self._services.quotas = None
-            return
-        if self._quotas is None:
-            self._quotas = ClientQuotas(self._config, self._now)
-        self._quotas.table = table
-        self._services.quotas = self._quotas

@@ -249,7 +249,9 @@ def test_changes_of_topics_are_limited(tmp_path: Path) -> None:
             assert await ask(created("a", 20), 7) == (0, 0)
             assert await ask(created("b", 1), 7) == (exceeded, 9000)
             assert await ask(created("b", 5), 7) == (0, 0)
-            more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="b", count=6, assignments=None)], timeout_ms=5000)
+            more = CreatePartitionsRequest(
+                topics=[CreatePartitionsTopic(name="b", count=6, assignments=None)], timeout_ms=5000
+            )
             assert await ask(more, 3) == (exceeded, 5000)
             assert await ask(more, 2) == (0, 1000)  # older clients are throttled afterwards
             assert await ask(created("c", 3), 5) == (0, 3000)

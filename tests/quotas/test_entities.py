@@ -43,7 +43,9 @@ def test_each_kind_of_quota_is_looked_up_by_itself() -> None:
 
 
 def test_others_have_no_quota() -> None:
-    table = QuotaTable({(("user", "u"),): {"producer_byte_rate": 5.0}, (("client-id", "c"),): {"request_percentage": 1}})
+    table = QuotaTable(
+        {(("user", "u"),): {"producer_byte_rate": 5.0}, (("client-id", "c"),): {"request_percentage": 1}}
+    )
     assert table.limits_clients
     assert table.limits("v", "d") is None
     assert QuotaTable({}).limits("u", "c") is None

@@ -91,10 +91,9 @@ KEYS = [
         INT,
         "2147483647",
         MEDIUM,
-        "Most new connections in a second.",
+        "Most new connections in a second; more have to wait. Also for one listener (`listener.name.NAME.`).",
         validator=Range(0),
         update_mode=CLUSTER_WIDE,
-        no_effect="connections are limited in number, not in rate, yet",
     ),
     ConfigKey(
         "max.connections",
