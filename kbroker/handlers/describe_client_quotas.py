@@ -50,7 +50,7 @@ async def handle(request: DescribeClientQuotasRequest, ctx: RequestContext) -> D
                     values=[ValueData(key=key, value=value) for key, value in quotas.items()],
                 )
             )
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(error_message="", entries=entries)  # as Kafka, which sets none
 
 
 def _order(item: tuple[tuple[tuple[str, str | None], ...], object]) -> list[tuple[str, str]]:

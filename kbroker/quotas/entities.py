@@ -44,6 +44,8 @@ class QuotaTable:
         bounds: dict[str, dict[Entity, float]] = {}
         for entity, values in quotas.items():
             for key, value in values.items():
+                if value != value:
+                    continue  # Apache Kafka takes NaN for a quota; it limits nobody there, either
                 bounds.setdefault(key, {})[entity] = value
         self._produce = bounds.get(PRODUCER_BYTE_RATE, {})
         self._fetch = bounds.get(CONSUMER_BYTE_RATE, {})

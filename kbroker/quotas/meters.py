@@ -32,7 +32,7 @@ class QuotaRate:
         missing = self._samples.max_samples - 2 - elapsed_ms // self._window_ms
         elapsed_ms = max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
         rate = total * 1000 / elapsed_ms
-        if rate <= bound:
+        if not rate > bound:
             return 0
         return MAX_THROTTLE_MS if bound <= 0 else _milliseconds((rate - bound) / bound * elapsed_ms)
 

@@ -42,6 +42,11 @@ def test_each_kind_of_quota_is_looked_up_by_itself() -> None:
     assert (other.request, other.fetch) == (None, (7.0, ("v", "")))
 
 
+def test_what_is_no_number_limits_nobody() -> None:
+    table = QuotaTable({(("user", "u"),): {"consumer_byte_rate": float("nan")}})
+    assert table.limits("u", "c") is None
+
+
 def test_others_have_no_quota() -> None:
     table = QuotaTable(
         {(("user", "u"),): {"producer_byte_rate": 5.0}, (("client-id", "c"),): {"request_percentage": 1}}

@@ -117,7 +117,7 @@ def _check_value(keys: frozenset[str], key: str, value: float) -> None:
     if key not in keys:
         raise _invalid(f"Invalid configuration key {key}")
     if value != value:
-        raise _invalid(f"Quota {key} must be a number")  # Kafka takes NaN, and counts with it
+        raise _invalid(f"Quota {key} must be a number")  # Kafka takes NaN, which limits nobody
     if value <= 0:
         raise _invalid(f"Quota {key} must be greater than 0")
     if key in _LARGEST:
