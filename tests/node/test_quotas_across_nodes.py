@@ -1,4 +1,4 @@
-"""Quotas in a cluster: each broker counts for itself, the active controller for changes of topics; they outlive a restart."""
+"""Quotas in a cluster: a broker counts for itself, the controller for changes of topics; a restart keeps them."""
 
 from __future__ import annotations
 
