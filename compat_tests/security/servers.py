@@ -46,7 +46,7 @@ SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 START_SECONDS = 60.0
 
 SESSION_SECONDS = 2
-"""How long a session of the listener NARROW lasts, unless renewed, which must not be within a second."""
+"""How long a session of the listener NARROW lasts, unless renewed; brokers refuse that within a second of the last."""
 
 
 class NodeError(Exception):
