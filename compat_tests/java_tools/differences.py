@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 
 SECURITY = "authentication, authorization, delegation tokens and SCRAM are not there yet"
-QUOTAS = "quotas are not there yet"
 SHARE_GROUPS = "share groups are not there yet"
 STREAMS_GROUPS = "streams groups are not there yet"
 CORDONED = "log directories are not cordoned"
@@ -36,8 +35,6 @@ def _apis(reason: str, *names: str) -> tuple[Difference, ...]:
     )
 
 
-_UNSUPPORTED = r"\(error\) .*UnsupportedVersionException: The node does not support {}|\(error\) Error while .*|exit 1"
-
 DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "test_cluster::test_broker_api_versions": (
         *_apis(SECURITY, "SaslHandshake", "SaslAuthenticate"),
@@ -46,7 +43,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             *("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"),
         ),
         *_apis(SECURITY, "DescribeUserScramCredentials", "AlterUserScramCredentials"),
-        *_apis(QUOTAS, "DescribeClientQuotas", "AlterClientQuotas"),
         *_apis(SHARE_GROUPS, "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
         *_apis(
             SHARE_GROUPS,
@@ -88,13 +84,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             *[r'.*"type":"REGISTER_(BROKER|CONTROLLER)_RECORD".*'] * 2,
         ),
         Difference(CORDONED, r'.*"type":"BROKER_REGISTRATION_CHANGE_RECORD","version":3.*"cordonedLogDirs":\[\]}}'),
-    ),
-    "test_configs::test_quotas": (
-        Difference(
-            QUOTAS,
-            r"Completed updating config for .*|exit 0",
-            _UNSUPPORTED.format("DESCRIBE_CLIENT_QUOTAS"),
-        ),
     ),
 }
 """File and name of a test -> the differences allowed in it."""

@@ -197,7 +197,7 @@ def test_groups(compare: Comparison) -> None:
     Entity(compare, "--entity-type", "groups", "--entity-default").add("consumer.session.timeout.ms=50000", exit=1)
 
 
-@feature("kafka-configs, clients, users, ips: not without quotas")
+@feature("kafka-configs, clients, users, ips")
 def test_quotas(compare: Comparison) -> None:
     rates = {"clients": "consumer_byte_rate", "users": "producer_byte_rate", "ips": "connection_creation_rate"}
     for kind, config in rates.items():

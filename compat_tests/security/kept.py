@@ -34,8 +34,13 @@ def _kafka_python(bootstrap: str, security: Security) -> tuple[Send, Close]:
             raise ClientError(error_name(errno) if errno > 0 else type(error).__name__, str(error)) from error
 
     def close() -> None:
-        with contextlib.suppress(KafkaError):  # what it could not send while it was refused
+        try:
             producer.close(timeout=1)
+        except KafkaError:  # it could not send all while it was refused, and its thread would try to log in for ever
+            producer._sender.force_close()
+            producer._sender.join(5)
+            with contextlib.suppress(KafkaError):
+                producer.close(timeout=0)
 
     return send, close
 
@@ -47,7 +52,7 @@ def _confluent_kafka(bootstrap: str, security: Security) -> tuple[Send, Close]:
         {
             "bootstrap.servers": bootstrap,
             "log_level": 0,
-            "message.timeout.ms": 5000,
+            "message.timeout.ms": 3000,
             "topic.metadata.refresh.interval.ms": 500,
             **security.librdkafka(),
         }

@@ -39,11 +39,10 @@ SECURITY = {
     "RenewDelegationToken",
     "ExpireDelegationToken",
     "DescribeDelegationToken",
-    "AlterClientQuotas",
     "DescribeUserScramCredentials",
     "AlterUserScramCredentials",
 }
-"""APIs of users and quotas, which kbroker does not have; its brokers do not serve them either."""
+"""APIs of users, which kbroker does not have; its brokers do not serve them either."""
 
 Pair = tuple[Dialogue, Dialogue]
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "cluster": Command("kbroker.cli.cluster", "show brokers, features, the quorum, directories", actions=True),
     "user": Command("kbroker.cli.user", "list, add and remove users who log in with a password", actions=True),
     "acl": Command("kbroker.cli.acl", "list, add and remove rules about who may do what", actions=True),
+    "quota": Command("kbroker.cli.quota", "list, set and remove quotas of clients", actions=True),
     "certs": Command("kbroker.cli.certs", "make certificates for nodes and clients, and an authority that signs them"),
     "format": Command("kbroker.cli.storage", "prepare a node's data directories, as kafka-storage format"),
     "info": Command("kbroker.cli.storage", "show what is in a node's data directories, as kafka-storage info"),

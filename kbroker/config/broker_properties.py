@@ -55,6 +55,8 @@ class BrokerProperties:
     controller_quorum_request_timeout_ms: int
     controller_quorum_retry_backoff_ms: int
     controller_quorum_voters: tuple[QuorumVoter, ...]
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     controller_socket_timeout_ms: int
     default_replication_factor: int
     delete_topic_enable: bool

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
     from kbroker.handlers.services import (
         Connection,
+        ConnectionRates,
         FetchReader,
         Groups,
         LongSteps,
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
         Partitions,
         ProduceQueue,
         ProducerIds,
+        Quotas,
+        RequestMeter,
         TimestampLookupQueue,
         Transactions,
     )
@@ -61,6 +64,10 @@ class Services:
     no listener has anything that changes."""
     authorizer: Authorizer | None = None
     """Handlers ask it through ``handlers.authorization``."""
+    quotas: Quotas | None = None
+    """The quotas of users and client ids; None if there is none."""
+    connection_rates: ConnectionRates | None = None
+    """How fast connections may come; None if there is no limit."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The times of the last warnings that another node was refused (``handlers.refusals``)."""
 
@@ -73,6 +80,9 @@ class RequestContext:
     """
 
     __slots__ = ("connection", "header", "round", "services")
+
+    is_own: ClassVar[bool] = False
+    """The node asks on its own account."""
 
     def __init__(
         self, header: RequestHeader, connection: Connection, services: Services, round: Round | None = None
@@ -98,9 +108,31 @@ class RequestContext:
         return self.services.authorizer
 
     @property
+    def meter(self) -> RequestMeter | None:
+        """Measures the request; None if its client has no quota."""
+        return None
+
+    @property
     def api_version(self) -> int:
         """The version of the request, which the response is encoded in too."""
         return self.header.api_version
+
+
+class MeteredContext(RequestContext):
+    """A request of a client with a quota."""
+
+    __slots__ = ("_meter",)
+
+    def __init__(
+        self, header: RequestHeader, connection: Connection, services: Services, meter: RequestMeter | None
+    ) -> None:
+        super().__init__(header, connection, services)
+        self._meter = meter
+
+    @property
+    def meter(self) -> RequestMeter | None:
+        """Measures the request."""
+        return self._meter
 
 
 class ForwardedContext(RequestContext):
@@ -137,6 +169,8 @@ class OwnContext(RequestContext):
     """
 
     __slots__ = ()
+
+    is_own = True
 
     @property
     def authorizer(self) -> None:

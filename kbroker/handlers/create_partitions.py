@@ -10,6 +10,7 @@ from kbroker.handlers.authorization import allowed_names
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.metadata_common import duplicates, error_fields
+from kbroker.handlers.mutation_quotas import mutation_quota
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import create_partitions
 from kbroker.raft_metadata.topics import NewPartitions
@@ -38,15 +39,18 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
         if topic.name in allowed:
             brokers = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
             wanted.append(NewPartitions(topic.name, topic.count, brokers))
+    quota = mutation_quota(ctx, strict_since=3)
     if wanted:
         try:
             outcomes = await ctx.services.metadata.submit(
-                lambda view: create_partitions(view, wanted, validate_only=request.validate_only)
+                lambda view: create_partitions(
+                    view, wanted, validate_only=request.validate_only, count_partitions=quota.record
+                )
             )
             results |= outcomes
         except ApiError as error:
             results |= {topic.name: error for topic in wanted}
-    response = CreatePartitionsResponse()
+    response = CreatePartitionsResponse(throttle_time_ms=quota.throttle_ms)
     for name, outcome in results.items():
         await share.next()
         code, message = error_fields(outcome)

@@ -1,7 +1,7 @@
 """CreateTopics.
 
 Served: 2 to 7. 1: validate only; 4: defaults for partitions and replication factor; 5: flexible, the topic's
-effective configuration; 7: topic ids.
+effective configuration; 6: THROTTLING_QUOTA_EXCEEDED; 7: topic ids.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import allowed_names, may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.mutation_quotas import mutation_quota
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_topics
 from kbroker.raft_metadata.topics import NewTopic
@@ -40,14 +41,17 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
         if topic.name in creatable:
             wanted.append(_new_topic(topic))
     results: dict[str, CreatedTopic | ApiError] = {}
+    quota = mutation_quota(ctx, strict_since=6)
     if wanted:
         try:
             results = await ctx.services.metadata.submit(
-                lambda view: create_topics(view, wanted, validate_only=request.validate_only)
+                lambda view: create_topics(
+                    view, wanted, validate_only=request.validate_only, count_partitions=quota.record
+                )
             )
         except ApiError as error:
             results = {topic.name: error for topic in wanted}
-    response = CreateTopicsResponse()
+    response = CreateTopicsResponse(throttle_time_ms=quota.throttle_ms)
     for name in counts:
         await share.next()
         if counts[name] > 1:

@@ -1,6 +1,7 @@
 """DeleteTopics, by name or by id.
 
-Served: 1 to 6. 3: TOPIC_DELETION_DISABLED; 4: flexible; 5: error messages; 6: topic ids (KIP-516).
+Served: 1 to 6. 3: TOPIC_DELETION_DISABLED; 4: flexible; 5: error messages,
+THROTTLING_QUOTA_EXCEEDED; 6: topic ids (KIP-516).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import allowed_names, may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.mutation_quotas import mutation_quota
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import delete_topics
 from kbroker.raft_metadata.image import MetadataImage
@@ -26,9 +28,12 @@ async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTop
     if not ctx.services.config.delete_topic_enable:
         return _disabled(request, ctx.api_version)
     chosen, answers = _choose(request, ctx.services.metadata.image, lambda names: _authorized(names, ctx))
+    quota = mutation_quota(ctx, strict_since=5)
     if chosen:
         try:
-            results = await ctx.services.metadata.submit(lambda view: delete_topics(view, list(chosen)))
+            results = await ctx.services.metadata.submit(
+                lambda view: delete_topics(view, list(chosen), count_partitions=quota.record)
+            )
         except ApiError as failure:
             results = dict.fromkeys(chosen, failure)
         for topic_id, error in results.items():
@@ -36,7 +41,7 @@ async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTop
                 answers.append(_answer(chosen[topic_id], topic_id, ErrorCode.NONE))
             else:
                 answers.append(_answer(chosen[topic_id], topic_id, error.code, error.message))
-    return DeleteTopicsResponse(responses=answers)
+    return DeleteTopicsResponse(responses=answers, throttle_time_ms=quota.throttle_ms)
 
 
 def _answer(name: str | None, topic_id: Uuid, code: ErrorCode, message: str | None = None) -> DeletableTopicResult:

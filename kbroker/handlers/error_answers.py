@@ -173,6 +173,7 @@ _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
         (0, _topics("topics", "topics", _partitions("partition_indexes", "partitions", "", _INDEX))),
     ),
     "DescribeTransactions": ((0, _items("transactional_ids", "transaction_states", ("", "transactional_id"))),),
+    "AlterClientQuotas": ((0, _items("entries", "entries", ("entity", "entity"))),),
     "AlterUserScramCredentials": ((0, Rows("upsertions", "results", (("name", "user"),), also_asked="deletions")),),
     "ConsumerGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
     "DescribeTopicPartitions": ((0, _topics("topics", "topics", None)),),

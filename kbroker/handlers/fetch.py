@@ -24,6 +24,7 @@ from kbroker.replication.fetch_view import PartitionKey, ViewedPartition, key_of
 from kbroker.replication.replica_selector import RACK_AWARE_SELECTOR
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.compiler import encode_parts
 from kbroker.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -70,6 +71,13 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
         for index in topic.partitions
     ]
     params = _params(request, ctx)
+    meter = None if services.quotas is None else ctx.meter
+    if meter is not None:
+        if params.replica_id >= 0:
+            meter.is_exempt, meter = True, None
+        else:
+            params.max_bytes = meter.cap_fetch(params.max_bytes)
+            params.min_bytes = min(params.min_bytes, params.max_bytes)
     if services.authorizer is not None:
         _authorize(params, ctx)
     plan = services.fetch_sessions.plan(
@@ -84,6 +92,11 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
     if plan.error:
         return FetchResponse(error_code=plan.error)
     result = await services.fetch_reader().fetch(params, plan.view, ctx.connection)
+    if meter is not None:
+        throttle_ms = meter.fetched(_response_size(plan, result, version))
+        if throttle_ms:  # the client asks for the same again afterwards
+            session_id = 0 if plan.session is None else plan.session.session_id
+            return FetchResponse(throttle_time_ms=throttle_ms, session_id=session_id)
     return _respond(params, plan, result, ctx)
 
 
@@ -120,6 +133,19 @@ def _authorize(params: FetchParams, ctx: RequestContext) -> None:
     may_one = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
     assert may_one is not None
     params.may_read = lambda name: name is None or may_one(name)
+
+
+def _response_size(plan: FetchPlan, result: FetchResult, version: int) -> int:
+    """The bytes of the answer, without a new high watermark that is told although there is nothing else."""
+    topics: dict[tuple[str, Uuid], FetchableTopicResponse] = {}
+    for wanted, data in zip(result.partitions, result.results, strict=True):
+        if plan.session is None or data.records or data.error_code:
+            key = wanted.key.topic, wanted.key.topic_id
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchableTopicResponse(topic=key[0], topic_id=key[1], partitions=[])
+            topic.partitions.append(data)
+    return sum(map(len, encode_parts(FetchResponse(responses=list(topics.values())), version)))
 
 
 def _respond(params: FetchParams, plan: FetchPlan, result: FetchResult, ctx: RequestContext) -> FetchResponse:

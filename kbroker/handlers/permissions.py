@@ -177,6 +177,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DESCRIBE, _GROUP, _ENTRY),
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics of the members' assignments"),
     ),
+    "DescribeClientQuotas": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
     "ListConfigResources": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
     "DescribeTopicPartitions": (
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics that are named"),
@@ -217,6 +218,7 @@ _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "DescribeAcls": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
     "CreateAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
     "DeleteAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
+    "AlterClientQuotas": (Permission(Op.ALTER_CONFIGS, _CLUSTER, _ENTRY),),
     "AlterUserScramCredentials": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
     "AddRaftVoter": _ALTERS,
     "RemoveRaftVoter": _ALTERS,

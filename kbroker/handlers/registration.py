@@ -239,6 +239,8 @@ _ROWS: Final = (
     _served("alter_partition_reassignments", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("list_partition_reassignments", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("offset_delete", Versions(0, 0)),
+    _served("describe_client_quotas", Versions(0, 1)),
+    _served("alter_client_quotas", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("describe_user_scram_credentials", Versions(0, 0), listeners=BOTH),
     _served("alter_user_scram_credentials", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("vote", Versions(0, 2), listeners=CONTROLLER),

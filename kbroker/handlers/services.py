@@ -21,6 +21,7 @@ from kbroker.log.dirs.description import LogDirDescription
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import AppendInfo, PartitionLog
 from kbroker.log.producer_state import VerificationGuard
+from kbroker.quotas.entities import ClientLimits
 from kbroker.raft_metadata.config_schema import ConfigSchema
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
@@ -420,6 +421,96 @@ class ProduceQueue(Protocol):
         ...
 
 
+# --- Quotas of clients ------------------------------------------------------------------------------------------
+
+
+class RequestMeter(Protocol):
+    """Measures a request of a client with a quota (``node.client_quotas``)."""
+
+    is_exempt: bool
+
+    def cap_fetch(self, max_bytes: int) -> int:
+        """At most ``max_bytes``: so many that not every answer is throttled."""
+        ...
+
+    def fetched(self, size: int) -> int:
+        """Count an answer of so many bytes. Milliseconds of throttling: the client is to get no records then."""
+        ...
+
+
+class MutationQuota(Protocol):
+    """The quota of one request that creates or deletes partitions (``node.client_quotas``)."""
+
+    def record(self, partitions: int) -> None:
+        """Count changes of so many partitions. ``ApiError`` THROTTLING_QUOTA_EXCEEDED if there may be none now."""
+        ...
+
+    @property
+    def throttle_ms(self) -> int:
+        """Milliseconds that the client is to wait, from now on."""
+        ...
+
+
+class DispatchedMeter(RequestMeter, Protocol):
+    """A meter as the dispatcher uses it, which makes it when the request begins."""
+
+    def start(self) -> None:
+        """Work for the request goes on."""
+        ...
+
+    def stop(self) -> None:
+        """Others work from now on."""
+        ...
+
+    async def run(self, work: Awaitable[T]) -> T:
+        """The outcome of a handler's coroutine, whose work is measured."""
+        ...
+
+    def finish(self, api_key: int, request: Any, response: Any, size: int) -> int:
+        """Count a request of ``size`` bytes that has been served; the milliseconds that its client is throttled."""
+        ...
+
+    def close(self) -> None:
+        """The answer is encoded."""
+        ...
+
+
+class Quotas(Protocol):
+    """The quotas of users and client ids (``node.client_quotas``)."""
+
+    @property
+    def table(self) -> object:
+        """All of them, as one object: another one after each change."""
+        ...
+
+    def limits(self, user: str, client_id: str | None) -> ClientLimits | None:
+        """The quotas of a client; None if it has none."""
+        ...
+
+    def meter(self, limits: ClientLimits) -> DispatchedMeter:
+        """A meter of one request, from now on."""
+        ...
+
+    def mutations(self, requester: Requester, strict_since: int) -> MutationQuota | None:
+        """The quota of a request that changes topics; None if its client has none.
+
+        From version ``strict_since`` on changes beyond it are refused; before, the client is throttled afterwards.
+        """
+        ...
+
+
+class ConnectionRates(Protocol):
+    """How fast connections may come (``node.connection_rates``)."""
+
+    def wait_ms(self, listener: str) -> int:
+        """Count a connection. For how long its listener is to wait with it."""
+        ...
+
+    def refusal_ms(self, listener: str, address: str) -> int:
+        """Count a connection from an address: 0 if it may be had. Else for how long to keep it before it is closed."""
+        ...
+
+
 # --- Metadata and the connection --------------------------------------------------------------------------------
 
 
@@ -523,6 +614,10 @@ class Connection(Protocol):
 
     async def flush(self) -> None:
         """Write all replies so far."""
+        ...
+
+    async def mute(self, seconds: float) -> None:
+        """Write all replies that are in order, and read nothing for this time."""
         ...
 
     def replace_unsent(self, reply: bytes, response: Any, version: int) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
+    from kbroker.node.quota_loader import QuotaLoader
     from kbroker.security.authorizer.standard import StandardAuthorizer
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Broker:
         self.on_opening: Callable[[], object] = lambda: None
         """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
         self._dynamic_config = DynamicBrokerConfig(config)
+        self._quota_loader: QuotaLoader | None = None
         self._failed = False
 
     @property
@@ -178,6 +180,17 @@ class Broker:
             markers=absent if coordinators is None else coordinators.markers,
             authorizer=self._authorizer,
         )
+        self.metadata.subscribe(self._on_quotas)
+
+    def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow the quotas of clients; a cluster without any does not import what counts them."""
+        if self._quota_loader is None:
+            if not image.principals.client_quotas and not self._dynamic_config.limits_connection_rate:
+                return
+            from kbroker.node.quota_loader import QuotaLoader
+
+            self._quota_loader = QuotaLoader(self.services, self.config, self._dynamic_config, self.env.now)
+        self._quota_loader.on_image(delta, image)
 
     async def _check_listeners(self, changes: Mapping[str, str | None]) -> None:
         await self.security.check_changes(self._dynamic_config.with_prefix("listener.name."), changes)

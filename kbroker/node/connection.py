@@ -85,6 +85,8 @@ class Connection:
         self.when_closed: list[Callable[[], None]] = []
         #: Cancelled by the listener to end the connection.
         self.scope = trio.CancelScope()
+        #: Whether its client is throttled, and nothing is read.
+        self.is_muted = False
         #: Whether bytes have moved since the housekeeper set it to false, and how many have come altogether.
         self.active = True
         self.bytes_received = 0
@@ -356,6 +358,18 @@ class Connection:
     async def flush(self) -> None:
         """Write all replies so far, waiting for the peer as long as it takes."""
         await self._replies.flush()
+
+    async def mute(self, seconds: float) -> None:
+        """Write all replies that are in order, and read nothing for this time: its client is throttled (KIP-219).
+
+        The client may go away meanwhile without being noticed, until `connections.max.idle.ms` at the most.
+        """
+        await self._replies.flush()
+        self.is_muted = True
+        try:
+            await trio.sleep(seconds)
+        finally:
+            self.is_muted = False
 
     @property
     def is_asked_more(self) -> bool:

@@ -73,6 +73,9 @@ class InProcess:
     async def flush(self) -> None:
         """Nothing is written."""
 
+    async def mute(self, seconds: float) -> None:
+        """Nothing is read, either."""
+
     def replace_unsent(self, reply: bytes, response: Any, version: int) -> None:
         """Nothing is served in a round here."""
         raise NotImplementedError
@@ -167,9 +170,16 @@ class ControllerClient:
         """Whether a client may be somebody else to the controller than this node, so that it needs an Envelope.
 
         Where both are ANONYMOUS a request goes as it is, which takes less time. Whether this node has an authorizer is
-        not enough to know: the controller may have one, and would take the client for this node.
+        not enough to know: the controller may have one, and would take the client for this node. Quotas are for client
+        ids, too.
         """
-        return self._has_name or requester.principal != ANONYMOUS or self._services().authorizer is not None
+        services = self._services()
+        return (
+            self._has_name
+            or requester.principal != ANONYMOUS
+            or services.authorizer is not None
+            or services.quotas is not None
+        )
 
     async def create_topics(
         self, topics: Sequence[NewTopic], requester: Requester | None = None

@@ -15,7 +15,7 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.api_versions import unsupported_version
-from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.context import CloseConnection, MeteredContext, RequestContext
 from kbroker.handlers.forwarding import NotForwarded, by_controller, error_codes
 from kbroker.handlers.registration import Forwarding, Registration
 from kbroker.node.request_wait import ConnectionLost
@@ -26,9 +26,11 @@ from kbroker.wire.headers import decode_request_header
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
-    from kbroker.handlers.services import Connection
+    from kbroker.handlers.services import Connection, DispatchedMeter
     from kbroker.node.reply_queue import ReplyQueue
+    from kbroker.quotas.entities import ClientLimits
     from kbroker.round import Round
+    from kbroker.security.principal import KafkaPrincipal
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,17 @@ class Dispatcher:
     ``table`` holds the APIs of the listener, by key.
     """
 
-    __slots__ = ("_all", "_connection", "_replies", "_services", "_shortcuts", "_table", "requests", "surplus_bytes")
+    __slots__ = (
+        "_all",
+        "_connection",
+        "_known_limits",
+        "_replies",
+        "_services",
+        "_shortcuts",
+        "_table",
+        "requests",
+        "surplus_bytes",
+    )
 
     def __init__(
         self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: ReplyQueue
@@ -57,6 +69,8 @@ class Dispatcher:
         self._table = table
         self._replies = replies
         self._shortcuts = ShortcutCache(services.authorizer)
+        self._known_limits: tuple[object, bytes, KafkaPrincipal, ClientLimits | None] | None = None
+        """The quotas as they were looked up last: all quotas, client id, principal, and what holds for them."""
         self.requests = 0
         """Requests so far."""
         self.surplus_bytes = 0
@@ -79,6 +93,8 @@ class Dispatcher:
         registration = self._table.get(api_key)
         if registration is None or registration.is_async:
             return False
+        if self._services.quotas is not None and self._limits(frame) is not None:
+            return False  # the connection's own task measures it, and waits
         shortcut = self._shortcuts.known.get(api_key)
         if shortcut is not None:
             reply = shortcut.try_serve(frame, round)
@@ -131,6 +147,9 @@ class Dispatcher:
         is_long = len(frame) > LONG_REQUEST
         if is_long:
             await self._give_way(registration)
+        if self._services.quotas is not None and (meter := self._meter(frame, registration)) is not None:
+            await self._serve_metered(frame, registration, meter, is_long=is_long)
+            return
         request, context = self._decode(frame, registration, None)
         if is_long:
             await self._give_way(registration)
@@ -143,6 +162,58 @@ class Dispatcher:
         if is_long:
             await self._give_way(registration)
         self._replies.answer(response, api_key, version, correlation_id)
+
+    # --- clients with a quota ---------------------------------------------------------------------------------
+
+    def _limits(self, frame: memoryview) -> ClientLimits | None:
+        """The quotas of the client that a request names; None if it has none."""
+        quotas = self._services.quotas
+        assert quotas is not None
+        length = int.from_bytes(frame[8:10], "big", signed=True)
+        client_id, principal = frame[10 : 10 + max(length, 0)].tobytes(), self._connection.principal
+        known = self._known_limits
+        if known is None or known[0] is not quotas.table or known[1] != client_id or known[2] is not principal:
+            limits = quotas.limits(principal.name, str(client_id, "utf-8", "replace"))
+            known = self._known_limits = quotas.table, client_id, principal, limits
+        return known[3]
+
+    def _meter(self, frame: memoryview, registration: Registration) -> DispatchedMeter | None:
+        """A meter of a request, if its client has a quota. Brokers and controllers among themselves have none."""
+        quotas = self._services.quotas
+        assert quotas is not None
+        if self._connection.is_controller and not registration.is_for_controller:
+            return None
+        limits = self._limits(frame)
+        return None if limits is None else quotas.meter(limits)
+
+    async def _serve_metered(
+        self, frame: memoryview, registration: Registration, meter: DispatchedMeter, *, is_long: bool
+    ) -> None:
+        """Serve a request of a client with a quota. Nothing more is read from it as long as it is throttled."""
+        request, plain = self._decode(frame, registration, None)
+        context = MeteredContext(plain.header, plain.connection, plain.services, meter)
+        meter.stop()
+        if is_long:
+            await self._give_way(registration)
+        try:
+            if registration.is_async:
+                response = await meter.run(self._handle(registration, request, context))
+            else:
+                meter.start()
+                response = registration.handle(request, context)
+        except (CloseConnection, ConnectionLost):
+            raise
+        except Exception as error:
+            response = self._failed(request, context, error)
+        meter.stop()
+        if is_long:
+            await self._give_way(registration)
+        header = context.header
+        throttle_ms = meter.finish(header.api_key, request, response, len(frame))
+        self._replies.answer(response, header.api_key, header.api_version, header.correlation_id)
+        meter.close()
+        if throttle_ms:
+            await self._connection.mute(throttle_ms / 1000)
 
     async def _handle(self, registration: Registration, request: Any, context: RequestContext) -> Any:
         """Call the handler, or have the active controller answer if the connection is to forward the request."""

@@ -31,6 +31,12 @@ class DynamicBrokerConfig:
         configs = self._image.configs
         return {**configs.for_broker(None), **configs.for_broker(self._config.node_id)}
 
+    @property
+    def limits_connection_rate(self) -> bool:
+        """Whether ``max.connection.creation.rate`` is set, for the node or for a listener."""
+        suffix = "max.connection.creation.rate"
+        return any(name.endswith(suffix) for names in (self._config.raw, self._changed()) for name in names)
+
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """The configuration of a topic's logs, given the topic's own configs."""
         return LogConfig.from_values(effective_topic_config(self._config, overrides, self._changed()))

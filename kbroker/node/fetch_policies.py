@@ -1,7 +1,7 @@
 """Consumers and followers: how far each may read, what counts as news for it, and how much is held back.
 
 A policy lives for one request. ``node.fetch_reader`` asks it about each partition, and calls `count_sent` once at the
-end. Quotas of clients belong here, as the throttle of replication does.
+end.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ round trip.
 class ConsumerPolicy:
     """Rules for consumers: they see what is committed, and are woken when the high watermark moves.
 
-    A client's fetch quota (KIP-13, ``consumer_byte_rate``) has its place in `count_sent`, which every Fetch passes: it
-    is to record the bytes of a response, and to say for how long the client is throttled. `on_read` is not called for a
-    consumer whose view does not track changes.
+    `on_read` is not called for a consumer whose view does not track changes. A client's quota (``consumer_byte_rate``)
+    is the handler's: it holds for the answer as a whole.
     """
 
     __slots__ = ("_manager", "_params", "_view")

@@ -26,6 +26,7 @@ from kbroker.wire.errors import WireError
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream, StreamListener
     from kbroker.handlers.context import Services
+    from kbroker.handlers.services import ConnectionRates
     from kbroker.node.admission import Admission
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,9 @@ SWEEP_SECONDS = 5.0
 
 ACCEPT_AGAIN_SECONDS = 0.1
 """After the system could not give a connection."""
+
+MAX_KEPT_OUT = 256
+"""Connections of addresses with too many that are not closed at once; each takes an open file meanwhile."""
 
 _GONE_ALREADY = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 """The connection ended before it was accepted; the next one may be there."""
@@ -135,6 +139,7 @@ class Listener:
         self._connections: dict[Connection, _Seen] = {}
         self._some = trio.Event()
         self.refusals = RefusalLog(name, lambda level, text: logger.log(level, "%s", text))
+        self._kept_out = 0
         self._poller: Poller | None = None
 
     @property
@@ -170,6 +175,9 @@ class Listener:
                             self._log_refusal("this port", "", f"cannot accept connections: {error.strerror or error}")
                             await trio.sleep(ACCEPT_AGAIN_SECONDS)
                         continue
+                    rates = self._services.connection_rates
+                    if rates is not None and not await self._comes_slowly(stream, rates, nursery):
+                        continue
                     refusal = self._quota.refusal(stream.peer[0])
                     if refusal is not None:
                         address = stream.peer[0]
@@ -185,6 +193,35 @@ class Listener:
     def _log_refusal(self, address: str, kind: str, text: str, level: int = logging.WARNING) -> None:
         self.refusals.add(trio.current_time(), address, kind, text, level)
         self._some.set()  # the housekeeper tells how many there were
+
+    async def _comes_slowly(self, stream: Stream, rates: ConnectionRates, nursery: trio.Nursery) -> bool:
+        """Wait until another connection may come. False if none may from this address: it is closed soon."""
+        wait_ms = rates.wait_ms(self.name)
+        if wait_ms:
+            try:
+                await trio.sleep(wait_ms / 1000)
+            except BaseException:
+                stream.close()
+                raise
+        refusal_ms = rates.refusal_ms(self.name, stream.peer[0])
+        if refusal_ms:
+            address = stream.peer[0]
+            text = f"refused a connection from {address}: connection_creation_rate is exceeded"
+            self._log_refusal(address, "rate", text)
+            if self._kept_out < MAX_KEPT_OUT:
+                self._kept_out += 1
+                nursery.start_soon(self._keep_out, stream, refusal_ms / 1000)
+            else:
+                stream.close()
+        return not refusal_ms
+
+    async def _keep_out(self, stream: Stream, seconds: float) -> None:
+        """Close a connection after a while, so that the client does not come back at once (KIP-612)."""
+        try:
+            await trio.sleep(seconds)
+        finally:
+            self._kept_out -= 1
+            stream.close()
 
     async def _serve(self, stream: Stream, nursery: trio.Nursery) -> None:
         """A connection that is counted in, until it has ended."""
@@ -267,7 +304,7 @@ class Listener:
                 connection.trim()
             received = connection.bytes_received - seen.bytes_received
             seen.bytes_received = connection.bytes_received
-            if connection.frames != seen.frames:
+            if connection.frames != seen.frames or connection.is_muted:
                 seen.frames = connection.frames
                 seen.frame_since = now
             elif connection.frames == 0 or connection.in_frame:

@@ -11,7 +11,6 @@ import trio
 from kbroker.config.definition import InvalidConfig
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.admission import Admission, AdmissionStep
-from kbroker.node.secure_network import ConnectionStep, SecureNetwork
 from kbroker.security.protocol import SecurityProtocol
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env, Network
     from kbroker.handlers.context import Services
     from kbroker.node.sasl_setup import ListenerSasl
+    from kbroker.node.secure_network import ConnectionStep
     from kbroker.node.tls import ListenerTls
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
@@ -98,7 +98,11 @@ class NodeSecurity:
             from kbroker.node.sasl_setup import connection_step
 
             steps.append(connection_step(self._config, listener_name, mechanism_property))
-        return SecureNetwork(self._env.network, steps) if steps else self._env.network
+        if not steps:
+            return self._env.network
+        from kbroker.node.secure_network import SecureNetwork
+
+        return SecureNetwork(self._env.network, steps)
 
     # --- while the node runs
 

@@ -7,63 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kbroker.quotas.samples import SampledSum
+
 UNLIMITED = 2**63 - 1
 """The rate of a throttle that is not set (``QuotaConfig.QUOTA_BYTES_PER_SECOND_DEFAULT``)."""
-
-
-class _Sample:
-    """The units counted in one window of time."""
-
-    __slots__ = ("last_event_ms", "start_ms", "value")
-
-    def __init__(self, now_ms: int) -> None:
-        self.reset(now_ms)
-
-    def reset(self, now_ms: int) -> None:
-        self.start_ms = self.last_event_ms = now_ms
-        self.value = 0
 
 
 class SimpleRate:
     """Units a second since the oldest sample that still counts, which is taken to be one window old at least.
 
-    ``samples`` windows of ``window_ms`` count, and one more that only overlaps them (``SampledStat``).
+    ``samples`` windows of ``window_ms`` count, and one more that only overlaps them.
     """
 
     def __init__(self, samples: int, window_ms: int) -> None:
-        self._max_samples = samples + 1
+        self._samples = SampledSum(samples, window_ms)
         self._window_ms = window_ms
-        self._expire_ms = samples * window_ms
-        self._samples: list[_Sample] = []
-        self._current = 0
 
     def record(self, value: int, now_ms: int) -> None:
         """Count ``value`` units."""
-        if not self._samples:
-            self._samples.append(_Sample(now_ms))
-        sample = self._samples[self._current]
-        if now_ms - sample.start_ms >= self._window_ms:
-            sample = self._advance(now_ms)
-        sample.value += value
-        sample.last_event_ms = now_ms
-
-    def _advance(self, now_ms: int) -> _Sample:
-        self._current = (self._current + 1) % self._max_samples
-        if self._current == len(self._samples):
-            self._samples.append(_Sample(now_ms))
-        else:
-            self._samples[self._current].reset(now_ms)
-        return self._samples[self._current]
+        self._samples.record(value, now_ms)
 
     def measure(self, now_ms: int) -> tuple[int, int]:
         """The units counted, and the milliseconds that they are spread over."""
-        total, oldest_ms = 0, now_ms
-        for sample in self._samples:
-            if now_ms - sample.last_event_ms >= self._expire_ms:
-                sample.reset(now_ms)
-            total += sample.value
-            oldest_ms = min(oldest_ms, sample.start_ms)
-        return total, max(now_ms - oldest_ms, self._window_ms)
+        total, elapsed_ms = self._samples.measure(now_ms)
+        return int(total), max(elapsed_ms, self._window_ms)
 
 
 class ReplicationQuota:

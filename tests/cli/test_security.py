@@ -259,3 +259,36 @@ def test_the_stores_serve_a_node_and_its_clients(kb, tmp_path) -> None:  # type:
         path = tmp_path / "alice.properties"
         path.write_text(format_properties(of_client | {"bootstrap.servers": secured.bootstrap_servers}, ""))
         kb("topic", "list", "--command-config", str(path))
+
+
+# --- quota
+
+
+def test_quotas_are_set_listed_and_removed(kb, as_user) -> None:  # type: ignore[no-untyped-def]
+    admin = ("--command-config", as_user("admin"))
+    rates = ("--producer-byte-rate", "1000000", "--request-percentage", "12.5")
+    made = kb("quota", "set", "--user", "alice", "--client-id", "default", *rates, *admin)
+    whom = "user alice with every client id without its own"
+    assert made.out == f"{whom}: producer_byte_rate is 1000000\n{whom}: request_percentage is 12.5\n"
+    kb("quota", "set", "--ip", "default", "--connection-creation-rate", "1000", *admin)
+    assert kb("quota", "list", "--json", *admin).json == [
+        {
+            "entity": {"client-id": None, "user": "alice"},
+            "quotas": {"producer_byte_rate": 1000000, "request_percentage": 12.5},
+        },
+        {"entity": {"ip": None}, "quotas": {"connection_creation_rate": 1000}},
+    ]
+    assert len(kb("quota", "list", "--user", "alice", *admin).rows) == 3
+    assert kb("quota", "list", "--user", "bob", "--json", *admin).json == []
+    wrong = kb("quota", "set", "--user", "alice", "--connection-creation-rate", "1", *admin, code=1)
+    assert "Invalid configuration key connection_creation_rate" in wrong.err
+    assert "give whom it is for" in kb("quota", "set", *rates, *admin, code=2).err
+    assert "give a quota" in kb("quota", "set", "--user", "a", *admin, code=2).err
+    assert "not a number above 0" in kb("quota", "set", "--user", "a", "--producer-byte-rate", "0", code=2).err
+    assert "--ip goes with no" in kb("quota", "list", "--user", "a", "--ip", "::1", *admin, code=2).err
+    entity = ("--user", "alice", "--client-id", "default")
+    kb("quota", "remove", *entity, "--request-percentage", *admin)
+    kb("quota", "remove", *entity, *admin)
+    assert "there is no such quota for user alice" in kb("quota", "remove", *entity, *admin, code=1).err
+    kb("quota", "remove", "--ip", "default", *admin)
+    assert kb("quota", "list", "--json", *admin).json == []

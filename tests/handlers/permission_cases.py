@@ -386,6 +386,7 @@ CASES: tuple[Case, ...] = (
         (0, 1),
         lambda world: {"group_ids": [CONSUMERS], "include_authorized_operations": True},
     ),
+    Case("DescribeClientQuotas", (0,), lambda world: {"components": []}),
     Case("ListConfigResources", (0,), lambda world: {}),
     Case(
         "DescribeTopicPartitions",

@@ -19,6 +19,7 @@ from kbroker.types import METADATA_TOPIC, Uuid
 from kbroker.wire.messages import (
     add_raft_voter,
     allocate_producer_ids,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -190,6 +191,14 @@ REQUESTS: Mapping[str, Callable[[int], Any]] = {
     "DeleteAcls": lambda _: delete_acls.DeleteAclsRequest(
         filters=[
             delete_acls.DeleteAclsFilter(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
+        ]
+    ),
+    "AlterClientQuotas": lambda _: alter_client_quotas.AlterClientQuotasRequest(
+        entries=[
+            alter_client_quotas.EntryData(
+                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name="a")],
+                ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1000)],
+            )
         ]
     ),
     "AlterUserScramCredentials": lambda _: alter_user_scram_credentials.AlterUserScramCredentialsRequest(

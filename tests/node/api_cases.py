@@ -367,6 +367,21 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
     "list_groups": lambda world: [{}],
     "sasl_handshake": lambda world: [{"mechanism": "PLAIN"}],
     "sasl_authenticate": lambda world: [{"auth_bytes": b"token"}],
+    "describe_client_quotas": lambda world: [
+        {"components": [{"entity_type": "user", "match_type": 2}], "strict": True},
+        {"components": [{"entity_type": "none"}]},
+    ],
+    "alter_client_quotas": lambda world: [
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": world.unique("user")}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1000.0}],
+                },
+                {"entity": [{"entity_type": "none", "entity_name": "x"}], "ops": [{"key": "none", "remove": True}]},
+            ]
+        }
+    ],
     "describe_user_scram_credentials": lambda world: [{"users": None}, {"users": [{"name": "none"}]}],
     "alter_user_scram_credentials": lambda world: [
         {

@@ -112,7 +112,8 @@ def test_what_the_leader_hears_of_last_waits_for_no_held_fetch(late: float, tell
             replica_fetch_response_max_bytes=1 << 20,
         )
         owner = SimpleNamespace(
-            env=SimpleNamespace(now=trio.current_time, network=None),
+            env=SimpleNamespace(now=trio.current_time),
+            network=None,
             config=config,
             table=SimpleNamespace(node_id=1, topic_name=NAMES.get),
             throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False)),

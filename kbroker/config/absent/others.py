@@ -47,29 +47,13 @@ KEYS = [
         ),
     ),
     *missing(
-        "kbroker has no quotas of clients",
+        "kbroker has no quota plugins",
         ConfigKey(
             "client.quota.callback.class",
             CLASS,
             None,
             LOW,
             "Java class that decides on clients' quotas.",
-        ),
-        ConfigKey(
-            "controller.quota.window.num",
-            INT,
-            "11",
-            LOW,
-            "Windows that changes of topics are measured over for their quota.",
-            validator=Range(1),
-        ),
-        ConfigKey(
-            "controller.quota.window.size.seconds",
-            INT,
-            "1",
-            LOW,
-            "Seconds in a window of that quota.",
-            validator=Range(1),
         ),
     ),
     *missing(

@@ -71,14 +71,29 @@ KEYS = [
         update_mode=PER_BROKER,
     ),
     ConfigKey(
+        "controller.quota.window.num",
+        INT,
+        "11",
+        LOW,
+        "Windows for which a client may save up changes of topics within its quota.",
+        validator=Range(1),
+    ),
+    ConfigKey(
+        "controller.quota.window.size.seconds",
+        INT,
+        "1",
+        LOW,
+        "Seconds in a window of the quota of changes of topics.",
+        validator=Range(1),
+    ),
+    ConfigKey(
         "max.connection.creation.rate",
         INT,
         "2147483647",
         MEDIUM,
-        "Most new connections in a second.",
+        "Most new connections in a second; more have to wait. Also for one listener (`listener.name.NAME.`).",
         validator=Range(0),
         update_mode=CLUSTER_WIDE,
-        no_effect="connections are limited in number, not in rate, yet",
     ),
     ConfigKey(
         "max.connections",
@@ -153,7 +168,6 @@ KEYS = [
         LOW,
         "Windows that a client quota is measured over.",
         validator=Range(1),
-        no_effect="there are no quotas yet",
     ),
     ConfigKey(
         "quota.window.size.seconds",
@@ -162,7 +176,6 @@ KEYS = [
         LOW,
         "Seconds in a window of a client quota.",
         validator=Range(1),
-        no_effect="there are no quotas yet",
     ),
     ConfigKey(
         "request.timeout.ms",

@@ -11,11 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigDef, ConfigKey
 from kbroker.config.security import authorization, sasl, tls
 
 SECURITY_CONFIGS = ConfigDef("broker", [*authorization.KEYS, *sasl.KEYS, *tls.KEYS])
 """Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's."""
+
+OF_LISTENERS = frozenset({"max.connection.creation.rate"})
+"""Other properties that a listener may have of its own."""
 
 _LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 
@@ -26,6 +30,8 @@ def security_key(name: str) -> ConfigKey | None:
     if found is None:
         return SECURITY_CONFIGS.get(name)
     rest = name[found.end() :]
+    if rest in OF_LISTENERS:
+        return BROKER_CONFIGS[rest]
     return SECURITY_CONFIGS.get(rest) or SECURITY_CONFIGS.get(rest.partition(".")[2])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
@@ -26,6 +26,15 @@ UNKNOWN_TOPIC_ID_MESSAGE = "This server does not host this topic ID."
 """Kafka's standard text, which DeleteTopics passes on."""
 
 
+CountPartitions = Callable[[int], None]
+"""Counts partitions that come or go for a client's quota; ``ApiError`` THROTTLING_QUOTA_EXCEEDED if they may not now
+(``ControllerRequestContext.applyPartitionChangeQuota``)."""
+
+
+def _uncounted(partitions: int) -> None:
+    """For a client without a quota."""
+
+
 class CreatedTopic(NamedTuple):
     """A topic as it was, or would be, created. ``configs`` is every effective property, in name order."""
 
@@ -39,7 +48,11 @@ class CreatedTopic(NamedTuple):
 
 
 def create_topics(
-    view: ControllerView, topics: Sequence[NewTopic], *, validate_only: bool = False
+    view: ControllerView,
+    topics: Sequence[NewTopic],
+    *,
+    validate_only: bool = False,
+    count_partitions: CountPartitions = _uncounted,
 ) -> ControllerResult[dict[str, CreatedTopic | ApiError]]:
     """Create topics, each wholly or not at all; the outcome of each by name. Names must differ.
 
@@ -51,7 +64,7 @@ def create_topics(
     taken: dict[str, str] = {}
     for topic in topics:
         try:
-            own, created = _create(view, topic, taken)
+            own, created = _create(view, topic, taken, count_partitions)
         except ApiError as error:
             results[topic.name] = error.without_traceback()
             continue
@@ -74,7 +87,9 @@ def _check_size(view: ControllerView, topics: Sequence[NewTopic]) -> None:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
-def _create(view: ControllerView, topic: NewTopic, taken: Mapping[str, str]) -> tuple[list[Any], CreatedTopic]:
+def _create(
+    view: ControllerView, topic: NewTopic, taken: Mapping[str, str], count_partitions: CountPartitions
+) -> tuple[list[Any], CreatedTopic]:
     """The records of one topic; ``taken`` has the names with ``.`` or ``_`` that this request has created already."""
     _check_name(view, topic.name, taken)
     null = [name for name, value in topic.configs if value is None]
@@ -88,6 +103,7 @@ def _create(view: ControllerView, topic: NewTopic, taken: Mapping[str, str]) -> 
         new_resource=True,
     )
     partitions = _assigned(view, topic) if topic.assignments else _placed(view, topic)
+    count_partitions(len(partitions))
     topic_id = _new_topic_id(view)
     records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
     records.extend(
@@ -178,21 +194,27 @@ def _placed(view: ControllerView, topic: NewTopic) -> list[PartitionImage]:
 
 
 def create_partitions(
-    view: ControllerView, topics: Sequence[NewPartitions], *, validate_only: bool = False
+    view: ControllerView,
+    topics: Sequence[NewPartitions],
+    *,
+    validate_only: bool = False,
+    count_partitions: CountPartitions = _uncounted,
 ) -> ControllerResult[dict[str, ApiError | None]]:
     """Add partitions, for each topic all or none; an error or None by name. Names must differ."""
     records: list[Any] = []
     results: dict[str, ApiError | None] = {}
     for topic in topics:
         try:
-            records += _add_partitions(view, topic, len(records))
+            records += _add_partitions(view, topic, len(records), count_partitions)
             results[topic.name] = None
         except ApiError as error:
             results[topic.name] = error.without_traceback()
     return ControllerResult(results, [] if validate_only else records)
 
 
-def _add_partitions(view: ControllerView, wanted: NewPartitions, so_far: int) -> list[Any]:
+def _add_partitions(
+    view: ControllerView, wanted: NewPartitions, so_far: int, count_partitions: CountPartitions
+) -> list[Any]:
     """The records of one topic's new partitions; ``so_far`` counts those of the request's earlier topics."""
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
@@ -214,6 +236,7 @@ def _add_partitions(view: ControllerView, wanted: NewPartitions, so_far: int) ->
         )
     if so_far + additional > MAX_RECORDS_PER_USER_OP:
         raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    count_partitions(additional)
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is not None:
         partitions = [
@@ -231,14 +254,22 @@ def _add_partitions(view: ControllerView, wanted: NewPartitions, so_far: int) ->
 # --- DeleteTopics -----------------------------------------------------------------------------------------------
 
 
-def delete_topics(view: ControllerView, topic_ids: Collection[Uuid]) -> ControllerResult[dict[Uuid, ApiError | None]]:
+def delete_topics(
+    view: ControllerView, topic_ids: Collection[Uuid], *, count_partitions: CountPartitions = _uncounted
+) -> ControllerResult[dict[Uuid, ApiError | None]]:
     """Delete topics by id; UNKNOWN_TOPIC_ID for each that does not exist."""
     records: list[Any] = []
     results: dict[Uuid, ApiError | None] = {}
     for topic_id in topic_ids:
-        if topic_id in view.image.topics.by_id:
-            records.append(RemoveTopicRecord(topic_id=topic_id))
-            results[topic_id] = None
-        else:
+        topic = view.image.topics.by_id.get(topic_id)
+        if topic is None:
             results[topic_id] = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_ID_MESSAGE)
+            continue
+        try:
+            count_partitions(len(topic.partitions))
+        except ApiError as error:
+            results[topic_id] = error.without_traceback()
+            continue
+        records.append(RemoveTopicRecord(topic_id=topic_id))
+        results[topic_id] = None
     return ControllerResult(results, records)
