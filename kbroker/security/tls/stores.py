@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,7 +31,11 @@ from kbroker.security.tls import jks
 MAX_STORE_BYTES = 16 << 20
 """A file that is larger is no store."""
 
-_BLOCK = re.compile(r"-+BEGIN\s+([A-Z0-9 ]+?)\s*-+\s+(.*?)-+END\s+\1\s*-+", re.DOTALL)
+MAX_LABEL = 100
+"""Labels of PEM are shorter."""
+
+_LABEL = re.compile(r"\s[A-Z0-9\s]+")
+_DASHES = re.compile(r"-+(?=\s)")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 _CERTIFICATES = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
 
@@ -228,14 +231,15 @@ def _pem_key_store(
     location: str | None = None,
 ) -> KeyStore:
     where = f" in {location}" if location else ""
-    found = next((block for block in _BLOCK.finditer(key_text) if block[1].endswith("PRIVATE KEY")), None)
+    found = next((block for block in _blocks(key_text, key_property) if block[0].endswith("PRIVATE KEY")), None)
     if found is None:
         raise InvalidConfig(f"{key_property}: there is no private key{where}")
-    label, body = found[1], found[2]
+    label, body = found
     if _BASE64.fullmatch(body):
         pem = _pem(label, _decoded(body, key_property)).encode()
     else:
-        pem = found[0].encode()  # it has headers, as the older form of encryption does
+        # It has headers, as the older form of encryption does.
+        pem = f"-----BEGIN {label}-----\n{body}-----END {label}-----\n".encode()
     is_encrypted = label.startswith("ENCRYPTED") or "ENCRYPTED" in body.partition("\n")[0]
     if is_encrypted and password is None:
         raise InvalidConfig(f"ssl.key.password is not set, but the private key{where} is encrypted")
@@ -252,7 +256,36 @@ def _pem_key_store(
 
 
 def _certificates(text: str, name: str) -> list[bytes]:
-    return [_decoded(block[2], name) for block in _BLOCK.finditer(text) if block[1] in _CERTIFICATES]
+    return [_decoded(body, name) for label, body in _blocks(text, name) if label in _CERTIFICATES]
+
+
+def _blocks(text: str, name: str) -> Iterator[tuple[str, str]]:
+    """The blocks of a PEM text: the label of each, and what is inside. Other text between them is passed over.
+
+    The text may come over the wire, so it is gone through once: from each end to the beginning nearest before it.
+    """
+    if len(text) > MAX_STORE_BYTES:
+        raise InvalidConfig(f"{name}: the text is too large")
+    at = 0
+    while (end := text.find("-END", at)) >= 0:
+        begin = text.rfind("-BEGIN", at, end)
+        at = end + len("-END")
+        if begin < 0:
+            continue
+        label, inside = _label(text, begin + len("-BEGIN"), end)
+        dashes = _DASHES.match(text, inside, end)
+        closing, after = _label(text, at, len(text))
+        if label and label == closing and dashes is not None:
+            yield label, text[dashes.end() : end].strip("-").lstrip()
+            at = after
+
+
+def _label(text: str, start: int, limit: int) -> tuple[str, int]:
+    """A label and where the dashes behind it begin; empty if there is none."""
+    found = _LABEL.match(text, start, min(limit, start + MAX_LABEL))
+    if found is None or text[found.end() : found.end() + 1] != "-":
+        return "", start
+    return found[0].strip(), found.end()
 
 
 def _decoded(body: str, name: str) -> bytes:
@@ -263,7 +296,8 @@ def _decoded(body: str, name: str) -> bytes:
 
 
 def _pem(label: str, der: bytes) -> str:
-    lines = "\n".join(textwrap.wrap(base64.b64encode(der).decode(), 64))
+    text = base64.b64encode(der).decode()
+    lines = "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
     return f"-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n"
 
 
