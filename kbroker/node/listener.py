@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.handlers.registration import Registration
+from kbroker.log_text import in_log
 from kbroker.node.admission import Admitted, Refused
 from kbroker.node.connection import Connection
 from kbroker.node.memory_budget import MemoryBudget
@@ -199,7 +200,7 @@ class Listener:
                 return await admission.admit(stream)
             self._log_refusal(f"{stream.peer[0]} did not authenticate in {limit:g} s")
         except (Refused, WireError) as error:
-            self._log_refusal(f"refused a connection from {stream.peer[0]}: {error}", logging.INFO)
+            self._log_refusal(f"refused a connection from {stream.peer[0]}: {in_log(str(error))}", logging.INFO)
         except (OSError, trio.ClosedResourceError):
             pass  # the peer is gone, which is no news
         except Exception:

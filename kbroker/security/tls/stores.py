@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -38,6 +40,18 @@ _LABEL = re.compile(r"\s[A-Z0-9\s]+")
 _DASHES = re.compile(r"-+(?=\s)")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 _CERTIFICATES = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
+
+
+class UnusableStore(InvalidConfig):
+    """A file cannot be had, or is no store that its password opens.
+
+    ``message`` tells of the file, so it is for the node's log: whoever may name a file over the wire is told
+    ``to_client``, which is the same for a file that is not there, one that may not be read and one of another kind.
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.to_client = f"{name}: the store cannot be used; the log of the node says why"
 
 
 class Values(Protocol):
@@ -100,8 +114,14 @@ def read_key_store(values: Values) -> KeyStore | None:
         )
     if location is None:
         return None
+    try:
+        return _key_store_of_file(location, text_of(values, "ssl.keystore.password"), password)
+    except InvalidConfig as error:
+        raise UnusableStore("ssl.keystore.location", error.message) from None
+
+
+def _key_store_of_file(location: str, store_password: str | None, password: str | None) -> KeyStore:
     data = _read("ssl.keystore.location", location)
-    store_password = text_of(values, "ssl.keystore.password")
     if data[:4] in (jks.MAGIC, jks.JCEKS_MAGIC) or _is_der(data):
         if store_password is None:
             raise InvalidConfig(f"ssl.keystore.password is not set, but the key store {location} needs it")
@@ -129,29 +149,46 @@ def read_trust_store(values: Values) -> tuple[bytes, ...] | None:
     elif location is None:
         return None
     else:
-        data = _read(name, location)
-        if _is_der(data):
-            store = _load_pkcs12(data, name, location, password)
-            found = [_der(each.certificate) for each in ([store.cert] if store.cert else []) + store.additional_certs]
-        elif data[:4] in (jks.MAGIC, jks.JCEKS_MAGIC):
-            java = _load_jks(data, name, location, password)
-            found = [*java.trusted, *(der for key in java.keys for der in key.chain[:1])]
-        else:
-            found = _certificates(_ascii(name, location, data), name)
+        try:
+            found = _trusted_of_file(name, location, password)
+        except InvalidConfig as error:
+            raise UnusableStore(name, error.message) from None
     if not found:
-        raise InvalidConfig(f"{name}: there is no certificate{f' in {location}' if location else ''}")
+        raise InvalidConfig(f"{name}: there is no certificate")
     return tuple(found)
+
+
+def _trusted_of_file(name: str, location: str, password: str | None) -> list[bytes]:
+    data = _read(name, location)
+    if _is_der(data):
+        store = _load_pkcs12(data, name, location, password)
+        found = [_der(each.certificate) for each in ([store.cert] if store.cert else []) + store.additional_certs]
+    elif data[:4] in (jks.MAGIC, jks.JCEKS_MAGIC):
+        java = _load_jks(data, name, location, password)
+        found = [*java.trusted, *(der for key in java.keys for der in key.chain[:1])]
+    else:
+        found = _certificates(_ascii(name, location, data), name)
+    if not found:
+        raise InvalidConfig(f"{name}: there is no certificate in {location}")
+    return found
 
 
 def _read(name: str, location: str) -> bytes:
     try:
-        with open(location, "rb") as file:
+        # A pipe that nobody writes to would hold the thread for ever, in open() and in read().
+        with open(location, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidConfig(f"{name}: {location} is not a file")
             data = file.read(MAX_STORE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise InvalidConfig(f"{name}: cannot read {location}: {getattr(error, 'strerror', None) or error}") from None
     if not data or len(data) > MAX_STORE_BYTES:
         raise InvalidConfig(f"{name}: {location} is no key store: it is {'too large' if data else 'empty'}")
     return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _is_der(data: bytes) -> bool:

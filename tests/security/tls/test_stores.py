@@ -102,7 +102,7 @@ def test_a_java_trust_store_needs_no_password(tmp_path: Path) -> None:
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({}, "ssl.keystore.location is not set"),
     ({"ssl__keystore__location": "/no/such/file"}, "ssl.keystore.location: cannot read /no/such/file: No such file"),
-    ({"ssl__keystore__location": "/dev/null"}, "is no key store: it is empty"),
+    ({"ssl__keystore__location": "/dev/null"}, "/dev/null is not a file"),
     ({"ssl__keystore__location": keytool_stores.__file__}, "is none of PEM, PKCS12 and JKS"),
     ({"ssl__keystore__key": Password(NODE.key_pem())}, "must be set together"),
     ({"ssl__keystore__key": Password("x"), "ssl__keystore__location": "/x"}, "cannot both be set"),
@@ -288,6 +288,15 @@ def test_no_text_takes_long_to_be_refused(begin: str, piece: str) -> None:
     with pytest.raises(InvalidConfig, match="there is no certificate"):
         read_trust_store(values(ssl__truststore__certificates=Password(text)))
     assert time.thread_time() - started < 2
+
+
+def test_a_file_that_is_empty_or_too_large_is_no_store(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as hole:
+        hole.truncate(MAX_STORE_BYTES + 1)
+    for path, said in ((large, "too large"), (Path(file(tmp_path / "empty", "")), "empty")):
+        with pytest.raises(InvalidConfig, match=f"is no key store: it is {said}"):
+            read_trust_store(values(ssl__truststore__location=str(path)))
 
 
 def test_text_around_and_damage_between_blocks_are_passed_over() -> None:
