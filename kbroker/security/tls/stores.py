@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from kbroker.config.definition import InvalidConfig, Password
 from kbroker.security.tls import jks
+from kbroker.security.tls.names import subject_name
 
 MAX_STORE_BYTES = 16 << 20
 """A file that is larger is no store."""
@@ -162,7 +163,7 @@ def _trusted_of_file(name: str, location: str, password: str | None) -> list[byt
     data = _read(name, location)
     if _is_der(data):
         store = _load_pkcs12(data, name, location, password)
-        found = [_der(each.certificate) for each in ([store.cert] if store.cert else []) + store.additional_certs]
+        found = [_der(certificate) for certificate in _trusted_of_pkcs12(store)]
     elif data[:4] in (jks.MAGIC, jks.JCEKS_MAGIC):
         java = _load_jks(data, name, location, password)
         found = [*java.trusted, *(der for key in java.keys for der in key.chain[:1])]
@@ -216,14 +217,42 @@ def _load_pkcs12(data: bytes, name: str, location: str, password: str | None) ->
         ) from None
 
 
+def _trusted_of_pkcs12(store: pkcs12.PKCS12KeyAndCertificates) -> list[x509.Certificate]:
+    """The certificates that Java trusts of a store: a key's own, not those that signed it, and trusted entries.
+
+    Java marks an entry as trusted by an attribute that ``cryptography`` does not show. But it writes such an entry with
+    its alias as the friendly name, and a signer's certificate with the certificate's subject. Other tools give a signer
+    no name, or any: so a certificate of the key's chain is trusted only if it stands there once more. Without a key
+    there are no signers, and all are trusted.
+    """
+    own = [] if store.cert is None else [store.cert.certificate]
+    others = [each.certificate for each in store.additional_certs]
+    if store.key is None:
+        return own + others
+    signers = _chain(own[0], others)[1:] if own else []
+    return own + [
+        each.certificate
+        for each in store.additional_certs
+        if each.friendly_name is not None
+        and each.friendly_name.decode("utf-8", "replace") != subject_name(_der(each.certificate))
+        and (each.certificate not in signers or others.count(each.certificate) > 1)
+    ]
+
+
+def _chain(first: x509.Certificate, others: Iterable[x509.Certificate]) -> list[x509.Certificate]:
+    """A certificate and those of the others that have signed it, one another in turn."""
+    by_subject = {certificate.subject: certificate for certificate in others}
+    chain = [first]
+    while (issuer := by_subject.pop(chain[-1].issuer, None)) is not None:
+        chain.append(issuer)
+    return chain
+
+
 def _pkcs12_key_store(data: bytes, location: str, password: str) -> KeyStore:
     store = _load_pkcs12(data, "ssl.keystore.location", location, password)
     if store.key is None or store.cert is None:
         raise InvalidConfig(f"ssl.keystore.location: there is no private key with its certificate in {location}")
-    others = {each.certificate.subject: each.certificate for each in store.additional_certs}
-    chain = [store.cert.certificate]
-    while (issuer := others.pop(chain[-1].issuer, None)) is not None:
-        chain.append(issuer)
+    chain = _chain(store.cert.certificate, [each.certificate for each in store.additional_certs])
     return KeyStore(_key_pem(store.key), tuple(_der(certificate) for certificate in chain))
 
 

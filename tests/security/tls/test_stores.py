@@ -12,7 +12,7 @@ from typing import Any
 
 import keytool_stores
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
 
 from kbroker.config.definition import InvalidConfig, Password
 from kbroker.config.security import SecurityValues
@@ -210,6 +210,39 @@ def test_a_java_store_that_lies_about_lengths_is_an_error(tmp_path: Path) -> Non
         except InvalidConfig:
             refused += 1
     assert refused > 20
+
+
+CORPORATE = Authority.create("CN=Corporate CA,O=x")
+OTHER_CA = Authority.create("CN=Other CA")
+
+
+@pytest.mark.parametrize(
+    ("signers", "trusts"),
+    [
+        ([(CORPORATE, None)], []),  # as OpenSSL writes a chain
+        ([(CORPORATE, "corporate")], []),  # ... with -caname
+        ([(CORPORATE, "CN=Corporate CA,O=x")], []),  # as keytool writes a chain
+        ([(CORPORATE, "CN=Corporate CA,O=x"), (CORPORATE, "caroot")], [CORPORATE]),  # ... and the authority imported
+        ([(CORPORATE, None), (OTHER_CA, "other")], [OTHER_CA]),
+    ],
+)
+def test_a_key_store_as_trust_store_does_not_trust_who_signed_the_key(
+    tmp_path: Path, signers: list[tuple[Authority, str | None]], trusts: list[Authority]
+) -> None:
+    """As in Java: the owner of one certificate does not let in all that its authority has signed."""
+    node = CORPORATE.issue("CN=node")
+    store = pkcs12.serialize_key_and_certificates(
+        b"node",
+        node.key,
+        node.certificate,
+        [pkcs12.PKCS12Certificate(ca.certificate, name and name.encode()) for ca, name in signers],  # type: ignore[arg-type]
+        BestAvailableEncryption(SECRET.encode()),
+    )
+    trust = values(
+        ssl__truststore__location=file(tmp_path / "trust", store), ssl__truststore__password=Password(SECRET)
+    )
+    expected = {node.certificate, *(ca.certificate for ca in trusts)}
+    assert set(read_trust_store(trust) or ()) == {each.public_bytes(Encoding.DER) for each in expected}
 
 
 def test_what_stands_in_a_trust_store_is_trusted_whoever_signed_it() -> None:
