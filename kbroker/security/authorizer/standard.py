@@ -110,6 +110,9 @@ class StandardAuthorizer:
         return self._literal if acl.pattern_type is PatternType.LITERAL else self._prefixed
 
     def _add(self, acl: Acl) -> None:
+        self.count += 1
+        if _is_void(acl):
+            return
         table = self._table(acl)
         resource = (acl.resource_type, acl.resource_name)
         rules = table.get(resource)
@@ -122,14 +125,15 @@ class StandardAuthorizer:
         principal = acl.kafka_principal()
         rules.setdefault(principal, []).append(acl)
         self._by_principal.setdefault(acl.resource_type, {}).setdefault(principal, []).append(acl)
-        self.count += 1
 
     def _remove(self, acl: Acl) -> None:
+        self.count -= 1
+        if _is_void(acl):
+            return
         table = self._table(acl)
         resource = (acl.resource_type, acl.resource_name)
         principal = acl.kafka_principal()
         _drop(self._by_principal, acl.resource_type, principal, acl)
-        self.count -= 1
         if not _drop(table, resource, principal, acl) and table is self._prefixed:
             lengths = self._lengths[acl.resource_type]
             size = len(acl.resource_name)
@@ -247,11 +251,11 @@ class StandardAuthorizer:
             level,
             "%s: %s from %s, %s on %s:%s for %s: %s",
             "Allowed" if allowed else "Denied",
-            _shown(str(principal)),
+            shown(str(principal)),
             java_text(host),
             operation.name,
             resource_type.name,
-            _shown(name),
+            shown(name),
             api,
             reason,
         )
@@ -285,6 +289,17 @@ def _drop(table: dict[_Key, _Rules], key: _Key, principal: KafkaPrincipal, acl: 
     return bool(rules)
 
 
+def _is_void(acl: Acl) -> bool:
+    """Whether an ACL allows something to resources that are named in a way of a later release.
+
+    Nobody knows which those are. One that denies it holds for the prefix, as too much is better than too little.
+    """
+    return acl.permission is AclPermission.ALLOW and acl.pattern_type not in (
+        PatternType.LITERAL,
+        PatternType.PREFIXED,
+    )
+
+
 def _has_prefix(name: str, prefixes: set[str]) -> bool:
     """Whether one of the prefixes is one of the name, or all of it."""
     return bool(prefixes) and any(name[:length] in prefixes for length in range(1, len(name) + 1))
@@ -313,7 +328,7 @@ def _applies(acl: Acl, address: str, operation: AclOperation) -> bool:
     return host_matches(acl.host, address)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Text of a client's on one line of the log."""
     short = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
     return short if short.isprintable() else repr(short)
@@ -321,6 +336,6 @@ def _shown(text: str) -> str:
 
 def _shown_acl(acl: Acl) -> str:
     return (
-        f"the ACL {acl.permission.name} {acl.operation.name} for {_shown(acl.principal)} from {_shown(acl.host)} on "
-        f"{acl.resource_type.name}:{acl.pattern_type.name}:{_shown(acl.resource_name)}"
+        f"the ACL {acl.permission.name} {acl.operation.name} for {shown(acl.principal)} from {shown(acl.host)} on "
+        f"{acl.resource_type.name}:{acl.pattern_type.name}:{shown(acl.resource_name)}"
     )
