@@ -108,6 +108,9 @@ class StandardAuthorizer:
         return self._literal if acl.pattern_type is PatternType.LITERAL else self._prefixed
 
     def _add(self, acl: Acl) -> None:
+        self.count += 1
+        if _is_void(acl):
+            return
         table = self._table(acl)
         resource = (acl.resource_type, acl.resource_name)
         rules = table.get(resource)
@@ -120,14 +123,15 @@ class StandardAuthorizer:
         principal = acl.kafka_principal()
         rules.setdefault(principal, []).append(acl)
         self._by_principal.setdefault(acl.resource_type, {}).setdefault(principal, []).append(acl)
-        self.count += 1
 
     def _remove(self, acl: Acl) -> None:
+        self.count -= 1
+        if _is_void(acl):
+            return
         table = self._table(acl)
         resource = (acl.resource_type, acl.resource_name)
         principal = acl.kafka_principal()
         _drop(self._by_principal, acl.resource_type, principal, acl)
-        self.count -= 1
         if not _drop(table, resource, principal, acl) and table is self._prefixed:
             lengths = self._lengths[acl.resource_type]
             size = len(acl.resource_name)
@@ -281,6 +285,17 @@ def _drop(table: dict[_Key, _Rules], key: _Key, principal: KafkaPrincipal, acl: 
     if not rules:
         del table[key]
     return bool(rules)
+
+
+def _is_void(acl: Acl) -> bool:
+    """Whether an ACL allows something to resources that are named in a way of a later release.
+
+    Nobody knows which those are. One that denies it holds for the prefix, as too much is better than too little.
+    """
+    return acl.permission is AclPermission.ALLOW and acl.pattern_type not in (
+        PatternType.LITERAL,
+        PatternType.PREFIXED,
+    )
 
 
 def _has_prefix(name: str, prefixes: set[str]) -> bool:
