@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.registration import Registration
     from kbroker.node.memory_budget import MemoryBudget
+    from kbroker.node.nonsense_log import NonsenseLog
     from kbroker.wire.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class Connection:
         max_frame_bytes: int,
         start_soon: Callable[..., Any],
         budget: MemoryBudget,
+        nonsense_log: NonsenseLog,
         buffers: BufferPool | None = None,
         poller: Poller | None = None,
         principal: KafkaPrincipal = ANONYMOUS,
@@ -87,6 +89,7 @@ class Connection:
         #: Whether bytes have moved since the housekeeper set it to false, and how many have come altogether.
         self.active = True
         self.bytes_received = 0
+        self._nonsense_log = nonsense_log
         self._budget = budget
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
@@ -109,7 +112,9 @@ class Connection:
             with self.scope:
                 await self._serve()
         except WireError as error:
-            logger.warning("closing connection from %s on %s: %s", self.peer, self.listener_name, error)
+            line = self._nonsense_log.line(str(error))
+            if line is not None:
+                logger.warning("closing connection from %s on %s: %s", self.peer, self.listener_name, line)
             self._write_last()
         except CloseConnection as error:
             logger.info("closing connection from %s: %s", self.peer, error)

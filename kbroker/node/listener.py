@@ -19,6 +19,7 @@ from kbroker.handlers.registration import Registration
 from kbroker.node.admission import Admitted, Refused
 from kbroker.node.connection import Connection
 from kbroker.node.memory_budget import MemoryBudget
+from kbroker.node.nonsense_log import NonsenseLog
 from kbroker.wire.buffer_pool import BufferPool
 from kbroker.wire.errors import WireError
 
@@ -133,6 +134,7 @@ class Listener:
         self._connections: dict[Connection, _Seen] = {}
         self._some = trio.Event()
         self._refused_logged: dict[int, float] = {}
+        self._nonsense_log = NonsenseLog(services.env)
         self._kept_out = 0
         self._poller: Poller | None = None
 
@@ -259,6 +261,7 @@ class Listener:
             budget=self._budget,
             buffers=self._buffers,
             poller=self._poller,
+            nonsense_log=self._nonsense_log,
         )
         self._connections[connection] = _Seen(trio.current_time())
         self._some.set()
