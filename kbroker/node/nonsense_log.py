@@ -1,4 +1,4 @@
-"""Keeps a listener from logging each peer that does not speak Kafka's protocol: one for TLS comes back at once, for ever."""
+"""Keeps a listener from logging each peer with another protocol: one that wants TLS comes back at once, for ever."""
 
 from __future__ import annotations
 

@@ -176,6 +176,14 @@ def test_who_may_not_is_told_so_in_plain_words(kb, as_user) -> None:  # type: ig
     assert refused.err == "kbroker: ACLs: not authorized for this on the cluster (CLUSTER_AUTHORIZATION_FAILED)\n"
 
 
+def test_who_may_not_write_is_told_which_rule_is_missing(kb, as_user, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    lines = tmp_path / "lines"
+    lines.write_text("x\n")
+    refused = kb("produce", "forbidden", str(lines), "--command-config", as_user("alice"), code=1)
+    assert "TOPIC_AUTHORIZATION_FAILED" in refused.err and "topic create" not in refused.err
+    assert "kbroker acl add --allow User:NAME --producer --topic forbidden" in refused.err
+
+
 # --- user
 
 
