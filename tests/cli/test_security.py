@@ -159,6 +159,12 @@ def test_what_producers_and_consumers_need_is_added_and_taken_back(kb, as_user) 
         (["--topic", "t"], "give whom it is for"),
         (["--allow", "a"], "give what it is for"),
         (["--allow", ":a", "--topic", "t"], "':a' is not of the form User:NAME"),
+        (["--allow", "user:a", "--topic", "t"], "did you mean User:a?"),
+        (["--deny", "CN=a:b", "--topic", "t"], "did you mean User:CN=a:b?"),
+        (["--allow", "a", "--topic", "shop.*"], "did you mean --topic shop. --prefix?"),
+        (["--allow", "a", "--topic", "shop.*", "--prefix"], "did you mean --topic shop. --prefix?"),
+        (["--allow", "a", "--topic", "*", "--prefix"], "leave --prefix out"),
+        (["--allow", "a", "--topic", "a b"], "no topic can have this name: only letters"),
         (["--allow", "a", "--topic", "t", "--operation", "fly"], "'fly' is not one of"),
         (["--allow", "a", "--group", "g", "--operation", "alter"], "alter means nothing for a group, only all, read"),
         (["--allow", "a", "--topic", "t", "--consumer"], "--consumer needs a --group"),
@@ -169,6 +175,14 @@ def test_what_producers_and_consumers_need_is_added_and_taken_back(kb, as_user) 
 )
 def test_rules_that_make_no_sense(kb, words, problem) -> None:  # type: ignore[no-untyped-def]
     assert problem in kb("acl", "add", *words, code=2).err
+
+
+def test_principals_of_a_type_of_ones_own_and_prefixed(kb, as_user) -> None:  # type: ignore[no-untyped-def]
+    admin = ("--command-config", as_user("admin"))
+    rule = ("--allow", "Service:a", "--operation", "read", "--topic", ".", "--prefixed")
+    added = kb("acl", "add", *rule, "--principal-type", "Service", *admin)
+    assert added.out == "Service:a may READ each topic that begins with .\n"
+    assert "removed: Service:a" in kb("acl", "remove", *rule, "--yes", *admin).out
 
 
 def test_who_may_not_is_told_so_in_plain_words(kb, as_user) -> None:  # type: ignore[no-untyped-def]
@@ -206,7 +220,9 @@ def test_users_are_added_changed_and_removed(kb, as_user, monkeypatch, tmp_path)
     kb("user", "remove", "carol", "--mechanism", "SCRAM-SHA-256", "--yes", *admin)
     assert [row[1] for row in kb("user", "list", "carol", *admin).rows[1:]] == ["SCRAM-SHA-512"]
     removed = kb("user", "remove", "carol", "--yes", *admin)
-    assert removed.out == "user carol cannot log in with SCRAM-SHA-512 any more\n"
+    first, second = removed.out.splitlines()
+    assert first == "user carol cannot log in with SCRAM-SHA-512 any more"
+    assert "connections.max.reauth.ms" in second and "kbroker acl remove --allow User:carol" in second
     assert "user carol: there is no such user" in kb("user", "list", "carol", *admin, code=1).err
 
 
