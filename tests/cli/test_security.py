@@ -262,6 +262,24 @@ def test_certificates_are_made_once_and_secrets_are_their_owner_s(kb, tmp_path) 
     assert damaged.err.startswith(f"kbroker: {directory}: ") and damaged.err.count("\n") == 1
 
 
+def test_all_certificates_are_renewed_with_the_names_they_have(kb, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("cryptography")
+    directory = tmp_path / "certs"
+    certs = str(directory)
+    kb("certs", certs, "--host", "kafka1,10.0.0.1,::1", "--client", "alice, odd", "--pkcs12", "--days", "2")
+    (directory / "other.pem").write_text("of somebody else")
+    kept = {path.name: path.read_bytes() for path in directory.iterdir()}
+    told = kb("certs", certs, "--renew", "--days", "5").out
+    assert f"renewed {directory / 'kafka1.pem'} for kafka1, 10.0.0.1, ::1, valid until " in told
+    assert f"left {directory / 'other.pem'}" in told
+    changed = {path.name for path in directory.iterdir() if kept.get(path.name) != path.read_bytes()}
+    # The trust store is made again with a new salt.
+    assert changed - {"ca.p12"} == {"kafka1.pem", "kafka1.p12", "alice__odd.pem", "alice__odd.p12"}
+    # It is still for these: otherwise this is an error.
+    kb("certs", certs, "--host", "kafka1,10.0.0.1,::1", "--client", "alice, odd")
+    assert "kafka1.pem" not in kb("certs", str(tmp_path / "none"), "--renew").out
+
+
 def test_the_stores_serve_a_node_and_its_clients(kb, tmp_path) -> None:  # type: ignore[no-untyped-def]
     pytest.importorskip("cryptography")
     certs = str(tmp_path / "certs")
