@@ -69,14 +69,15 @@ def test_the_properties_are_those_of_a_node() -> None:
     (text,) = (
         re.sub("^ +", "", block, flags=re.MULTILINE) for _, language, block in BLOCKS if language == "properties"
     )
-    quorum = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": "kafka1:9093",
-    }
-    config = BrokerConfig.from_properties(parse_properties(text) | quorum)
+    config = BrokerConfig.from_properties(parse_properties(text))
     assert not config.unknown and not config.absent
+    assert config.is_controller and len(config.controller_quorum_voters) == 3
+
+
+def test_nodes_on_machines_of_their_own_are_one_cluster() -> None:
+    # With --standalone on each node, each would be a cluster of its own.
+    (text,) = (block for _, language, block in BLOCKS if language == "text" and "kbroker format" in block)
+    assert "--standalone" not in text
 
 
 def test_client_properties_are_those_of_the_client() -> None:

@@ -16,6 +16,7 @@ from kbroker.security.authorizer.types import (
     PatternType,
     ResourceType,
 )
+from kbroker.security.principal import USER_TYPE
 
 if TYPE_CHECKING:
     from kbroker.client.acls import Acl, AclFilter
@@ -186,7 +187,12 @@ def _rule_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_parts(parser)
     _add_resources(parser)
-    parser.add_argument("--prefix", action="store_true", help="everything whose name begins with those that are given")
+    parser.add_argument(
+        "--prefix",
+        "--prefixed",
+        action="store_true",
+        help="everything whose name begins with those that are given",
+    )
     parser.add_argument(
         "--producer",
         action="store_true",
@@ -199,6 +205,13 @@ def _rule_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     _rule_arguments(parser)
+    parser.add_argument(
+        "--principal-type",
+        action="append",
+        default=[],
+        metavar="TYPE",
+        help="type beside User that principals have here, by a principal builder of your own; may be repeated",
+    )
     add_cluster_arguments(parser, json=False)
 
 
@@ -212,6 +225,8 @@ def _add(arguments: argparse.Namespace) -> int:
         raise UsageError("give whom it is for: --allow or --deny")
     if not _resources(arguments):
         raise UsageError("give what it is for: --topic, --group, --cluster, --transactional-id ...")
+    _check_principal_types(arguments)
+    _check_topics(arguments)
     pattern = PatternType.PREFIXED if arguments.prefix else PatternType.LITERAL
     acls = [
         # There is one cluster, and its name is whole.
@@ -234,6 +249,35 @@ def _add(arguments: argparse.Namespace) -> int:
         if acl not in {refused_acl for refused_acl, _ in refused}:
             print(_sentence(acl))
     return report_failures([error for _, error in refused])
+
+
+def _check_principal_types(arguments: argparse.Namespace) -> None:
+    """`UsageError` for a rule that would hold for nobody, since no client's principal has its type."""
+    known = {USER_TYPE, *arguments.principal_type}
+    for principal in arguments.allow + arguments.deny:
+        kind, _, name = principal.partition(":")
+        if kind not in known:
+            meant = f"{USER_TYPE}:{name if kind.isalpha() else principal}"
+            raise UsageError(
+                f"{principal}: no client is of the type {kind}; did you mean {meant}?"
+                f" (--principal-type {kind} if a principal builder of yours makes such principals)"
+            )
+
+
+def _check_topics(arguments: argparse.Namespace) -> None:
+    """`UsageError` for a rule that would hold for no topic, since no topic can have such a name."""
+    from kbroker.raft_metadata.topics import topic_name_problem
+
+    for name in arguments.topic:
+        if name == WILDCARD and arguments.prefix:
+            raise UsageError("--topic '*' is for all topics: leave --prefix out")
+        is_begin = arguments.prefix and name in (".", "..")
+        if name == WILDCARD or is_begin or topic_name_problem(name) is None:
+            continue
+        stem = name.rstrip(WILDCARD)
+        if stem != name and topic_name_problem(stem) is None:
+            raise UsageError(f"--topic {name!r}: no topic can have this name; did you mean --topic {stem} --prefix?")
+        raise UsageError(f"--topic {name!r}: no topic can have this name: only letters, digits, '.', '_' and '-'")
 
 
 def _remove_arguments(parser: argparse.ArgumentParser) -> None:

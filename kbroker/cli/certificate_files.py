@@ -79,19 +79,34 @@ class CertificateFiles:
         write_secret(path, issued.pem())
         return path, True
 
+    def issued(self) -> tuple[list[tuple[str, list[str]]], list[Path]]:
+        """Name and hosts of each certificate that this authority has issued; other ``.pem`` files of the directory."""
+        from cryptography.exceptions import InvalidSignature
+
+        ours: list[tuple[str, list[str]]] = []
+        others: list[Path] = []
+        for path in sorted(self.directory.glob("*.pem")):
+            if path == self.ca_file:
+                continue
+            try:
+                certificate = self._certificate(path)
+                certificate.verify_directly_issued_by(self._authority.certificate)
+                (name,) = _common_names(certificate)
+            except (FatalError, ValueError, TypeError, InvalidSignature):
+                others.append(path)
+                continue
+            if self.file_of(name) == path:
+                ours.append((name, _hosts(certificate)))
+            else:
+                others.append(path)
+        return ours, others
+
     def _check_kept(self, path: Path, name: str, hosts: Sequence[str]) -> None:
         """:class:`FatalError` if a certificate that is there is not the one that is wanted."""
-        from cryptography import x509
-        from cryptography.x509.oid import NameOID
-
         certificate = self._certificate(path)
-        if [each.value for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)] != [name]:
+        if _common_names(certificate) != [name]:
             raise FatalError(f"{path} is the certificate of another name than {name}: remove it, or take another name")
-        try:
-            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-            known = {str(entry.value).lower() for entry in names}
-        except x509.ExtensionNotFound:
-            known = set()
+        known = {host.lower() for host in _hosts(certificate)}
         missing = [host for host in hosts if host.lower() not in known]
         if missing:
             raise FatalError(f"{path} is not for {', '.join(missing)}: --renew makes it anew")
@@ -155,6 +170,23 @@ class CertificateFiles:
             raise FatalError(f"cannot write {self.ca_file}: {error.strerror}") from None
         self.is_new = True
         return made
+
+
+def _common_names(certificate: x509.Certificate) -> list[str]:
+    from cryptography.x509.oid import NameOID
+
+    return [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+
+
+def _hosts(certificate: x509.Certificate) -> list[str]:
+    """The names and addresses that a certificate is for."""
+    from cryptography import x509
+
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(entry.value) for entry in names]
 
 
 def _escaped(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, name_value, not_negative, positive
 from kbroker.cli.parser import UsageError
-from kbroker.errors import FatalError
+from kbroker.errors import ErrorCode, FatalError
 
 if TYPE_CHECKING:
     from kbroker.cli.inputs import BadLine, InputOptions, Item, LineSource
@@ -235,6 +235,9 @@ def _partitions_of(client: Client, topic: str) -> list[int]:
     try:
         return client.partitions_of(topic, allow_auto_topic_creation=True)
     except ResponseError as error:
+        if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            allow = f"kbroker acl add --allow User:NAME --producer --topic {topic}"
+            raise FatalError(f"{error}; one who may can allow it: {allow}") from None
         raise FatalError(f"{error}; create it with: kbroker topic create {topic}") from None
     finally:
         client.timeout = patience

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -84,7 +85,8 @@ def _remove(arguments: argparse.Namespace) -> int:
 
     with cluster(arguments) as client:
         wanted = _mechanisms(arguments.mechanism or _MECHANISMS)
-        found = [each for each in describe_users(client, [arguments.user]) if each.mechanism in wanted]
+        passwords = describe_users(client, [arguments.user])
+        found = [each for each in passwords if each.mechanism in wanted]
         if not found:
             raise FatalError(f"user {arguments.user} has no password for {_told(wanted)}")
         told = _told([each.mechanism for each in found])
@@ -92,6 +94,11 @@ def _remove(arguments: argparse.Namespace) -> int:
             return 1
         remove_credentials(client, found)
     print(f"user {arguments.user} cannot log in with {told} any more")
+    if len(found) == len(passwords):
+        print(
+            "connections that are open stay until connections.max.reauth.ms has passed (by default for ever); what they"
+            f" may do ends now with: kbroker acl remove --allow {shlex.quote(f'User:{arguments.user}')}"
+        )
     return 0
 
 

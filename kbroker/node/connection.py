@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.registration import Registration
     from kbroker.node.memory_budget import MemoryBudget
+    from kbroker.node.refusal_log import RefusalLog
     from kbroker.wire.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Connection:
         max_frame_bytes: int,
         start_soon: Callable[..., Any],
         budget: MemoryBudget,
+        refusals: RefusalLog,
         buffers: BufferPool | None = None,
         poller: Poller | None = None,
         principal: KafkaPrincipal = ANONYMOUS,
@@ -90,6 +92,7 @@ class Connection:
         #: Whether bytes have moved since the housekeeper set it to false, and how many have come altogether.
         self.active = True
         self.bytes_received = 0
+        self._refusals = refusals
         self._budget = budget
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
@@ -112,7 +115,8 @@ class Connection:
             with self.scope:
                 await self._serve()
         except WireError as error:
-            logger.warning("closing connection from %s on %s: %s", self.peer, self.listener_name, error)
+            text = f"closing connection from {self.peer}: {error}"
+            self._refusals.add(self.services.env.now(), self.peer.rpartition(":")[0], "protocol", text)
             self._write_last()
         except CloseConnection as error:
             logger.info("closing connection from %s: %s", self.peer, error)

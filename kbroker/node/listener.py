@@ -270,6 +270,7 @@ class Listener:
             budget=self._budget,
             buffers=self._buffers,
             poller=self._poller,
+            refusals=self.refusals,
         )
         self._connections[connection] = _Seen(trio.current_time())
         self._some.set()

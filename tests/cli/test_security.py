@@ -159,6 +159,12 @@ def test_what_producers_and_consumers_need_is_added_and_taken_back(kb, as_user) 
         (["--topic", "t"], "give whom it is for"),
         (["--allow", "a"], "give what it is for"),
         (["--allow", ":a", "--topic", "t"], "':a' is not of the form User:NAME"),
+        (["--allow", "user:a", "--topic", "t"], "did you mean User:a?"),
+        (["--deny", "CN=a:b", "--topic", "t"], "did you mean User:CN=a:b?"),
+        (["--allow", "a", "--topic", "shop.*"], "did you mean --topic shop. --prefix?"),
+        (["--allow", "a", "--topic", "shop.*", "--prefix"], "did you mean --topic shop. --prefix?"),
+        (["--allow", "a", "--topic", "*", "--prefix"], "leave --prefix out"),
+        (["--allow", "a", "--topic", "a b"], "no topic can have this name: only letters"),
         (["--allow", "a", "--topic", "t", "--operation", "fly"], "'fly' is not one of"),
         (["--allow", "a", "--group", "g", "--operation", "alter"], "alter means nothing for a group, only all, read"),
         (["--allow", "a", "--topic", "t", "--consumer"], "--consumer needs a --group"),
@@ -171,9 +177,25 @@ def test_rules_that_make_no_sense(kb, words, problem) -> None:  # type: ignore[n
     assert problem in kb("acl", "add", *words, code=2).err
 
 
+def test_principals_of_a_type_of_ones_own_and_prefixed(kb, as_user) -> None:  # type: ignore[no-untyped-def]
+    admin = ("--command-config", as_user("admin"))
+    rule = ("--allow", "Service:a", "--operation", "read", "--topic", ".", "--prefixed")
+    added = kb("acl", "add", *rule, "--principal-type", "Service", *admin)
+    assert added.out == "Service:a may READ each topic that begins with .\n"
+    assert "removed: Service:a" in kb("acl", "remove", *rule, "--yes", *admin).out
+
+
 def test_who_may_not_is_told_so_in_plain_words(kb, as_user) -> None:  # type: ignore[no-untyped-def]
     refused = kb("acl", "list", "--command-config", as_user("alice"), code=1)
     assert refused.err == "kbroker: ACLs: not authorized for this on the cluster (CLUSTER_AUTHORIZATION_FAILED)\n"
+
+
+def test_who_may_not_write_is_told_which_rule_is_missing(kb, as_user, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    lines = tmp_path / "lines"
+    lines.write_text("x\n")
+    refused = kb("produce", "forbidden", str(lines), "--command-config", as_user("alice"), code=1)
+    assert "TOPIC_AUTHORIZATION_FAILED" in refused.err and "topic create" not in refused.err
+    assert "kbroker acl add --allow User:NAME --producer --topic forbidden" in refused.err
 
 
 # --- user
@@ -198,7 +220,9 @@ def test_users_are_added_changed_and_removed(kb, as_user, monkeypatch, tmp_path)
     kb("user", "remove", "carol", "--mechanism", "SCRAM-SHA-256", "--yes", *admin)
     assert [row[1] for row in kb("user", "list", "carol", *admin).rows[1:]] == ["SCRAM-SHA-512"]
     removed = kb("user", "remove", "carol", "--yes", *admin)
-    assert removed.out == "user carol cannot log in with SCRAM-SHA-512 any more\n"
+    first, second = removed.out.splitlines()
+    assert first == "user carol cannot log in with SCRAM-SHA-512 any more"
+    assert "connections.max.reauth.ms" in second and "kbroker acl remove --allow User:carol" in second
     assert "user carol: there is no such user" in kb("user", "list", "carol", *admin, code=1).err
 
 
@@ -236,6 +260,24 @@ def test_certificates_are_made_once_and_secrets_are_their_owner_s(kb, tmp_path) 
     (directory / "ca.key").write_text("no key")
     damaged = kb("certs", str(directory), "--client", "b", code=1)
     assert damaged.err.startswith(f"kbroker: {directory}: ") and damaged.err.count("\n") == 1
+
+
+def test_all_certificates_are_renewed_with_the_names_they_have(kb, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("cryptography")
+    directory = tmp_path / "certs"
+    certs = str(directory)
+    kb("certs", certs, "--host", "kafka1,10.0.0.1,::1", "--client", "alice, odd", "--pkcs12", "--days", "2")
+    (directory / "other.pem").write_text("of somebody else")
+    kept = {path.name: path.read_bytes() for path in directory.iterdir()}
+    told = kb("certs", certs, "--renew", "--days", "5").out
+    assert f"renewed {directory / 'kafka1.pem'} for kafka1, 10.0.0.1, ::1, valid until " in told
+    assert f"left {directory / 'other.pem'}" in told
+    changed = {path.name for path in directory.iterdir() if kept.get(path.name) != path.read_bytes()}
+    # The trust store is made again with a new salt.
+    assert changed - {"ca.p12"} == {"kafka1.pem", "kafka1.p12", "alice__odd.pem", "alice__odd.p12"}
+    # It is still for these: otherwise this is an error.
+    kb("certs", certs, "--host", "kafka1,10.0.0.1,::1", "--client", "alice, odd")
+    assert "kafka1.pem" not in kb("certs", str(tmp_path / "none"), "--renew").out
 
 
 def test_the_stores_serve_a_node_and_its_clients(kb, tmp_path) -> None:  # type: ignore[no-untyped-def]

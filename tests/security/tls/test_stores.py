@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import ssl
@@ -366,4 +367,12 @@ def test_without_cryptography_it_is_said_what_to_install(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidConfig, match=r"pip install 'kbroker\[tls\]'"):
+        importlib.reload(kbroker.security.tls)
+
+
+def test_a_cryptography_that_is_too_old_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    import kbroker.security.tls
+
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "38.0.4")
+    with pytest.raises(InvalidConfig, match=r"needs cryptography 45 or later \(38\.0\.4 is there\): pip install"):
         importlib.reload(kbroker.security.tls)
