@@ -1,4 +1,4 @@
-"""Another broker that refuses this one's requests for transactions: clients get an error of theirs, the log one line."""
+"""Another broker that refuses this one's requests for transactions: clients get an error of theirs, the log a line."""
 
 from __future__ import annotations
 
