@@ -55,7 +55,7 @@ def _seconds(text: str) -> float:
 @contextmanager
 def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
     """A client for the cluster that the options name; its errors come out as :class:`FatalError`."""
-    from kbroker.client import Client
+    from kbroker.client import Client, ConnectionFailed
     from kbroker.client.cluster import parse_bootstrap
 
     with readable_errors():
@@ -73,8 +73,13 @@ def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
         except ValueError as error:
             raise UsageError(f"{told}: {error}") from None
         client_id = (properties and properties["client.id"]) or "kbroker-cli"
-        with Client(addresses, client_id=client_id, timeout=arguments.timeout, security=security) as client:
-            yield client
+        try:
+            with Client(addresses, client_id=client_id, timeout=arguments.timeout, security=security) as client:
+                yield client
+        except ConnectionFailed as error:
+            if properties is None and error.perhaps_secured:
+                raise FatalError(f"{error}; for a listener with TLS or SASL give --command-config FILE") from None
+            raise
 
 
 def _client_properties(path: Path | None) -> ClientProperties | None:

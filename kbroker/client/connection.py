@@ -202,8 +202,7 @@ class Connection:
                 count = connected.recv_into(self._reader.get_buffer())
                 if not count:
                     self.close()
-                    hint = "" if self._has_answered else " (is security.protocol right?)"
-                    raise ConnectionFailed(f"{self.address} closed the connection{hint}")
+                    raise self._failed(f"{self.address} closed the connection")
                 self._reader.buffer_updated(count)
             return take(frame)
         except TimeoutError:
@@ -235,8 +234,12 @@ class Connection:
         """Close; the error to raise for one of the socket."""
         self.close()
         refusal = None if self._security is None else self._security.refusal(error, self.address)
+        return refusal or self._failed(f"connection to {self.address} lost: {_reason(error)}")
+
+    def _failed(self, text: str) -> ConnectionFailed:
+        """The error for a connection that has ended; before the first answer, the protocol may be the reason."""
         hint = "" if self._has_answered else " (is security.protocol right?)"
-        return refusal or ConnectionFailed(f"connection to {self.address} lost: {_reason(error)}{hint}")
+        return ConnectionFailed(f"{text}{hint}", perhaps_secured=not self._has_answered)
 
     def _open(self) -> socket.socket:
         if self._socket is None:

@@ -12,7 +12,14 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
-    """No connection, or it was lost; worth another try when the broker had been there before."""
+    """No connection, or it was lost; worth another try when the broker had been there before.
+
+    With ``perhaps_secured`` it was lost before a first answer, as by a listener with TLS or SASL that is not asked so.
+    """
+
+    def __init__(self, text: str, *, perhaps_secured: bool = False) -> None:
+        self.perhaps_secured = perhaps_secured
+        super().__init__(text)
 
 
 class AuthenticationFailed(ClientError):

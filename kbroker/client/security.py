@@ -69,6 +69,7 @@ class ClientSecurity:
     def _sasl_client(self) -> SaslClient:
         """A new exchange of the mechanism."""
         from kbroker.security.sasl.client import CLIENT_MECHANISMS, make_client
+        from kbroker.security.sasl.jaas import JaasError
 
         source = self._properties.source
         if "sasl.mechanism" not in self._properties:
@@ -80,6 +81,8 @@ class ClientSecurity:
             raise ClientError(f"{source}: {self.protocol.name} needs sasl.jaas.config")
         try:
             return make_client(self._mechanism, self._properties["sasl.jaas.config"].value)
+        except JaasError as error:
+            raise ClientError(f"{source}: sasl.jaas.config: {error}") from None
         except ValueError as error:
             raise ClientError(f"{source}: {error}") from None
 

@@ -67,10 +67,19 @@ def test_wrong_passwords_and_files_are_one_line_without_the_password(kb, as_user
     path = tmp_path / "odd.properties"
     path.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=s3cr3t\n")
     odd = kb("topic", "list", "--command-config", str(path), code=1)
-    assert odd.err.startswith(f"kbroker: {path}: ") and odd.err.count("\n") == 1 and "s3cr3t" not in odd.err
+    assert (
+        odd.err.startswith(f"kbroker: {path}: sasl.jaas.config: ")
+        and odd.err.count("\n") == 1
+        and "s3cr3t" not in odd.err
+    )
     assert "none.properties" in kb("topic", "list", "--command-config", "none.properties", code=1).err
     path.write_text("bootstrap.servers=a:b\n")
     assert f"{path}: bootstrap.servers: 'a:b'" in kb("topic", "list", "--command-config", str(path), code=2).err
+
+
+def test_who_gives_no_properties_to_a_secure_listener_is_told_how(kb, broker) -> None:  # type: ignore[no-untyped-def]
+    refused = kb("topic", "list", "-b", broker.bootstrap_servers, code=1)
+    assert refused.err.endswith("; for a listener with TLS or SASL give --command-config FILE\n")
 
 
 def test_names_without_effect_are_told_in_one_line(kb, broker, tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -19,7 +19,7 @@ from kbroker.raft_metadata.image.acls import acl_of, acl_record
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.settings import standard_authorizer
 from kbroker.security.authorizer.standard import StandardAuthorizer
-from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
+from kbroker.security.authorizer.types import AclOperation, AclPermission, AuthorizerNotReady, PatternType, ResourceType
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.conversation import Conversation
@@ -128,6 +128,29 @@ def image_of(*records: object, before: MetadataImage = EMPTY_IMAGE) -> tuple[Met
     for record in records:
         delta.replay(record)
     return delta, delta.apply(OffsetAndEpoch(before.offset + len(records), 1))
+
+
+def test_a_node_that_is_no_super_user_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    authorizer = StandardAuthorizer(super_users=[KafkaPrincipal("User", "node1")])
+    loader = AclLoader(authorizer)
+
+    def asks(name: str, operation: AclOperation = AclOperation.CLUSTER_ACTION) -> bool:
+        principal = KafkaPrincipal("User", name)
+        return authorizer.authorize(principal, "127.0.0.1", operation, ResourceType.CLUSTER, "kafka-cluster")
+
+    assert asks("node1")
+    for name, operation in (("node2", AclOperation.CLUSTER_ACTION),) * 2 + (("alice", AclOperation.ALTER),):
+        with pytest.raises(AuthorizerNotReady):
+            asks(name, operation)
+    with pytest.raises(AuthorizerNotReady):
+        asks("a\nb")
+    assert [line.partition(", and is not in super.users: ")[0] for line in caplog.messages] == [
+        "User:node2 (127.0.0.1) asks for CLUSTER_ACTION before there are ACLs",
+        "'User:a\\nb' (127.0.0.1) asks for CLUSTER_ACTION before there are ACLs",
+    ]
+    loader.on_image(*image_of())
+    caplog.clear()
+    assert not asks("node3") and not [each for each in caplog.records if each.levelname == "WARNING"]
 
 
 def test_an_image_is_taken_over_as_a_whole() -> None:

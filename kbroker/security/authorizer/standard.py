@@ -10,7 +10,7 @@ whose names begin with a star, so that even a denial for all of them does not ho
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from kbroker.security.authorizer.acls import Acl
@@ -71,6 +71,8 @@ class StandardAuthorizer:
         """How many ACLs there are."""
         self.loaded = False
         """Whether the ACLs are known."""
+        self.when_too_early: Callable[[str, str, AclOperation], None] | None = None
+        """Hears of each question before the ACLs are known: who asks, from where (as the log shows it), for what."""
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
         self._literal: dict[tuple[ResourceType, str], _Rules] = {}
@@ -163,6 +165,8 @@ class StandardAuthorizer:
         if who in self._super_users:
             return True, "super user"
         if not self.loaded:
+            if self.when_too_early is not None:
+                self.when_too_early(_shown(str(who)), java_text(host), operation)
             raise AuthorizerNotReady
         address = java_text(host)
         allowing: Acl | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import Enum
 
 
@@ -40,7 +41,13 @@ class JaasEntry:
         return value
 
 
+SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM)
+"""Those by which one can log in here; the others are known by name."""
+
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
+_CLOSE = 0.8
+"""How like a word of JAAS (`difflib`) another must be to be taken for it, misspelt, and shown."""
+
 _LETTER = "A-Za-z_$\u00a0-\U0010ffff"
 _WORD = re.compile(rf"[{_LETTER}][{_LETTER}0-9.\-]*")
 _SKIPPED = re.compile(r"(?:[\x00-\x20]+|//[^\r\n]*|/\*.*?\*/)+", re.DOTALL)
@@ -99,12 +106,25 @@ def _entries(text: str) -> Iterator[JaasEntry]:
         except ValueError:
             # A name that is no class may be a part of somebody's password.
             shown = name if re.fullmatch(r"(\w+\.)+\w*LoginModule", name) else "it"
-            known = ", ".join(entry.value for entry in LoginModule)
+            meant = _meant(name)
+            if meant is not None:
+                raise JaasError(f"{name} is not a login module; did you mean {meant}?") from None
+            known = ", ".join(entry.value for entry in SUPPORTED)
             raise JaasError(f"{shown} is not one of the login modules {known}") from None
         flag, _ = next(tokens, ("", False))
         if flag.upper() not in _FLAGS:
-            raise JaasError(f"{name} must be followed by its control flag, one of {', '.join(_FLAGS).lower()}")
+            close = get_close_matches(flag.upper(), _FLAGS, 1, _CLOSE)
+            told = f", not {flag}" if close else ""
+            raise JaasError(f"{name} must be followed by its control flag, one of {', '.join(_FLAGS).lower()}{told}")
         yield JaasEntry(module, dict(_options(tokens)))
+
+
+def _meant(name: str) -> str | None:
+    """The login module that a name is meant for, if it is so close to it that it cannot be a part of a password."""
+    for module in SUPPORTED:
+        if get_close_matches(name, (module.value, module.value.rpartition(".")[2]), 1, _CLOSE):
+            return module.value
+    return None
 
 
 def _options(tokens: Iterator[tuple[str, bool]]) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,9 @@ def test_any_control_flag_will_do(flag: str) -> None:
         ("hunter2", "it is not one of the login modules"),
         ("com.sun.security.auth.module.JndiLoginModule required;", "JndiLoginModule is not one of"),
         ("com.sun.security.auth.module.LdapLoginModule required x=hunter2;", "LdapLoginModule is not one of"),
+        ("PlainLoginModul required;", f"PlainLoginModul is not a login module; did you mean {PLAIN}?"),
+        (f"{PLAIN[:-1]} required;", f"did you mean {PLAIN}?"),
+        (f"{PLAIN} requird;", "one of required, requisite, sufficient, optional, not requird"),
         (PLAIN, "must be followed by its control flag"),
         (f"{PLAIN} hunter2;", "must be followed by its control flag"),
         (f'{PLAIN} required password="hunter2"', "not terminated by a semicolon"),
@@ -63,3 +66,10 @@ def test_no_text_shows_options() -> None:
     assert "hunter2" not in repr(entry) and "hunter2" not in str(entry)
     with pytest.raises(JaasError, match="needs the option username"):
         entry.required("username")
+
+
+def test_only_modules_that_work_here_are_advised() -> None:
+    with pytest.raises(JaasError) as caught:
+        parse_jaas("a.LoginModule required;")
+    told = str(caught.value)
+    assert PLAIN in told and "ScramLoginModule" in told and "OAuth" not in told and "Krb5" not in told
