@@ -166,7 +166,7 @@ class StandardAuthorizer:
             return True, "super user"
         if not self.loaded:
             if self.when_too_early is not None:
-                self.when_too_early(_shown(str(who)), java_text(host), operation)
+                self.when_too_early(shown(str(who)), java_text(host), operation)
             raise AuthorizerNotReady
         address = java_text(host)
         allowing: Acl | None = None
