@@ -96,7 +96,9 @@ async def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, ctx: Requ
     refused: list[OffsetFetchResponseTopics] = []
     if group.topics is not None and (by_id or may_see is not None):
         known = []
+        share = FairShare()
         for topic in group.topics:
+            await share.next()
             found = image_topics.by_id.get(topic.topic_id) if by_id else None
             if found is not None:
                 topic.name = found.name

@@ -63,7 +63,11 @@ def handle(request: ProduceRequest, ctx: RequestContext) -> Response:
     may_write = None
     if ctx.services.authorizer is not None:
         if not _may_write_in_transaction(request, ctx):
-            return _all_refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            if request.acks == 0 and ctx.connection.peer in ctx.services.produce_queue.waiting:
+                # It ends the connection: after the earlier requests, which still get their replies.
+                return _queue(request, ctx, _refused_in_turn(request, code), None)
+            return _all_refused(request, code)
         may_write = may_each(ctx, AclOperation.WRITE, ResourceType.TOPIC)
     is_first = ctx.connection.peer not in ctx.services.produce_queue.waiting
     if request.transactional_id is not None:
@@ -116,6 +120,12 @@ def _all_refused(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
             if topic.partition_data
         ]
     )
+
+
+def _refused_in_turn(request: ProduceRequest, code: ErrorCode) -> Steps[Response]:
+    """As :func:`_all_refused`, for the queue."""
+    yield from ()
+    return _all_refused(request, code)
 
 
 def _queue(request: ProduceRequest, ctx: RequestContext, steps: Steps[Response], step: Any) -> Response:

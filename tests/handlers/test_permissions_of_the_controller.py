@@ -357,7 +357,22 @@ def test_an_empty_request_is_refused_like_any_other(tmp_path: Path) -> None:
 
     trio.run(main)
     assert {"Vote", "AlterPartition", "BrokerHeartbeat", "UpdateFeatures"} <= refused
-    assert closed, "one of these has no place for an error"
+    assert closed == {"Fetch"}, "before version 7 it has errors of partitions alone"
+
+
+def test_a_denial_that_has_no_place_in_the_answer_closes_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer the request must not be taken for one that is allowed."""
+
+    async def main() -> None:
+        async with metadata_plane(tmp_path) as plane:
+            for api in ("Vote", "AlterPartition", "UnregisterBroker"):
+                with pytest.raises(CloseConnection, match="CLUSTER_AUTHORIZATION_FAILED"):
+                    await ask(plane, api, SERVED[type(REQUESTS[api](99)).api_key][1].highest, Rules())
+
+    monkeypatch.setattr("kbroker.handlers.error_answers.error_answer", lambda *_: None)
+    trio.run(main)
 
 
 def test_with_every_permission_but_the_needed_one_it_is_denied_and_nothing_changed(tmp_path: Path) -> None:
