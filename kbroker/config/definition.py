@@ -208,8 +208,7 @@ _INTEGER_LIMITS = {
     ConfigType.LONG: (-(2**63), 2**63 - 1),
 }
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
-_COMMA = re.compile(r"\s*,\s*")
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
 
 REQUIRED = "\0required"
 """Stands for the default of a property that has none and must be given."""
@@ -275,7 +274,7 @@ class ConfigKey:
                 raise self._invalid(text, "Not a number of type DOUBLE")
             return float(trimmed.rstrip("fFdD"))
         if kind is ConfigType.LIST:
-            return _COMMA.split(trimmed) if trimmed else []
+            return [part.strip() for part in trimmed.split(",")] if trimmed else []
         if kind is ConfigType.PASSWORD:
             return Password(trimmed)
         return trimmed

@@ -37,13 +37,20 @@ def cluster_denial(ctx: RequestContext) -> ApiError | None:
 
 
 def cluster_refusal(ctx: RequestContext, request: Any) -> Any:
-    """The API's answer with :func:`cluster_denial`; None if the request's principal may make it."""
+    """The API's answer with :func:`cluster_denial`; None if the request's principal may make it.
+
+    ``CloseConnection`` if the answer has no place for an error (nothing is asked for, say): Kafka closes then, too.
+    """
     denial = cluster_denial(ctx)
     if denial is None:
         return None
     from kbroker.handlers.error_answers import error_answer
 
     response = error_answer(ctx.header.api_key, ctx.api_version, request, denial.code)
+    if response is None:
+        from kbroker.handlers.context import CloseConnection
+
+        raise CloseConnection(f"it may not be served ({denial.code.name}), and has no place to say so")
     if hasattr(response, "error_message"):
         response.error_message = denial.message
     return response

@@ -44,17 +44,25 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
             ]
         )
     denied: list[DescribeTopicPartitionsResponseTopic] = []
-    may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
-    if may_see is not None:
-        if not every_topic:  # of these it is not told whether they exist
-            denied = [_denied(name) for name in names if not may_see(name)]
-        names = [name for name in names if may_see(name)]
+    may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not every_topic)
+    share = FairShare()
+    if may_see is not None and not every_topic:
+        # Every page has those that may not be seen; it is not told whether they exist.
+        seen = []
+        for name in names:
+            await share.next()
+            if may_see(name):
+                seen.append(name)
+            else:
+                denied.append(_denied(name))
+        names = seen
     limit = ctx.services.config.max_request_partition_size_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
-    share = FairShare()
     for name in names:
         await share.next()
+        if every_topic and may_see is not None and not may_see(name):
+            continue  # of all topics, only those are judged that the page comes to
         if remaining == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
             break

@@ -15,6 +15,7 @@ from kbroker.handlers.error_answers import error_answer, error_in_place
 from kbroker.handlers.forwarding import error_codes, says_only_not_controller
 from kbroker.handlers.registration import CONTROLLER, Registration, handler, registrations
 from kbroker.handlers.requester import read_address, read_principal
+from kbroker.security.authorizer.types import AuthorizerNotReady
 from kbroker.wire.compiler import decode, encode_parts
 from kbroker.wire.errors import EncodeError, WireError
 from kbroker.wire.headers import RequestHeader, decode_request_header, encode_response_header
@@ -75,6 +76,8 @@ async def _served(entry: Registration, request: Any, ctx: RequestContext) -> Any
         return await entry.handle(request, ctx)
     except CloseConnection:
         raise
+    except AuthorizerNotReady as error:
+        return error_answer(entry.api_key, ctx.api_version, request, error.code)
     except Exception:
         logger.exception("API key %d v%d in an Envelope failed", entry.api_key, ctx.api_version)
         return error_answer(entry.api_key, ctx.api_version, request, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -92,7 +92,7 @@ async def _fetch_bounded(
 async def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, ctx: RequestContext) -> OffsetFetchResponseGroup:
     by_id, asks_all = ctx.api_version >= 10, group.topics is None
     image_topics = ctx.services.metadata.image.topics
-    may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not asks_all)
     refused: list[OffsetFetchResponseTopics] = []
     if group.topics is not None and (by_id or may_see is not None):
         known = []

@@ -603,6 +603,8 @@ class Connection(Protocol):
     when_closed: list[Callable[[], None]]
     client_software_name: str
     client_software_version: str
+    session_ended: bool
+    """Whether nothing that comes from now on is for the client's eyes (KIP-368)."""
     scope: trio.CancelScope
 
     @property
@@ -625,6 +627,7 @@ class Connection(Protocol):
     async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> None:
         """Wait until ``operation.done``, the time (seconds) is out, or the client is gone (raises).
 
-        With ``gives_way``, stop waiting as soon as another request arrives on this connection.
+        A wait whose time has a limit ends when the session does. With ``gives_way``, stop waiting as soon as another
+        request arrives on this connection.
         """
         ...

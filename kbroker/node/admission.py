@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
+    import trio
+
     from kbroker.env import Poller, Stream
     from kbroker.node.connection import Connection
 
 
 class Refused(Exception):
     """The client is not let in; the text says why, and goes to the log."""
+
+    kind = "protocol"
+    """The log keeps an address's refusals of one kind from hiding those of another."""
 
 
 class Admitted:
@@ -25,15 +30,22 @@ class Admitted:
     Each step may put its own stream around ``stream``. It closes nothing when it fails; the admission does.
     """
 
-    __slots__ = ("keeper", "principal", "session", "stream")
+    __slots__ = ("_limit", "keeper", "principal", "session", "stream")
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, limit: trio.CancelScope | None = None) -> None:
+        """``limit`` ends the admission at its deadline."""
         self.stream = stream
+        self._limit = limit
         self.principal: KafkaPrincipal = ANONYMOUS
         self.session: object | None = None
         """What SASL keeps of the connection, for authenticating again (KIP-368)."""
         self.keeper: Callable[[Connection], Awaitable[None]] | None = None
         """Runs beside the connection where its session ends unless it is renewed."""
+
+    def extend_limit(self, seconds: float) -> None:
+        """Let the admission take longer by this much: the server makes the client wait."""
+        if self._limit is not None:
+            self._limit.deadline += seconds
 
 
 class AdmissionStep(Protocol):
@@ -56,9 +68,12 @@ class Admission:
         """The poller for admitted streams, by the network's own."""
         return poller if poller is None or self._wrap_poller is None else self._wrap_poller(poller)
 
-    async def admit(self, stream: Stream) -> Admitted:
-        """Take a client through all steps; errors as :meth:`AdmissionStep.admit`, and the stream is closed then."""
-        client = Admitted(stream)
+    async def admit(self, stream: Stream, limit: trio.CancelScope | None = None) -> Admitted:
+        """Take a client through all steps; errors as :meth:`AdmissionStep.admit`, and the stream is closed then.
+
+        ``limit`` ends all of them at its deadline.
+        """
+        client = Admitted(stream, limit)
         try:
             for step in self._steps:
                 await step.admit(client)

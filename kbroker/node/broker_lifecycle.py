@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS = 0.05
 """Between two attempts to reach the active controller."""
 
+DENIED_SECONDS = 1.0
+"""Between two attempts when the active controller denies this node's principal: only somebody can change that."""
+
 LEAVE_SECONDS = 2.0
 """A node that stops waits no longer for all others to know who leads instead (a process has 5 s in all to stop)."""
 
@@ -39,7 +42,6 @@ _FATAL = frozenset(
         ErrorCode.INCONSISTENT_CLUSTER_ID,
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.INVALID_REGISTRATION,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
 _FORGOTTEN = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
@@ -67,6 +69,8 @@ class BrokerLifecycle:
         self._rests = False
         """Whether the next heartbeat has no time: this broker was alone at the last."""
         self._beating = trio.Lock()
+        self._refused_beat = ErrorCode.NONE
+        """The error of the last heartbeat."""
 
     @property
     def is_alone(self) -> bool:
@@ -90,7 +94,7 @@ class BrokerLifecycle:
                 logger.warning("the active controller does not accept %s yet: %s", what, code.name if code else "")
             if code not in (None, ErrorCode.NOT_CONTROLLER) and trio.current_time() >= deadline:
                 raise FatalError(f"the active controller refuses {what}: {code.name if code else ''}")
-            await trio.sleep(RETRY_SECONDS)
+            await trio.sleep(_pause(code))
 
     async def register_controller(self, endpoints: Sequence[Endpoint]) -> None:
         """Register this node as a controller, with its listeners."""
@@ -155,8 +159,17 @@ class BrokerLifecycle:
             self._wanted = trio.Event()
             self._log_manager.check_any_online()
             response = await self._heartbeat()
-            if response is None or response.error_code:
+            if response is None:
                 await trio.sleep(RETRY_SECONDS)
+                continue
+            code = ErrorCode.of(response.error_code)
+            self._log_refused_beat(code)
+            if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                with trio.move_on_after(DENIED_SECONDS):
+                    await self._wanted.wait()
+            elif code:
+                await trio.sleep(RETRY_SECONDS)
+            if code:
                 continue
             self.fenced = response.is_fenced
             if self.fenced:
@@ -170,6 +183,14 @@ class BrokerLifecycle:
                 await self._wanted.wait()
         if not started:
             task_status.started()  # else the starter fails; it is cancelled as soon as this broker has left
+
+    def _log_refused_beat(self, code: ErrorCode) -> None:
+        """Warn that the controller does not take heartbeats, once until it takes one or gives another reason."""
+        if code is self._refused_beat:
+            return
+        self._refused_beat = code
+        if code and code is not ErrorCode.NOT_CONTROLLER and code not in _FORGOTTEN:
+            logger.warning("the active controller refuses the heartbeats of this broker: %s", code.name)
 
     def _failed_log_dirs(self) -> list[LogDir]:
         return [log_dir for log_dir in self._log_manager.log_dirs if log_dir.offline is not None]
@@ -251,5 +272,10 @@ class BrokerLifecycle:
                     return
                 if answer.should_shut_down or answer.error_code in _FORGOTTEN:
                     return
-                await trio.sleep(RETRY_SECONDS / 2)
+                await trio.sleep(_pause(ErrorCode.of(answer.error_code)) / 2)
         logger.warning("the controller does not let this broker stop within %g s; it stops all the same", LEAVE_SECONDS)
+
+
+def _pause(code: ErrorCode | None) -> float:
+    """Seconds between two attempts, after an answer with this error."""
+    return DENIED_SECONDS if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else RETRY_SECONDS

@@ -36,6 +36,10 @@ IDLE_SECONDS = 10.0
 MOST_CONNECTIONS = 4
 """Upper bound of the connections to one broker, for questions of one kind."""
 
+_ABORTABLE = {ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE}
+"""Clients are not told that one broker has no permission at another (``AddPartitionsToTxnManager``): a producer aborts
+its transaction for the error that they get."""
+
 PartitionErrors = dict[TopicPartition, ErrorCode]
 
 
@@ -140,6 +144,8 @@ class BrokerRequests(Generic[Q]):
         self._start_soon = start_soon
         self._address = address
         self._lines: dict[int, _Line[Q]] = {}
+        self._refused_by: dict[int, ErrorCode] = {}
+        """Brokers that refused the last request as a whole, and why."""
 
     def ask(self, broker_id: int, question: Q) -> None:
         """Ask a broker; the question's ``on_done`` is called with an error for each partition."""
@@ -178,7 +184,7 @@ class BrokerRequests(Generic[Q]):
                     if peer is None and address is not None:
                         peer = Peer(self._network, *address, client_id=self._client_id)
                     questions = _compatible(line.queue)
-                    errors = await self._exchange(line, peer, questions)
+                    errors = await self._exchange(broker_id, line, peer, questions)
                     for question in questions:
                         self._answer(question, errors)
                 wanted = trio.Event()
@@ -206,7 +212,7 @@ class BrokerRequests(Generic[Q]):
             logger.exception("%s: the answer could not be dealt with", self._kind.name)
 
     async def _exchange(
-        self, line: _Line[Q], peer: Peer | None, questions: Sequence[Q]
+        self, broker_id: int, line: _Line[Q], peer: Peer | None, questions: Sequence[Q]
     ) -> Mapping[tuple[Any, TopicPartition], int]:
         kind = self._kind
         if peer is None:
@@ -225,13 +231,35 @@ class BrokerRequests(Generic[Q]):
         try:
             with scope:
                 response, _ = await peer.ask_versioned(API_KEYS[kind.api_key].request, make)
-                return kind.answers(response)
+                answers = kind.answers(response)
+                code = _refusal(response, answers)
+                self._log_refusal(broker_id, code)
+                if code and not answers:
+                    told = _ABORTABLE.get(code, code)
+                    return {(each.identity, partition): told for each in questions for partition in each.partitions}
+                return answers
         except (OSError, WireError, UnsupportedByPeer) as error:
             reason = error
         finally:
             line.under_way.discard(scope)
         logger.info("%s: broker at %s:%d: %s", kind.name, peer.host, peer.port, reason)
         return {}
+
+    def _log_refusal(self, broker_id: int, code: ErrorCode) -> None:
+        """Log that a broker refuses requests as a whole, once until it takes one or gives another reason."""
+        if not code:
+            self._refused_by.pop(broker_id, None)
+        elif self._refused_by.get(broker_id) is not code:
+            self._refused_by[broker_id] = code
+            logger.error("%s: broker %d refuses the requests of this broker: %s", self._kind.name, broker_id, code.name)
+
+
+def _refusal(response: Any, answers: Mapping[tuple[Any, TopicPartition], int]) -> ErrorCode:
+    """The error of the request as a whole, NONE if there is none; WriteTxnMarkers says it of each partition."""
+    code = getattr(response, "error_code", ErrorCode.NONE)
+    if not code and ErrorCode.CLUSTER_AUTHORIZATION_FAILED in answers.values():
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ErrorCode.of(code)
 
 
 def _compatible(queue: list[Q]) -> list[Q]:
@@ -315,9 +343,10 @@ def _membership_request(questions: Sequence[MembershipQuestion]) -> AddPartition
 
 
 def _membership_answers(response: AddPartitionsToTxnResponse) -> dict[tuple[Any, TopicPartition], int]:
+    if response.error_code:
+        return {}
     return {
-        (result.transactional_id, TopicPartition(topic.name, each.partition_index)): response.error_code
-        or each.partition_error_code
+        (result.transactional_id, TopicPartition(topic.name, each.partition_index)): each.partition_error_code
         for result in response.results_by_transaction
         for topic in result.topic_results
         for each in topic.results_by_partition

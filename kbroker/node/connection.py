@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.registration import Registration
     from kbroker.node.memory_budget import MemoryBudget
-    from kbroker.node.nonsense_log import NonsenseLog
+    from kbroker.node.refusal_log import RefusalLog
     from kbroker.wire.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Connection:
         max_frame_bytes: int,
         start_soon: Callable[..., Any],
         budget: MemoryBudget,
-        nonsense_log: NonsenseLog,
+        refusals: RefusalLog,
         buffers: BufferPool | None = None,
         poller: Poller | None = None,
         principal: KafkaPrincipal = ANONYMOUS,
@@ -80,6 +81,8 @@ class Connection:
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.closed = False
+        #: Whether the client's session has ended: nothing that comes from now on is for its eyes.
+        self.session_ended = False
         #: Called once when the connection ends.
         self.when_closed: list[Callable[[], None]] = []
         #: Cancelled by the listener to end the connection.
@@ -89,7 +92,7 @@ class Connection:
         #: Whether bytes have moved since the housekeeper set it to false, and how many have come altogether.
         self.active = True
         self.bytes_received = 0
-        self._nonsense_log = nonsense_log
+        self._refusals = refusals
         self._budget = budget
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
@@ -112,9 +115,8 @@ class Connection:
             with self.scope:
                 await self._serve()
         except WireError as error:
-            line = self._nonsense_log.line(str(error))
-            if line is not None:
-                logger.warning("closing connection from %s on %s: %s", self.peer, self.listener_name, line)
+            text = f"closing connection from {self.peer}: {error}"
+            self._refusals.add(self.services.env.now(), self.peer.rpartition(":")[0], "protocol", text)
             self._write_last()
         except CloseConnection as error:
             logger.info("closing connection from %s: %s", self.peer, error)
@@ -152,8 +154,14 @@ class Connection:
                 callback()
 
     def restrict(self, api_keys: Collection[int] | None) -> None:
-        """Serve only these APIs from the next request on, and end with any other; None for all (KIP-368)."""
+        """Serve only these APIs from the next request on, and end with any other; None for all (KIP-368).
+
+        A Fetch that waits is answered now, with what it had before.
+        """
         self._dispatcher.restrict(api_keys)
+        self.session_ended = api_keys is not None
+        if self.session_ended:
+            self._wait.end_time()
 
     @property
     def frames(self) -> int:
@@ -375,12 +383,15 @@ class Connection:
     async def wait_for(self, operation: Any, timeout: float, *, gives_way: bool = False) -> None:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.
 
-        With ``gives_way``, stop waiting as soon as another request arrives on this connection.
+        A wait whose time has a limit ends when the session does. With ``gives_way``, stop waiting as soon as another
+        request arrives on this connection.
         """
         try:
             await self._replies.flush()
         except (OSError, trio.ClosedResourceError) as error:
             raise ConnectionLost("") from error
+        if self.session_ended and timeout < inf:
+            return
         await self._wait.until_done(operation, timeout, gives_way=gives_way)
         self.active = True
 

@@ -63,6 +63,7 @@ class InProcess:
         self.principal = ANONYMOUS
         self.session: object | None = None
         self.closed = False
+        self.session_ended = False
         self.when_closed: list[Callable[[], None]] = []
         self.client_software_name = "kbroker"
         self.client_software_version = "1"
@@ -266,11 +267,15 @@ class ControllerClient:
             context = ForwardedContext(header, self._in_process, services, requester.principal, requester.host)
         try:
             return await entry.handle(request, context)
-        except Exception:
+        except CloseConnection:
+            raise
+        except Exception as error:
             # As for any client of the controller: a mistake in one API ends no broker.
-            logger.exception("API key %d of this node's own controller failed", key)
             from kbroker.handlers.error_answers import error_answer
+            from kbroker.security.authorizer.types import AuthorizerNotReady
 
+            if not isinstance(error, AuthorizerNotReady):
+                logger.exception("API key %d of this node's own controller failed", key)
             return error_answer(key, version, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _log_refused_envelope(self, error: ApiError) -> None:

@@ -8,7 +8,7 @@ snapshot and its log.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.raft_metadata.image import PrincipalsDelta, PrincipalsImage
@@ -24,36 +24,47 @@ ScramCredentials = Mapping[tuple[str, int], UserScramCredentialRecord]
 
 
 class EarlyCredentials:
-    """The credentials on this node's disk, read again when its log has changed."""
+    """The credentials on this node's disk: each record is read once, unless the log is cut or begun anew."""
 
     def __init__(self, log: ReplicatedLog, disk: Disk, log_dir: str) -> None:
         self._log = log
         self._disk = disk
         self._log_dir = os.fspath(log_dir)
-        self._read_at = -1
-        self._credentials: ScramCredentials = {}
+        self._image = PrincipalsImage()
+        self._read_to = -1
+        self._truncations = -1
 
     def credentials(self) -> ScramCredentials:
         """Those of the log as it is now, committed or not."""
-        end = self._log.end_offset
-        if end != self._read_at:
-            delta = PrincipalsDelta(PrincipalsImage())
-            for record in self._records(end):
-                if isinstance(record, UserScramCredentialRecord):
-                    delta.on_scram(record)
-                elif isinstance(record, RemoveUserScramCredentialRecord):
-                    delta.on_remove_scram(record)
-            self._credentials = delta.apply().scram
-            self._read_at = end
-        return self._credentials
+        log = self._log
+        if self._truncations != log.truncations or self._read_to < log.start_offset:
+            self._begin()
+        end = log.end_offset
+        if self._read_to < end:
+            batches = log.read(self._read_to, end)
+            self._apply(record for batch in batches if not batch.is_control for record in batch.records)
+            self._read_to = end
+        return self._image.scram
 
-    def _records(self, end: int) -> Iterator[Any]:
-        snapshot = self._log.latest_snapshot_id
+    def _begin(self) -> None:
+        """Take what comes before the log's records."""
+        log = self._log
+        self._image = PrincipalsImage()
+        snapshot = log.latest_snapshot_id
         if snapshot is not None and snapshot.offset > 0:
-            yield from self._log.load_snapshot(snapshot).records
+            self._apply(log.load_snapshot(snapshot).records)
+            self._read_to = snapshot.offset
         else:
             # A log that has begun has these records, too: they are its first.
-            yield from read_bootstrap(self._disk, self._log_dir) or ()
-        for batch in self._log.read(self._log.start_offset, end):
-            if not batch.is_control:
-                yield from batch.records
+            self._apply(read_bootstrap(self._disk, self._log_dir) or ())
+            self._read_to = log.start_offset
+        self._truncations = log.truncations
+
+    def _apply(self, records: Iterable[Any]) -> None:
+        delta = PrincipalsDelta(self._image)
+        for record in records:
+            if isinstance(record, UserScramCredentialRecord):
+                delta.on_scram(record)
+            elif isinstance(record, RemoveUserScramCredentialRecord):
+                delta.on_remove_scram(record)
+        self._image = delta.apply()

@@ -76,6 +76,8 @@ class FetchReader:
                 continue
             read.watch()
             await connection.wait_for(view, min(remaining, policy.max_idle_s), gives_way=policy.gives_way)
+            if connection.session_ended:
+                return  # with what was read before
             woken = view.done
             if not woken:
                 policy.waited_in_vain()

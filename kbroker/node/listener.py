@@ -10,7 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING
 
 import trio
@@ -19,7 +18,8 @@ from kbroker.handlers.registration import Registration
 from kbroker.node.admission import Admitted, Refused
 from kbroker.node.connection import Connection
 from kbroker.node.memory_budget import MemoryBudget
-from kbroker.node.nonsense_log import NonsenseLog
+from kbroker.node.refusal_log import RefusalLog
+from kbroker.security.shown import shown
 from kbroker.wire.buffer_pool import BufferPool
 from kbroker.wire.errors import WireError
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from kbroker.node.admission import Admission
 
 logger = logging.getLogger(__name__)
+
+login_logger = logging.getLogger("kbroker.authentication")
+"""Has each client that is not let in, one by one, at DEBUG."""
 
 SWEEP_SECONDS = 5.0
 """How exact the time limits below are."""
@@ -48,6 +51,7 @@ _GONE_ALREADY = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 class ConnectionLimits:
     """Limits of one client, and of all together. Times are seconds.
 
+    ``handshake`` bounds all of a client's admission, TLS and SASL together.
     ``first_frame`` and ``frame`` bound how long a request may take to arrive; a frame that keeps arriving at
     ``min_bytes_per_second`` or more may take longer.
     """
@@ -56,6 +60,7 @@ class ConnectionLimits:
     max_connections_per_ip: int
     per_ip_overrides: Mapping[str, int]
     max_idle: float
+    handshake: float = 10.0
     first_frame: float = 30.0
     frame: float = 30.0
     min_bytes_per_second: int = 1024
@@ -133,8 +138,7 @@ class Listener:
         self._buffers = BufferPool()
         self._connections: dict[Connection, _Seen] = {}
         self._some = trio.Event()
-        self._refused_logged: dict[int, float] = {}
-        self._nonsense_log = NonsenseLog(services.env)
+        self.refusals = RefusalLog(name, lambda level, text: logger.log(level, "%s", text))
         self._kept_out = 0
         self._poller: Poller | None = None
 
@@ -168,7 +172,7 @@ class Listener:
                         if error.errno not in _GONE_ALREADY:
                             # Too many files, a firewall's EPERM, a network that is down: as in Kafka's Acceptor,
                             # nothing ends a listener. It may be told again at once, so others get their turn.
-                            self._log_refusal(f"cannot accept connections: {error.strerror or error}")
+                            self._log_refusal("this port", "", f"cannot accept connections: {error.strerror or error}")
                             await trio.sleep(ACCEPT_AGAIN_SECONDS)
                         continue
                     rates = self._services.connection_rates
@@ -176,7 +180,8 @@ class Listener:
                         continue
                     refusal = self._quota.refusal(stream.peer[0])
                     if refusal is not None:
-                        self._log_refusal(f"refused a connection from {stream.peer[0]}: {refusal}")
+                        address = stream.peer[0]
+                        self._log_refusal(address, "quota", f"refused a connection from {address}: {refusal}")
                         stream.close()
                         continue
                     # Now: all that wait at the port are accepted before the first of them is served.
@@ -184,6 +189,10 @@ class Listener:
                     nursery.start_soon(self._serve, stream, nursery)
         finally:
             self._listener.close()
+
+    def _log_refusal(self, address: str, kind: str, text: str, level: int = logging.WARNING) -> None:
+        self.refusals.add(trio.current_time(), address, kind, text, level)
+        self._some.set()  # the housekeeper tells how many there were
 
     async def _comes_slowly(self, stream: Stream, rates: ConnectionRates, nursery: trio.Nursery) -> bool:
         """Wait until another connection may come. False if none may from this address: it is closed soon."""
@@ -196,7 +205,9 @@ class Listener:
                 raise
         refusal_ms = rates.refusal_ms(self.name, stream.peer[0])
         if refusal_ms:
-            self._log_refusal(f"refused a connection from {stream.peer[0]}: connection_creation_rate is exceeded")
+            address = stream.peer[0]
+            text = f"refused a connection from {address}: connection_creation_rate is exceeded"
+            self._log_refusal(address, "rate", text)
             if self._kept_out < MAX_KEPT_OUT:
                 self._kept_out += 1
                 nursery.start_soon(self._keep_out, stream, refusal_ms / 1000)
@@ -212,12 +223,6 @@ class Listener:
             self._kept_out -= 1
             stream.close()
 
-    def _log_refusal(self, text: str, level: int = logging.WARNING) -> None:
-        now = trio.current_time()
-        if now - self._refused_logged.get(level, -inf) >= 10:  # one line per ten seconds, whatever the attack
-            self._refused_logged[level] = now
-            logger.log(level, "%s: %s", self.name, text)
-
     async def _serve(self, stream: Stream, nursery: trio.Nursery) -> None:
         """A connection that is counted in, until it has ended."""
         address = stream.peer[0]
@@ -230,13 +235,17 @@ class Listener:
 
     async def _admit(self, stream: Stream, admission: Admission) -> Admitted | None:
         """The connection once its client is let in; None, and it is closed, if it is not, or takes too long."""
-        limit = self._quota.limits.first_frame
+        address = stream.peer[0]
+        limit = self._quota.limits.handshake
         try:
-            with trio.move_on_after(limit):
-                return await admission.admit(stream)
-            self._log_refusal(f"{stream.peer[0]} did not authenticate in {limit:g} s")
+            with trio.move_on_after(limit) as scope:
+                return await admission.admit(stream, scope)
+            self._log_refusal(address, "time", f"{address} did not authenticate in {limit:g} s")
         except (Refused, WireError) as error:
-            self._log_refusal(f"refused a connection from {stream.peer[0]}: {error}", logging.INFO)
+            login_logger.debug("%s: refused a connection from %s: %s", self.name, address, shown(str(error)))
+            text = f"refused a connection from {address}: {error}"
+            kind = error.kind if isinstance(error, Refused) else Refused.kind
+            self._log_refusal(address, kind, text, logging.INFO)
         except (OSError, trio.ClosedResourceError):
             pass  # the peer is gone, which is no news
         except Exception:
@@ -261,7 +270,7 @@ class Listener:
             budget=self._budget,
             buffers=self._buffers,
             poller=self._poller,
-            nonsense_log=self._nonsense_log,
+            refusals=self.refusals,
         )
         self._connections[connection] = _Seen(trio.current_time())
         self._some.set()
@@ -274,15 +283,16 @@ class Listener:
 
     async def _housekeep(self) -> None:
         while True:
-            if not self._connections:
+            if not self._connections and not self.refusals.has_untold:
                 self._some = trio.Event()
                 await self._some.wait()  # an idle node wakes for nothing
             await trio.sleep(SWEEP_SECONDS)
             self.sweep(trio.current_time())
 
     def sweep(self, now: float) -> None:
-        """End connections that have been silent, or slow with a request, for too long."""
+        """End connections that have been silent, or slow with a request, for too long; tell of refusals."""
         limits = self._quota.limits
+        self.refusals.flush(now)
         for connection, seen in list(self._connections.items()):
             if connection.active:
                 connection.active = False

@@ -17,6 +17,9 @@ from kbroker.wire.errors import WireError
 
 logger = logging.getLogger(__name__)
 
+DENIED_SECONDS = 1.0
+"""Nothing is sent for this time to a node that does not let this one take part: it asks again at once otherwise."""
+
 
 class RaftPeers:
     """A connection to each address that the core sends to. A newer request to an address replaces the older one."""
@@ -40,10 +43,15 @@ class RaftPeers:
         self._setup_timeout = setup_timeout_ms / 1000
         self._peers: dict[VoterEndpoint, Peer] = {}
         self._last_problems: dict[VoterEndpoint, str] = {}
+        self._denied_until: dict[VoterEndpoint, float] = {}
+        self._newest: dict[VoterEndpoint, int] = {}
+        """The last request to each address (its correlation id) that waits for the end of that time."""
 
     async def send(self, outbound: OutboundRequest) -> Reply:
         """Send a request and wait for its outcome."""
         address = outbound.destination.address
+        if not await self._may_send(address, outbound.correlation_id):
+            return Reply(outbound.correlation_id, outbound.destination, None)
         peer = self._peers.get(address)
         if peer is None:
             peer = self._peers[address] = Peer(
@@ -74,8 +82,22 @@ class RaftPeers:
             return Reply(outbound.correlation_id, outbound.destination, None)
         except (OSError, WireError, ValueError, UnsupportedByPeer, RpcError, trio.TooSlowError) as error:
             failure = error
+            if isinstance(error, RpcError) and error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                self._denied_until[address] = trio.current_time() + DENIED_SECONDS
         self._log_problem(address, failure)
         return Reply(outbound.correlation_id, outbound.destination, None)
+
+    async def _may_send(self, address: VoterEndpoint, correlation_id: int) -> bool:
+        """Wait while an address has denied; False if a newer request has taken the place of this one meanwhile."""
+        until = self._denied_until.get(address)
+        if until is None:
+            return True
+        self._newest[address] = correlation_id
+        await trio.sleep_until(until)
+        if self._newest.get(address) != correlation_id:
+            return False
+        self._denied_until.pop(address, None)
+        return True
 
     def _log_problem(self, address: VoterEndpoint, error: Exception) -> None:
         """Log the problem with an address, once until it is solved or another one comes."""

@@ -88,6 +88,9 @@ _EXPECTED = frozenset(
 )
 """Answers of a leader whose metadata are a moment older or newer than the follower's."""
 
+_DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+"""The leader denies this broker's principal CLUSTER_ACTION, until somebody changes that."""
+
 Key = tuple[str, int]
 
 
@@ -175,6 +178,8 @@ class LeaderFetcher:
         self._aside: dict[Key, _Followed] = {}
         """Those that are not asked for now: they back off, or wait for the bounds of the leader's log."""
         self._out_of_range: dict[Key, _Followed] = {}
+        self._denied: dict[Key, ErrorCode] = {}
+        """Partitions that the leader denies to this broker."""
         self._unflushed: dict[Key, Partition] = {}
         self._session: dict[Key, _Position] = {}
         self._session_id = 0
@@ -206,6 +211,7 @@ class LeaderFetcher:
     def remove(self, key: Key) -> None:
         """Follow a partition no more."""
         self._forget(key)
+        self._denied.pop(key, None)
         if self._partitions.pop(key, None) is not None:
             self._changed[key] = None
             self._wake.set()
@@ -497,6 +503,8 @@ class LeaderFetcher:
         if records is not None and len(records) and partition.must_flush:
             self._unflushed[followed.key] = partition
         followed.attempts = 0
+        if self._denied:
+            self._denied.pop(followed.key, None)
         followed.in_sync = action.high_watermark <= partition.log.log_end_offset
 
     def _refused(self, followed: _Followed, error: Exception) -> None:
@@ -512,14 +520,20 @@ class LeaderFetcher:
         self._set_aside(followed)
 
     def _back_off(self, followed: _Followed, error: ErrorCode) -> None:
+        if error in _DENIED:
+            if error not in self._denied.values():  # else it has been said of another partition
+                logger.error("broker %d denies this broker what it follows: %s", self.leader, error.name)
+            self._denied[followed.key] = error
+            self._set_aside(followed, self._longest_backoff)
+            return
         log = logger.debug if error in _EXPECTED and followed.attempts < _PATIENCE else logger.warning
         if followed.attempts <= _PATIENCE:
             log("broker %d does not let %s-%d be replicated: %s", self.leader, *followed.key, error.name)
         self._set_aside(followed)
 
-    def _set_aside(self, followed: _Followed) -> None:
+    def _set_aside(self, followed: _Followed, seconds: float | None = None) -> None:
         followed.attempts += 1
-        followed.retry_at = self._env.now() + self._backoff(followed.attempts)
+        followed.retry_at = self._env.now() + (self._backoff(followed.attempts) if seconds is None else seconds)
         self._aside[followed.key] = followed
         self._changed[followed.key] = None
 

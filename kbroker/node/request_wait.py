@@ -29,7 +29,17 @@ class ConnectionLost(Exception):
 class RequestWait:
     """The wait of a connection's task within its present request."""
 
-    __slots__ = ("_failure", "_gives_way", "_on_received", "_poller", "_reader", "_stream", "_task", "_watched")
+    __slots__ = (
+        "_end_time",
+        "_failure",
+        "_gives_way",
+        "_on_received",
+        "_poller",
+        "_reader",
+        "_stream",
+        "_task",
+        "_watched",
+    )
 
     def __init__(
         self, stream: Stream, reader: FrameReader, poller: Poller | None, on_received: Callable[[int], None]
@@ -40,6 +50,7 @@ class RequestWait:
         self._poller = poller
         self._on_received = on_received
         self._gives_way = False
+        self._end_time: Callable[[], None] | None = None
         self._task: trio.lowlevel.Task | None = None
         self._watched = False
         self._failure: BaseException | None = None
@@ -62,6 +73,11 @@ class RequestWait:
         else:
             await self._watch(operation, timeout)
 
+    def end_time(self) -> None:
+        """Let the time of the present wait be out, if it has a limit."""
+        if self._end_time is not None:
+            self._end_time()
+
     @property
     def _has_room(self) -> bool:
         """Whether more may be read before the request is answered."""
@@ -80,6 +96,7 @@ class RequestWait:
             self._watched = True
         deadline = poller.call_at(trio.current_time() + timeout, self._wake) if timeout < inf else None
         operation.wake = self._wake
+        self._end_time = self._wake if timeout < inf else None
         self._task = trio.lowlevel.current_task()
 
         def abort(_: Any) -> trio.lowlevel.Abort:
@@ -89,7 +106,7 @@ class RequestWait:
         try:
             await trio.lowlevel.wait_task_rescheduled(abort)
         finally:
-            operation.wake = None
+            operation.wake = self._end_time = None
             if deadline is not None:
                 poller.call_off(deadline)
             self._unwatch()
@@ -135,6 +152,7 @@ class RequestWait:
     async def _watch(self, operation: Any, timeout: float) -> None:
         with trio.CancelScope(deadline=trio.current_time() + timeout) as scope:
             operation.wake = scope.cancel
+            self._end_time = scope.cancel if timeout < inf else None
             while not operation.done and not (self._gives_way and self.is_asked_more):
                 if not self._has_room:
                     await trio.sleep_forever()

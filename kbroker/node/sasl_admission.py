@@ -21,6 +21,7 @@ from kbroker.node.admission import Admitted, Refused
 from kbroker.security.principal import ANONYMOUS
 from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation
 from kbroker.security.sasl.errors import SaslError
+from kbroker.security.shown import shown
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import RequestHeader, decode_request_header, encode_response_header
@@ -39,8 +40,23 @@ SASL_AUTHENTICATE_KEY = 36
 
 _RENEWING = (SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY)
 
-_PIECE = 16 * 1024
-"""Bytes for which there is room at first: a frame's buffer grows with what has come, not with what is declared."""
+MAX_VERSIONS_REQUESTS = 10
+"""ApiVersions requests of a client before its handshake. Clients send one, and another in a version that is served."""
+
+MAX_EARLY_FRAME = 64 * 1024
+"""Bytes of a frame before a token is due: ApiVersions and SaslHandshake are far smaller."""
+
+MAX_ILLEGAL_FRAME = 4 * 1024
+"""Bytes of a request of another API that is read for its answer: reading and answering a larger one costs too much."""
+
+MAX_UNAUTHENTICATED_BYTES = 32 << 20
+"""Bytes of incomplete frames that all clients of a listener may have before they have authenticated."""
+
+FREE_FRAME = 4 * 1024
+"""Bytes that each client may have beside those, so that nobody's large frames keep others from logging in.
+
+There is room for so much at first: a frame's buffer grows with what has come, not with what is declared.
+"""
 
 
 class FailedAuthentication(Refused):
@@ -73,33 +89,77 @@ class SaslAdmission:
         self.is_controller = is_controller
         self.max_receive_bytes = max_receive_bytes
         self._failure_delay = failure_delay
+        self._held_bytes = 0
 
     async def admit(self, client: Admitted) -> None:
-        """Authenticate; the client's principal is set then, and its session."""
+        """Authenticate; the client's principal is set then, and its session.
+
+        Whatever fails is told, and ends the connection, after the wait of a failed authentication.
+        """
         exchange = _Exchange(self, client)
         try:
             while not exchange.conversation.is_authenticated:
-                reply = await exchange.take(await self._frame(client.stream))
-                if reply is not None:
-                    await _write(client.stream, reply)
-        except FailedAuthentication as failure:
-            await trio.sleep(self._failure_delay)
-            if failure.reply is not None:
-                await _write(client.stream, failure.reply)
-            raise
+                await trio.lowlevel.checkpoint()  # the next frame may be there already, and the next, and so on
+                await _write(client.stream, await exchange.take(await self._frame(client.stream, exchange.max_bytes)))
+        except Refused as refused:
+            # Without its traceback, which would hold the frame for as long as the client waits.
+            failure = FailedAuthentication(str(refused), getattr(refused, "reply", None))
+            failure.kind = "credentials" if exchange.conversation.failure is not None else refused.kind
+        else:
+            self._let_in(client, exchange)
+            return
+        client.extend_limit(self._failure_delay)
+        await trio.sleep(self._failure_delay)
+        if failure.reply is not None:
+            await _write(client.stream, failure.reply)
+        raise failure
+
+    def _let_in(self, client: Admitted, exchange: _Exchange) -> None:
         client.principal = exchange.conversation.principal
         client.session = exchange.conversation
         if exchange.conversation.expires_at is not None:
             client.keeper = _Keeper(exchange.conversation, self._failure_delay).keep
 
-    async def _frame(self, stream: Stream) -> bytes:
-        size = int.from_bytes(await _read(stream, 4), "big", signed=True)
-        if not 0 <= size <= self.max_receive_bytes:
-            raise Refused(
-                f"Failing SASL authentication due to invalid receive size ({size} bytes;"
-                f" sasl.server.max.receive.size is {self.max_receive_bytes})"
-            )
-        return await _read(stream, size)
+    async def _frame(self, stream: Stream, limit: int) -> bytes:
+        """The client's next frame of at most ``limit`` bytes; ``Refused`` for any other."""
+        size = int.from_bytes(await self._read(stream, 4), "big", signed=True)
+        if 0 <= size <= limit:
+            return await self._read(stream, size)
+        raise Refused(
+            f"Failing SASL authentication due to invalid receive size ({size} bytes; at most {limit} are due,"
+            f" and sasl.server.max.receive.size is {self.max_receive_bytes})"
+        )
+
+    async def _read(self, stream: Stream, size: int) -> bytes:
+        """Exactly this many bytes; ``OSError`` if the client ends before."""
+        buffer = bytearray(min(size, FREE_FRAME))
+        received = 0
+        held = 0
+        try:
+            while received < size:
+                if received == len(buffer):
+                    grown = min(size, 2 * received) - received
+                    if self._held_bytes + grown > MAX_UNAUTHENTICATED_BYTES:
+                        raise Refused("the listener holds too many bytes of clients that have not authenticated")
+                    self._held_bytes += grown
+                    held += grown
+                    buffer.extend(bytes(grown))
+                with memoryview(buffer) as view:
+                    try:
+                        count = stream.recv_into(view[received:])
+                    except BlockingIOError:
+                        count = -1
+                if count < 0:
+                    await stream.wait_readable()
+                elif count == 0:
+                    raise ConnectionResetError("the client has closed the connection")
+                else:
+                    received += count
+                    if received < size:
+                        await trio.lowlevel.checkpoint()
+            return bytes(buffer)
+        finally:
+            self._held_bytes -= held
 
 
 class _State(enum.Enum):
@@ -118,6 +178,7 @@ class _Exchange:
         self.conversation = SaslConversation(listener.mechanisms, trio.current_time, services.env.wall_clock_ms)
         self._listener = listener
         self._state = _State.VERSIONS_OR_HANDSHAKE
+        self._versions_requests = 0
         self.principal = ANONYMOUS
         self.session: object | None = None
         self.is_controller = listener.is_controller
@@ -126,7 +187,14 @@ class _Exchange:
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
 
-    async def take(self, frame: bytes) -> bytes | None:
+    @property
+    def max_bytes(self) -> int:
+        """Bytes that the next frame may have."""
+        limit = self._listener.max_receive_bytes
+        has_token = self._state in (_State.AUTHENTICATE, _State.BARE_TOKENS)
+        return limit if has_token else min(limit, MAX_EARLY_FRAME)
+
+    async def take(self, frame: bytes) -> bytes:
         """The frame that answers one of the client's, size included; ``Refused`` or ``WireError`` ends the rest."""
         if self._state is _State.BARE_TOKENS:
             return self._take_token(frame)
@@ -171,6 +239,9 @@ class _Exchange:
     async def _api_versions(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:
         from kbroker.handlers.api_versions import unsupported_version
 
+        self._versions_requests += 1
+        if self._versions_requests > MAX_VERSIONS_REQUESTS:
+            raise Refused(f"more than {MAX_VERSIONS_REQUESTS} ApiVersions requests before the SASL handshake")
         if header.api_version not in self._listener.table[API_VERSIONS_KEY].versions:
             return _reply(header._replace(api_version=0), unsupported_version())
         request = self._decode(frame, header, offset)
@@ -189,9 +260,11 @@ class _Exchange:
         return request
 
     def _illegal_state(self, frame: bytes, header: RequestHeader, offset: int) -> bytes | None:
-        """The answer to a request of another API, in that API's own form; None if it cannot be read."""
+        """The answer to a request of another API, in that API's form; None if it cannot be read or is too large."""
         from kbroker.handlers.error_answers import error_answer
 
+        if len(frame) > MAX_ILLEGAL_FRAME:
+            return None
         registration = self._listener.table.get(header.api_key)
         if registration is None or header.api_version not in registration.versions:
             return None
@@ -217,32 +290,13 @@ def _reply(header: RequestHeader, response: Any) -> bytes:
     return _sized(encode_response_header(key, version, header.correlation_id) + encode(response, version))
 
 
-async def _read(stream: Stream, size: int) -> bytes:
-    """Exactly this many bytes; ``OSError`` if the client ends before."""
-    buffer = bytearray(min(size, _PIECE))
-    received = 0
-    while received < size:
-        if received == len(buffer):
-            buffer.extend(bytes(min(size, 2 * received) - received))
-        with memoryview(buffer) as view:
-            try:
-                count = stream.recv_into(view[received:])
-            except BlockingIOError:
-                count = -1
-        if count < 0:
-            await stream.wait_readable()
-        elif count == 0:
-            raise ConnectionResetError("the client has closed the connection")
-        else:
-            received += count
-    return bytes(buffer)
-
-
 async def _write(stream: Stream, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         try:
             rest = rest[stream.send(rest) :]
+            if rest:
+                await trio.lowlevel.checkpoint()
         except BlockingIOError:
             await stream.wait_writable()
 
@@ -278,6 +332,6 @@ class _Keeper:
                 if not changed.is_set():
                     connection.restrict(_RENEWING)
                     await changed.wait()
-            logger.info("closing connection from %s: %s", connection.peer, session.failure)
+            logger.info("closing connection from %s: %s", connection.peer, shown(session.failure, 500))
             await trio.sleep(self._failure_delay)
             connection.scope.cancel()

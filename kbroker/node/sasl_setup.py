@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -18,6 +20,7 @@ from kbroker.security.sasl.conversation import OfferedMechanism
 from kbroker.security.sasl.jaas import JaasError, LoginModule, parse_jaas
 from kbroker.security.sasl.plain import PLAIN, PasswordTable, PlainServer, plain_users
 from kbroker.security.sasl.scram import (
+    CredentialForm,
     ScramAccount,
     ScramCredential,
     ScramLookup,
@@ -29,6 +32,7 @@ from kbroker.security.sasl.scram import (
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.handlers.context import Services
+    from kbroker.wire.records.metadata import UserScramCredentialRecord
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +125,7 @@ class ListenerSasl:
             passwords = self._passwords
             assert passwords is not None
             return OfferedMechanism(lambda: PlainServer(passwords.check), max_reauth_ms)
-        lookup, unknown = _scram_lookup(scram, services), UnknownUsers(scram)
+        lookup, unknown = _scram_lookup(scram, services), _unknown_users(scram, services)
         return OfferedMechanism(lambda: ScramServer(scram, lookup, unknown), max_reauth_ms)
 
 
@@ -140,6 +144,36 @@ def _scram_lookup(mechanism: ScramMechanism, services: Services) -> ScramLookup:
         return ScramAccount(credential, KafkaPrincipal(USER_TYPE, name))
 
     return lookup
+
+
+def _unknown_users(mechanism: ScramMechanism, services: Services) -> UnknownUsers:
+    """With a secret of the random ids of a broker's log directories: brokers and controllers all know them.
+
+    No client does, but for the directory of the metadata, which DescribeQuorum shows to those who may describe the
+    cluster. It is the broker with the lowest id, so the secret changes when that one loses its disks.
+    """
+    metadata = services.metadata
+    counted: Mapping[tuple[str, int], UserScramCredentialRecord] | None = None
+    forms: Counter[CredentialForm] = Counter()
+
+    def count() -> Counter[CredentialForm]:
+        nonlocal counted, forms
+        users = metadata.image.principals.scram  # another object when anything in it has changed
+        if users is not counted:
+            forms = Counter(
+                CredentialForm.of(bytes(record.salt), record.iterations)
+                for (_, of), record in users.items()
+                if of == mechanism
+            )
+            counted = users
+        return forms
+
+    def shared_secret() -> bytes | None:
+        brokers = metadata.image.brokers
+        directories = brokers[min(brokers)].log_dirs if brokers else ()
+        return b"".join(sorted(directories)) or None
+
+    return UnknownUsers(mechanism, count, shared_secret)
 
 
 def connection_step(config: BrokerConfig, listener_name: str, mechanism_property: str) -> SaslConnection:

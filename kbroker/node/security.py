@@ -12,6 +12,7 @@ from kbroker.config.definition import InvalidConfig
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.admission import Admission, AdmissionStep
 from kbroker.security.protocol import SecurityProtocol
+from kbroker.security.shown import shown
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig, Listener
@@ -38,6 +39,8 @@ class NodeSecurity:
         self._sasl: dict[str, ListenerSasl] = {}
         self._scratch = bytearray()
         self._properties_changed = trio.Event()
+        self._checking = trio.Lock()
+        """One request's stores are read at a time: a file system that hangs holds one thread, not all of them."""
         brokers = config.inter_broker_listener_name if config.is_broker else ""
         controllers = config.controller_listener_names[0] if config.controller_listener_names else ""
         self._make_tls({brokers, controllers})
@@ -165,8 +168,15 @@ class NodeSecurity:
                 tls.check(new)
 
         try:
-            await self._env.run_blocking(check)
+            async with self._checking:
+                await self._env.run_blocking(check)
         except InvalidConfig as error:
+            to_client = getattr(error, "to_client", None)  # a store's: its class is not imported without TLS
+            if to_client is not None:
+                logger.warning("TLS stores were not changed by request: %s", shown(error.message))
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"The listeners cannot have these stores: {to_client}"
+                ) from None
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"The listeners cannot have these stores: {error.message}"
             ) from None

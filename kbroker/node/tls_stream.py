@@ -1,8 +1,11 @@
-"""A connection with TLS: ``env.Stream`` over a socket of Python's ``ssl`` that never blocks.
+"""A connection with TLS: ``env.Stream`` over a socket that never blocks, with OpenSSL between two buffers in memory.
 
-Two things are otherwise than with TCP. Bytes may be decrypted already and wait inside the TLS layer, where the system
-does not see them: ``has_pending`` says so, and :class:`PendingPoller` calls for them. And what was encrypted and not
-taken by the system is to be offered again as it was: the stream keeps its own copy of one piece for that.
+OpenSSL is given a bounded number of bytes at a time. Left to read from a socket itself, it goes on for as long as the
+other side sends what is not for the caller, as updates of keys are: one client could hold the event loop for ever.
+
+Two things are otherwise than with TCP. Bytes may wait inside the TLS layer, where the system does not see them:
+``has_pending`` says so, and :class:`PendingPoller` calls for them. And what was encrypted and not taken by the system
+is kept, and counts as taken only when the system has all of it.
 """
 
 from __future__ import annotations
@@ -29,15 +32,35 @@ LARGE_ROOM = 64 * 1024
 """Room for more bytes is for a large frame, which may come in many small records."""
 
 PIECE = 128 * 1024
-"""The most bytes that are encrypted at a time, and so the most that a stream keeps for a slow reader."""
+"""The most bytes that one call writes, and the size of the room for them."""
 
-_WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+STEP = 32 * 1024
+"""The most bytes that are encrypted or decrypted at a time: about the most that a stream keeps for a slow reader."""
+
+OVERHEAD = 100
+"""A byte for the caller excuses so many bytes of ciphertext: more than any record around a single byte has."""
+
+MAX_IDLE_BYTES = 32 * 1024
+"""Ciphertext that no byte for the caller excuses: more than a whole record, and what a peer may send of TLS's own."""
 
 
 class TlsStream:
     """One end of a TLS connection, with the handshake still to come."""
 
-    __slots__ = ("_held", "_scratch", "_sock", "_stuck", "_stuck_size", "has_pending", "local", "peer")
+    __slots__ = (
+        "_held",
+        "_idle",
+        "_incoming",
+        "_outgoing",
+        "_scratch",
+        "_sock",
+        "_stuck",
+        "_stuck_size",
+        "_tls",
+        "has_pending",
+        "local",
+        "peer",
+    )
 
     def __init__(
         self,
@@ -59,18 +82,19 @@ class TlsStream:
         self._scratch = memoryview(scratch)
         self._held = b""
         """Bytes that were taken and go into one record with those that follow."""
-        self._stuck: bytes | None = None
-        """A piece that the system has not taken in whole: nothing else can be written before."""
+        self._stuck: memoryview | None = None
+        """Encrypted bytes that the system has not taken yet: nothing else can be sent before."""
         self._stuck_size = 0
-        """How many of its bytes the caller has not been told to be taken."""
+        """How many of the caller's bytes are in there. The caller has not been told that they were taken."""
         self.has_pending = False
-        """Whether there is something to read that the system does not tell of: bytes, or the end."""
+        """Whether there may be something to read that the system does not tell of: bytes, or the end."""
+        self._idle = 0
+        """Bytes of ciphertext that were read, less those that the bytes for the caller excuse."""
+        self._sock = stream.sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
-            self._sock = context.wrap_socket(
-                stream.sock,
-                server_side=server_hostname is None,
-                server_hostname=server_hostname,
-                do_handshake_on_connect=False,
+            self._tls = context.wrap_bio(
+                self._incoming, self._outgoing, server_side=server_hostname is None, server_hostname=server_hostname
             )
         except ssl.SSLError:
             raise
@@ -79,33 +103,42 @@ class TlsStream:
 
     async def handshake(self) -> None:
         """Shake hands. ``OSError``, an ``ssl.SSLError`` among them, if that fails."""
-        sock = self._sock
         while True:
+            is_done = True
             try:
-                sock.do_handshake()
-                return
+                self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                await trio.lowlevel.wait_readable(sock)
-            except ssl.SSLWantWriteError:
-                await trio.lowlevel.wait_writable(sock)
+                is_done = False
             except ssl.SSLError:
-                raise  # one of them is a ValueError, too
-            except ValueError as error:
-                raise OSError(str(error)) from error  # the client was gone before
+                with suppress(OSError):
+                    self._drain()  # the alert
+                raise
+            while True:
+                try:
+                    self._drain()
+                    break
+                except BlockingIOError:
+                    await trio.lowlevel.wait_writable(self._sock)
+            if is_done:
+                self.has_pending = self._incoming.pending > 0
+                return
+            await trio.lowlevel.wait_readable(self._sock)
+            with suppress(BlockingIOError):
+                self._feed()
 
     def peer_certificate(self) -> bytes | None:
         """The other side's certificate in DER, which was checked; None if it showed none."""
-        return self._sock.getpeercert(True)
+        return self._tls.getpeercert(True)
 
     @property
     def version(self) -> str | None:
         """The version of TLS, as ``ssl.enabled.protocols`` names it."""
-        return self._sock.version()
+        return self._tls.version()
 
     @property
     def cipher(self) -> str | None:
         """The cipher suite, under OpenSSL's name."""
-        found = self._sock.cipher()
+        found = self._tls.cipher()
         return None if found is None else found[0]
 
     def fileno(self) -> int:
@@ -113,41 +146,87 @@ class TlsStream:
         return self._sock.fileno()
 
     def recv_into(self, buffer: bytearray | memoryview) -> int:
-        sock = self._sock
-        try:
-            received = sock.recv_into(buffer)
-        except _WANTS:
-            raise BlockingIOError from None
-        if received == len(buffer):
-            self.has_pending = sock.pending() > 0
-        elif received == 0:
+        if not self.has_pending:
+            self._feed()
+        size = len(buffer)
+        received = self._decrypt(size, buffer)
+        if received == 0:
             self.has_pending = True
-        elif received < RECORD // 2 and len(buffer) <= LARGE_ROOM:
-            # Such a record is the last for now; if not, the system tells of the next.
-            self.has_pending = False
-        else:
+        elif received < size and (received >= RECORD // 2 or size > LARGE_ROOM):
             received += self._recv_more(memoryview(buffer)[received:])
+        else:
+            # A small record is the last for now; if not, it waits here, or the system tells of the next.
+            self.has_pending = self._incoming.pending > 0 or self._tls.pending() > 0
         return received
 
     def _recv_more(self, room: memoryview) -> int:
         """Bytes of further records, as many as there are room and records. An end or an error is left for the next."""
-        sock, size = self._sock, len(room)
-        self.has_pending = False
-        received = 0
-        try:
-            while received < size:
-                count = sock.recv_into(room[received:])
-                if not count:
+        size, received = len(room), 0
+        while received < size:
+            try:
+                count = self._decrypt(size - received, room[received:])
+            except BlockingIOError:
+                try:
+                    self._feed()
+                except BlockingIOError:
+                    return received
+                except OSError:
                     self.has_pending = True
                     return received
-                received += count
-        except _WANTS:
-            return received
-        except OSError:
-            self.has_pending = True
-            return received
-        self.has_pending = sock.pending() > 0
+                continue
+            except OSError:
+                self.has_pending = True
+                return received
+            if not count:
+                self.has_pending = True
+                return received
+            received += count
+        self.has_pending = self._incoming.pending > 0 or self._tls.pending() > 0
         return received
+
+    def _feed(self) -> None:
+        """Take bytes from the system, at most :data:`STEP`; ``OSError``, or ``BlockingIOError`` if there are none."""
+        room = self._scratch[:STEP]
+        count = self._sock.recv_into(room)
+        if count:
+            self._incoming.write(room[:count])
+            self._idle += count
+        else:
+            self._incoming.write_eof()
+
+    def _decrypt(self, size: int, room: bytearray | memoryview) -> int:
+        """Bytes from what was taken; 0 at the end, ``BlockingIOError`` if more must come.
+
+        ``ConnectionAbortedError`` for a peer that sends a lot without a byte for the caller.
+        """
+        try:
+            received: int = self._tls.read(size, room)  # type: ignore[assignment]  # with room, it is a number
+        except ssl.SSLWantReadError:
+            self.has_pending = False
+            if self._outgoing.pending:
+                self._answer()
+            if self._idle > MAX_IDLE_BYTES:
+                self.has_pending = True
+                raise ConnectionAbortedError("the other side keeps TLS busy and sends no data") from None
+            raise BlockingIOError from None
+        except ssl.SSLEOFError:
+            return 0  # cut off
+        except ssl.SSLError:
+            with suppress(OSError):
+                self._answer()
+            raise
+        self._idle = max(0, self._idle - received * OVERHEAD)
+        if self._outgoing.pending:
+            self._answer()
+        return received
+
+    def _answer(self) -> None:
+        """Send what TLS itself has to say. ``ConnectionAbortedError`` if the other side asks and does not read."""
+        if self._stuck is None:
+            with suppress(BlockingIOError):
+                self._drain()
+        if self._outgoing.pending > MAX_IDLE_BYTES:
+            raise ConnectionAbortedError("the other side does not read what TLS answers")
 
     # --- writing
 
@@ -165,8 +244,8 @@ class TlsStream:
         return len(self._held)
 
     def sendfile(self, fd: int, position: int, length: int) -> int:
-        if self._stuck is not None:
-            return self._send_again()
+        if self._stuck is not None and (size := self._send_again()):
+            return size
         held, room = len(self._held), self._scratch
         end = min(PIECE, held + length)
         room[:held] = self._held
@@ -174,8 +253,8 @@ class TlsStream:
         return self._write(room[: held + count]) if count else 0
 
     def _send(self, buffers: Sequence[Buffer]) -> int:
-        if self._stuck is not None:
-            return self._send_again()
+        if self._stuck is not None and (size := self._send_again()):
+            return size
         first = buffers[0]
         if not self._held and (len(buffers) == 1 or len(first) >= PIECE):
             return self._write(first if len(first) <= PIECE else memoryview(first)[:PIECE])
@@ -189,28 +268,39 @@ class TlsStream:
         return self._write(b"".join(gathered))
 
     def _write(self, piece: Buffer) -> int:
-        """Write a piece that begins with the bytes held back; how many it has besides."""
-        size = len(piece) - len(self._held)
-        try:
-            self._sock.send(piece)
-        except _WANTS:
-            # Some of it may be on its way. The next attempt must be with the same bytes, and ends with all of them.
-            self._stuck = bytes(piece)
-            self._stuck_size = size
-            self._held = b""
-            raise BlockingIOError from None
-        self._held = b""
-        return size
+        """Write a piece that begins with the bytes held back; how many of the others were taken."""
+        view, held, taken = memoryview(piece), len(self._held), 0
+        while True:
+            count = self._tls.write(view[:STEP])
+            size, view = count - held, view[count:]
+            self._held, held = b"", 0
+            try:
+                self._drain()
+            except BlockingIOError:
+                self._stuck_size = size
+                if not taken:
+                    raise
+                return taken
+            taken += size
+            if not view:
+                return taken
 
     def _send_again(self) -> int:
-        """Go on with what is stuck. The caller offers the same bytes again."""
-        assert self._stuck is not None
-        try:
-            self._sock.send(self._stuck)
-        except _WANTS:
-            raise BlockingIOError from None
-        self._stuck = None
-        return self._stuck_size
+        """Go on with what is stuck; how many bytes of the caller were in there. The caller offers them again."""
+        self._drain()
+        size, self._stuck_size = self._stuck_size, 0
+        return size
+
+    def _drain(self) -> None:
+        """Give the system what is encrypted. ``OSError``; ``BlockingIOError`` if it does not take all now."""
+        rest = self._stuck
+        while True:
+            if rest is None:
+                if not self._outgoing.pending:
+                    return
+                self._stuck = rest = memoryview(self._outgoing.read())
+            sent = self._sock.send(rest)
+            self._stuck = rest = rest[sent:] if sent < len(rest) else None
 
     # --- waiting
 
@@ -230,7 +320,10 @@ class TlsStream:
         trio.lowlevel.notify_closing(sock)
         if self._stuck is None:
             with suppress(OSError, ValueError):
-                sock.unwrap()  # tells the other side that nothing was cut off; does not wait for its answer
+                try:
+                    self._tls.unwrap()  # tells the other side that nothing was cut off; does not wait for its answer
+                except ssl.SSLWantReadError:
+                    self._drain()
         self._stuck = None
         sock.close()
 

@@ -417,6 +417,33 @@ def test_a_waiting_fetch_gives_way_to_another_request(tmp_path: Path, together: 
     run(test)
 
 
+def test_a_waiting_fetch_ends_with_the_session(tmp_path: Path) -> None:
+    """What is produced later is not for a client whose session has ended (KIP-368)."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await filled(node, "t", 1)
+            other = await node.connect()
+            (connection,) = [
+                each
+                for server in node.broker.listeners
+                for each in server._connections
+                if each.peer.endswith(f":{client.stream.socket.getsockname()[1]}")
+            ]
+            await client.send(fetch_request("t", [(0, 3)], max_wait_ms=3_600_000), 12)
+            while not node.broker.replica_manager.purgatory.fetch_watch_count:
+                await trio.sleep(0.001)
+            connection.restrict((17, 36))
+            produced(await other.ask(produce_request("t", batch(b"late")), 9))
+            assert values(fetched((await client.receive())[1]).records) == []
+            assert not node.broker.replica_manager.purgatory.fetch_watch_count
+            connection.restrict(None)
+            answer = await client.ask(fetch_request("t", [(0, 3)], max_wait_ms=3_600_000), 12)
+            assert values(fetched(answer).records) == [(3, b"late")]
+
+    run(test)
+
+
 def test_a_waiting_fetch_does_not_give_way_to_another_fetch(tmp_path: Path) -> None:
     """Or a client that keeps two under way would be kept busy by them."""
 

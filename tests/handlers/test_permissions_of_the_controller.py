@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.context import CloseConnection
 from kbroker.handlers.permissions import ON_CONTROLLER, PERMISSIONS, Permission, Shown
 from kbroker.handlers.registration import CONTROLLER, registrations
 from kbroker.handlers.requester import principal_bytes
@@ -326,6 +327,37 @@ def test_without_any_permission_nothing_is_served_and_nothing_changed(tmp_path: 
                 assert state(plane) == before, (api, version)
 
     trio.run(main)
+
+
+def test_an_empty_request_is_refused_like_any_other(tmp_path: Path) -> None:
+    """Even where the answer has an error for each thing that is asked for, and nothing is."""
+    refused: set[str] = set()
+    closed: set[str] = set()
+
+    async def main() -> None:
+        async with metadata_plane(tmp_path) as plane:
+            before = state(plane)
+            for api, version in CASES:
+                if api == "DescribeAcls" or any(row.shown is not Shown.REQUEST or row.when for row in rows(api)):
+                    continue
+                empty = type(REQUESTS[api](version))()
+                plane.services.authorizer = rules = Rules()
+                try:
+                    response = await plane.ask(
+                        empty, version, listener="CONTROLLER", is_controller=True, principal=ALICE
+                    )
+                    assert denials(response) or (api, version) == ("ElectLeaders", 0), (api, version, response)
+                    refused.add(api)
+                except CloseConnection:
+                    closed.add(api)
+                finally:
+                    plane.services.authorizer = None
+                assert [entry[0] for entry in rules.audited] == [False], (api, version)
+                assert state(plane) == before, (api, version)
+
+    trio.run(main)
+    assert {"Vote", "AlterPartition", "BrokerHeartbeat", "UpdateFeatures"} <= refused
+    assert closed, "one of these has no place for an error"
 
 
 def test_with_every_permission_but_the_needed_one_it_is_denied_and_nothing_changed(tmp_path: Path) -> None:

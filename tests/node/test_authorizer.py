@@ -12,6 +12,7 @@ from node_harness import Client, configuration, run, running_node
 from quorum_harness import Quorum, three_nodes
 
 from kbroker.errors import ErrorCode, FatalError
+from kbroker.handlers.requester import principal_bytes
 from kbroker.node.authorizer import AclLoader
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.image.acls import acl_of, acl_record
@@ -21,8 +22,10 @@ from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclOperation, AclPermission, AuthorizerNotReady, PatternType, ResourceType
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import OffsetAndEpoch, Uuid
+from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.records.metadata import RemoveAccessControlEntryRecord
 
 AUTHORIZER = {
@@ -219,6 +222,18 @@ def test_before_that_who_is_no_super_user_is_to_ask_again(tmp_path: Path, caplog
                 answer = await client.ask(request)
                 [result] = answer.results if isinstance(request, CreateAclsRequest) else answer.filter_results
                 assert result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            # By way of a broker's listener, and of an Envelope as another broker sends it.
+            broker = await node.connect()
+            assert (await broker.ask(creation())).results[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            node.broker.services.authorizer = StandardAuthorizer(super_users=[ANONYMOUS])
+            inside = b"".join(Conversation("c").send(creation(), 3))[4:]
+            envelope = EnvelopeRequest(
+                request_data=inside,
+                request_principal=principal_bytes(KafkaPrincipal("User", "alice")),
+                client_host_address=bytes([127, 0, 0, 1]),
+            )
+            answer = await client.ask(envelope)
+            assert answer.error_code == 0 and answer.response_data is not None
 
     run(test)
     assert "Traceback" not in caplog.text

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from node_harness import CLUSTER_ID, run, running_node
 
 from kbroker.env import RealEnv
+from kbroker.errors import ErrorCode
 from kbroker.node.raft_peers import RaftPeers
-from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, Vote
+from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, Reply, Vote
+from kbroker.raft_metadata.raft.rpcs.rpc import RpcError
 from kbroker.raft_metadata.raft.types import OffsetAndEpoch
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
 
@@ -49,9 +54,10 @@ def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.
 
 
 def test_a_node_that_is_not_authorized_says_what_it_lacks_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "kbroker.node.raft_peers")
+    monkeypatch.setattr("kbroker.node.raft_peers.DENIED_SECONDS", 0.0)
 
     async def main() -> None:
         async with running_node(tmp_path) as node:
@@ -68,3 +74,40 @@ def test_a_node_that_is_not_authorized_says_what_it_lacks_once(
     (record,) = [record for record in caplog.records if record.name == "kbroker.node.raft_peers"]
     assert record.levelno == logging.ERROR
     assert "its principal needs CLUSTER_ACTION, or to be a super user" in record.message
+
+
+def test_a_node_that_is_not_authorized_asks_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    class Denying:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        async def ask_versioned(self, *_: object, **__: object) -> None:
+            await trio.lowlevel.checkpoint()
+            asked.append(trio.current_time())
+            raise RpcError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "")
+
+    monkeypatch.setattr("kbroker.node.raft_peers.Peer", Denying)
+
+    async def main() -> None:
+        network: Any = None
+        peers = RaftPeers(network, 7, CLUSTER_ID, "CONTROLLER", 5000, 5000)
+        question = Vote(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
+        one, other = (Node(number, VoterEndpoint("there", number)) for number in (1, 2))
+        replies: list[Reply] = []
+
+        async def send(number: int) -> None:
+            replies.append(await peers.send(OutboundRequest(number, one, question)))
+
+        async with trio.open_nursery() as nursery:
+            await send(0)
+            nursery.start_soon(send, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(send, 2)  # takes the place of that
+            await trio.testing.wait_all_tasks_blocked()
+            await peers.send(OutboundRequest(3, other, question))  # nobody has denied there
+        assert sorted(reply.correlation_id for reply in replies) == [0, 1, 2]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    begun = asked[0]
+    assert [round(each - begun, 3) for each in asked] == [0, 0, 1]

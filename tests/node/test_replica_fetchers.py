@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.errors import ErrorCode
 from kbroker.node.replica_fetcher import FIRST_BACKOFF, LeaderFetcher
 from kbroker.node.replica_fetchers import SUSPICION_SECONDS, ReplicaFetchers
 from kbroker.types import TopicPartition, Uuid
@@ -254,3 +255,27 @@ def test_a_mistake_in_one_log_keeps_no_other_from_being_fetched() -> None:
         assert ("t", 0) in fetcher._aside, "it is tried again later"
 
     run(test)
+
+
+def test_a_leader_that_denies_is_asked_at_the_longest_interval_and_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+        fetcher = with_one_out_of_range(fetchers, None)
+        (first,) = fetcher._partitions.values()
+        fetcher.add(SimpleNamespace(topic_partition=TopicPartition("t", 1), state=first.partition.state))  # type: ignore[arg-type]
+        for _ in range(2):
+            for followed in fetcher._partitions.values():
+                fetcher._back_off(followed, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                assert followed.retry_at == pytest.approx(trio.current_time() + 1)
+        assert len(caplog.records) == 1
+        fetcher._back_off(first, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        assert len(caplog.records) == 2
+        for index in range(2):  # followed no more: what comes then is news
+            fetcher.remove(("t", index))
+        fetcher._back_off(first, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        assert len(caplog.records) == 3
+
+    caplog.set_level("ERROR", "kbroker.node.replica_fetcher")
+    run(test)
+    assert caplog.messages[0] == "broker 2 denies this broker what it follows: TOPIC_AUTHORIZATION_FAILED"

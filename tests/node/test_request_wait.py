@@ -188,3 +188,31 @@ def test_what_ended_a_wait_does_not_stay(with_poller: bool) -> None:
                 nursery.cancel_scope.cancel()
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("with_poller", [False, True])
+def test_time_that_is_ended_from_without(with_poller: bool) -> None:
+    """Only where the wait has a limit: others count on what they wait for."""
+
+    async def main() -> None:
+        with connected() as (stream, _):
+            poller = EpollPoller() if with_poller else None
+            wait = request_wait(stream, poller)
+            operation = waiting_operation()
+            ended: list[float] = []
+
+            async def until_done(timeout: float) -> None:
+                await wait.until_done(operation, timeout, gives_way=False)
+                ended.append(timeout)
+
+            async with trio.open_nursery() as nursery:
+                for timeout in (3600.0, NEVER):
+                    nursery.start_soon(until_done, timeout)
+                    await trio.testing.wait_all_tasks_blocked()
+                    wait.end_time()
+                    await trio.testing.wait_all_tasks_blocked()
+                assert ended == [3600.0]
+                nursery.cancel_scope.cancel()
+            wait.end_time()
+
+    trio.run(main)

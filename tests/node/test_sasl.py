@@ -143,6 +143,12 @@ def test_scram_by_credentials_of_the_metadata(tmp_path: Path, caplog: pytest.Log
         stored = node.broker.metadata.image.principals.scram["carol", 1]
         assert stored == credential_record(*user)
         assert (await scram(node, "SCRAM-SHA-256", "carol", "carol-secret")).error_code == 0
+        for name in ("carol", "nobody"):
+            client = await node.connect()
+            await handshake(client, "SCRAM-SHA-256")
+            challenge = bytes((await authenticate(client, f"n,,n={name},r=abc".encode())).auth_bytes)
+            _, salt, iterations = challenge.decode().split(",")
+            assert (len(salt), iterations) == (len("s=c2FsdA=="), "i=8192"), "who exists cannot be seen"
         for mechanism, name, password in (
             ("SCRAM-SHA-256", "carol", "wrong-secret"),
             ("SCRAM-SHA-256", "nobody", "carol-secret"),
@@ -236,6 +242,9 @@ def test_a_mechanism_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_wrong_password_is_told_and_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(node: Node) -> None:
+        noise = await node.connect()
+        await noise.stream.send_all(b"\xff\xff\xff\xff")
+        assert await noise.closed()
         for token in (WRONG, b"\0nobody\0wrong-secret"):
             client = await node.connect()
             await handshake(client)
@@ -243,6 +252,7 @@ def test_a_wrong_password_is_told_and_ends_it(tmp_path: Path, caplog: pytest.Log
             assert response.error_code == E.SASL_AUTHENTICATION_FAILED
             assert response.error_message == "Authentication failed: Invalid username or password"
             assert await client.closed()
+        assert "refused a connection from 127.0.0.1: Authentication failed" in caplog.text, "whatever came before"
 
     talk(tmp_path, test, caplog)
 
@@ -282,7 +292,7 @@ def test_frames_that_are_too_large_or_none(tmp_path: Path, caplog: pytest.LogCap
 def test_half_an_authentication_is_not_waited_for_without_end(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         for server in node.broker.listeners:
-            server._quota.limits = type(server._quota.limits)(100, 100, {}, 600, first_frame=0.05)
+            server._quota.limits = type(server._quota.limits)(100, 100, {}, 600, handshake=0.05)
         silent, half, begun = [await node.connect() for _ in range(3)]
         await half.stream.send_all(b"\0\0")
         await handshake(begun)

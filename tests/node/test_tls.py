@@ -144,7 +144,7 @@ def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker) -> None:
                 return b""
 
     for server in broker.in_broker(lambda node: node.listeners):
-        server._refused_logged.clear()
+        server.refusals.clear()
     for _ in range(3):
         ask(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
         ask(b"GET / HTTP/1.1\r\n\r\n")
@@ -191,7 +191,7 @@ def test_a_client_that_no_rule_fits_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_half_a_handshake_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool) -> None:
-    monkeypatch.setattr(listeners, "ConnectionLimits", functools.partial(ConnectionLimits, first_frame=0.2))
+    monkeypatch.setattr(listeners, "ConnectionLimits", functools.partial(ConnectionLimits, handshake=0.2))
     given = {name.replace(".", "_"): value for name, value in properties().items()}
     given["listeners"] = "SSL://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -117,6 +118,9 @@ def test_an_authority_that_is_removed_is_not_trusted_any_more(tmp_path: Path) ->
         assert handshake(broker, context) == b""
 
 
+UNUSABLE = "The listeners cannot have these stores: ssl.{}.location: the store cannot be used; the log of the node"
+
+
 def alter(admin: AdminClient, **changes: str | None) -> None:
     """Change node 1's properties; None removes one."""
     entries = [
@@ -137,8 +141,9 @@ def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
     (tmp_path / "other.pem").write_text(AUTHORITY.issue("CN=node,O=Example", ["localhost"]).pem())
     with running_broker(in_files(tmp_path)) as broker:
         admin = AdminClient(conf(broker, files, None))
-        with pytest.raises(KafkaException, match="cannot open"):
+        with pytest.raises(KafkaException, match=UNUSABLE.format("keystore")):
             alter(admin, keystore__location=str(tmp_path / "new.p12"), keystore__password="wrong")
+        assert any("cannot open" in record.getMessage() for record in broker.logs)
         with pytest.raises(KafkaException, match=r"not for IPAddress:127\.0\.0\.1 any more"):
             alter(admin, keystore__location=str(tmp_path / "other.pem"))
         with pytest.raises(KafkaException, match="cannot be changed while kbroker runs"):
@@ -157,3 +162,22 @@ def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
         alter(AdminClient(conf(broker, files, None)), keystore__location=None, keystore__password=None)
         until(lambda: serial(broker) == NODE.certificate.serial_number, broker)
         assert not any(SECRET in record.getMessage() for record in broker.logs)
+
+
+def test_a_client_does_not_learn_of_files_nor_stops_the_node_with_one(tmp_path: Path, files: Path) -> None:
+    """A pipe that nobody writes to would hold a thread for ever, and there are forty of them."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "text").write_text("no store")
+    (tmp_path / "pem").write_text("-----BEGIN NOTHING-----")
+    said = set()
+    with running_broker(in_files(tmp_path)) as broker:
+        admin = AdminClient(conf(broker, files, None))
+        for path in [*["pipe"] * 45, "text", "pem", "not there", "not\nthere", "."]:
+            with pytest.raises(KafkaException, match=UNUSABLE.format("truststore")) as caught:
+                alter(admin, truststore__location=str(tmp_path / path))
+            said.add(caught.value.args[0].str())
+        logged = [record.getMessage() for record in broker.logs]
+    assert len(said) == 1
+    assert any(line.endswith("pipe is not a file") for line in logged)
+    assert any("not\\nthere" in line for line in logged)
+    assert not any("not\nthere" in line for line in logged)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _ssl
+import ctypes
 import os
 import socket
 import ssl
@@ -15,7 +17,7 @@ import trio
 
 from kbroker.config.security import SecurityValues
 from kbroker.env import EpollPoller, RealStream
-from kbroker.node.tls_stream import PIECE, RECORD, PendingPoller, TlsStream
+from kbroker.node.tls_stream import MAX_IDLE_BYTES, PIECE, RECORD, STEP, PendingPoller, TlsStream
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context
 
@@ -82,7 +84,7 @@ async def write_all(stream: TlsStream, write: Callable[[int], int], size: int) -
             position += write(position)
         except BlockingIOError:
             waited += 1
-            assert stream._stuck is not None and len(stream._stuck) <= PIECE
+            assert stream._stuck is not None and len(stream._stuck) <= PIECE // 2
             await stream.wait_writable()
     return waited
 
@@ -299,3 +301,120 @@ def test_a_name_that_is_none_is_an_error() -> None:
                 stream.close()
 
     trio.run(main)
+
+
+class KeyUpdates:
+    """A client of TLS 1.3 in memory that updates its keys, which Python's ``ssl`` has no call for."""
+
+    def __init__(self) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = CLIENT.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        self._library = ctypes.CDLL(_ssl.__file__)
+        self._library.SSL_key_update.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        self._library.SSL_do_handshake.argtypes = [ctypes.c_void_p]
+        # CPython's object: its header, the socket, then OpenSSL's connection.
+        address = id(self.tls._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)  # type: ignore[attr-defined]
+        self._connection = ctypes.c_void_p.from_address(address)
+
+    async def handshake(self, sock: socket.socket) -> None:
+        while True:
+            try:
+                self.tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                sock.send(self.outgoing.read())
+                await trio.lowlevel.wait_readable(sock)
+                self.incoming.write(sock.recv(1 << 16))
+            finally:
+                if self.outgoing.pending:
+                    sock.send(self.outgoing.read())
+
+    def made(self, count: int, *, asks: bool = False) -> bytes:
+        """Updates as they go over the wire; each ``asks`` for one of the other side."""
+        for _ in range(count):
+            assert self._library.SSL_key_update(self._connection, int(asks)) == 1
+            assert self._library.SSL_do_handshake(self._connection) == 1
+        return self.outgoing.read()
+
+    def data(self, data: bytes) -> bytes:
+        self.tls.write(data)
+        return self.outgoing.read()
+
+
+def with_updates(test: Callable[[TlsStream, socket.socket, KeyUpdates], None]) -> None:
+    """Run a test with a client that updates its keys; the client's socket is large enough for what it sends."""
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        theirs.setblocking(False)
+        stream = TlsStream(RealStream(ours, use_sendfile=True), SERVER, bytearray(PIECE))
+        client = KeyUpdates()
+        with trio.fail_after(20), theirs:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stream.handshake)
+                await client.handshake(theirs)
+            test(stream, theirs, client)
+            stream.close()
+
+    trio.run(main)
+
+
+needs_openssl = pytest.mark.skipif(
+    not ssl.HAS_TLSv1_3 or not hasattr(_ssl, "__file__"), reason="OpenSSL cannot be called here"
+)
+
+
+def waiting(stream: TlsStream) -> int:
+    """How many bytes the system has for a stream."""
+    with suppress(BlockingIOError):
+        return len(stream._sock.recv(1 << 20, socket.MSG_PEEK))
+    return 0
+
+
+@needs_openssl
+@pytest.mark.parametrize("between", [b"", b"x"])
+def test_a_flood_of_key_updates_costs_a_bounded_time_and_the_connection(between: bytes) -> None:
+    """One call takes no more than a piece, however much is there; data among the updates excuses little."""
+
+    def test(stream: TlsStream, sock: socket.socket, client: KeyUpdates) -> None:
+        flood = b"".join(client.made(100) + (client.data(between) if between else b"") for _ in range(40))
+        assert sock.send(flood) == len(flood) > 3 * STEP
+        left, data = len(flood), 0
+        with pytest.raises(ConnectionAbortedError):
+            while True:
+                with suppress(BlockingIOError):
+                    data += stream.recv_into(bytearray(100))
+                before, left = left, waiting(stream)
+                assert before - left <= STEP
+        assert len(flood) - waiting(stream) <= MAX_IDLE_BYTES + 2 * STEP
+        with pytest.raises(ConnectionAbortedError):
+            stream.recv_into(bytearray(100))
+
+    with_updates(test)
+
+
+@needs_openssl
+def test_a_client_may_update_its_keys_now_and_then() -> None:
+    def test(stream: TlsStream, sock: socket.socket, client: KeyUpdates) -> None:
+        room = bytearray(200)
+        for _ in range(1500):
+            sock.send(client.made(1, asks=True) + client.data(b"x" * 100))
+            assert stream.recv_into(room) == 100
+            stream.send(b"reply")
+            client.incoming.write(sock.recv(1 << 16))
+            assert client.tls.read(100) == b"reply"
+
+    with_updates(test)
+
+
+@needs_openssl
+def test_a_client_that_does_not_read_the_answers_to_its_key_updates_is_let_go() -> None:
+    def test(stream: TlsStream, sock: socket.socket, client: KeyUpdates) -> None:
+        stream._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
+        with pytest.raises(ConnectionAbortedError, match="does not read"):
+            for _ in range(10_000):
+                sock.send(client.made(1, asks=True) + client.data(b"x" * 100))
+                stream.recv_into(bytearray(200))
+
+    with_updates(test)

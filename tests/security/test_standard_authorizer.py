@@ -390,3 +390,17 @@ def test_it_decides_as_the_model(
             rules, who, host, operation, everyone
         )
     assert authorizer.count == len(rules)
+
+
+@pytest.mark.parametrize("unknown", [PatternType.UNKNOWN, PatternType.ANY, PatternType.MATCH])
+def test_a_pattern_of_a_later_release_allows_nothing_and_denies_by_its_prefix(unknown: PatternType) -> None:
+    allowing = acl(name="t", pattern=unknown)
+    denying = acl(DENY, name="t", pattern=unknown)
+    authorizer = StandardAuthorizer([allowing])
+    for name in ("t", "tea"):
+        assert not authorizer.authorize(ALICE, HOST, READ, TOPIC, name)
+    assert not authorizer.authorize_by_resource_type(ALICE, HOST, READ, TOPIC) and authorizer.count == 1
+    authorizer.change((), [denying, acl(name="t", pattern=PREFIXED)])
+    assert not authorizer.authorize(ALICE, HOST, READ, TOPIC, "tea") and authorizer.count == 3
+    authorizer.change([allowing, denying], ())
+    assert authorizer.authorize(ALICE, HOST, READ, TOPIC, "tea") and authorizer.count == 1

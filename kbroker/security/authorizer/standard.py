@@ -24,6 +24,7 @@ from kbroker.security.authorizer.types import (
     ResourceType,
 )
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal
+from kbroker.security.shown import shown
 
 AUDIT_LOG: Final = "kbroker.authorizer"
 """The logger of decisions."""
@@ -46,9 +47,6 @@ _MAX_REMEMBERED: Final = 20_000
 """Decisions that are remembered. Then all are forgotten: asking for ever new names must not fill the memory."""
 
 _MAX_REMEMBERED_NAME: Final = 255
-_MAX_SHOWN: Final = 255
-"""Characters of a name in the audit log."""
-
 _Rules = dict[KafkaPrincipal, list[Acl]]
 
 
@@ -112,6 +110,9 @@ class StandardAuthorizer:
         return self._literal if acl.pattern_type is PatternType.LITERAL else self._prefixed
 
     def _add(self, acl: Acl) -> None:
+        self.count += 1
+        if _is_void(acl):
+            return
         table = self._table(acl)
         resource = (acl.resource_type, acl.resource_name)
         rules = table.get(resource)
@@ -124,14 +125,15 @@ class StandardAuthorizer:
         principal = acl.kafka_principal()
         rules.setdefault(principal, []).append(acl)
         self._by_principal.setdefault(acl.resource_type, {}).setdefault(principal, []).append(acl)
-        self.count += 1
 
     def _remove(self, acl: Acl) -> None:
+        self.count -= 1
+        if _is_void(acl):
+            return
         table = self._table(acl)
         resource = (acl.resource_type, acl.resource_name)
         principal = acl.kafka_principal()
         _drop(self._by_principal, acl.resource_type, principal, acl)
-        self.count -= 1
         if not _drop(table, resource, principal, acl) and table is self._prefixed:
             lengths = self._lengths[acl.resource_type]
             size = len(acl.resource_name)
@@ -164,7 +166,7 @@ class StandardAuthorizer:
             return True, "super user"
         if not self.loaded:
             if self.when_too_early is not None:
-                self.when_too_early(_shown(str(who)), java_text(host), operation)
+                self.when_too_early(shown(str(who)), java_text(host), operation)
             raise AuthorizerNotReady
         address = java_text(host)
         allowing: Acl | None = None
@@ -251,11 +253,11 @@ class StandardAuthorizer:
             level,
             "%s: %s from %s, %s on %s:%s for %s: %s",
             "Allowed" if allowed else "Denied",
-            _shown(str(principal)),
+            shown(str(principal)),
             java_text(host),
             operation.name,
             resource_type.name,
-            _shown(name),
+            shown(name),
             api,
             reason,
         )
@@ -289,6 +291,17 @@ def _drop(table: dict[_Key, _Rules], key: _Key, principal: KafkaPrincipal, acl: 
     return bool(rules)
 
 
+def _is_void(acl: Acl) -> bool:
+    """Whether an ACL allows something to resources that are named in a way of a later release.
+
+    Nobody knows which those are. One that denies it holds for the prefix, as too much is better than too little.
+    """
+    return acl.permission is AclPermission.ALLOW and acl.pattern_type not in (
+        PatternType.LITERAL,
+        PatternType.PREFIXED,
+    )
+
+
 def _has_prefix(name: str, prefixes: set[str]) -> bool:
     """Whether one of the prefixes is one of the name, or all of it."""
     return bool(prefixes) and any(name[:length] in prefixes for length in range(1, len(name) + 1))
@@ -317,14 +330,8 @@ def _applies(acl: Acl, address: str, operation: AclOperation) -> bool:
     return host_matches(acl.host, address)
 
 
-def _shown(text: str) -> str:
-    """Text of a client's on one line of the log."""
-    short = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
-    return short if short.isprintable() else repr(short)
-
-
 def _shown_acl(acl: Acl) -> str:
     return (
-        f"the ACL {acl.permission.name} {acl.operation.name} for {_shown(acl.principal)} from {_shown(acl.host)} on "
-        f"{acl.resource_type.name}:{acl.pattern_type.name}:{_shown(acl.resource_name)}"
+        f"the ACL {acl.permission.name} {acl.operation.name} for {shown(acl.principal)} from {shown(acl.host)} on "
+        f"{acl.resource_type.name}:{acl.pattern_type.name}:{shown(acl.resource_name)}"
     )

@@ -9,11 +9,13 @@ import base64
 import binascii
 import hashlib
 import hmac
+import math
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
@@ -155,22 +157,68 @@ def _xor(one: bytes, other: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
+class CredentialForm(NamedTuple):
+    """What a client sees of a credential beside the salt's value."""
+
+    iterations: int
+    salt_bytes: int
+    salt_is_text: bool
+    """Lower-case letters and digits alone: Apache Kafka's tools make such salts."""
+
+    @classmethod
+    def of(cls, salt: bytes, iterations: int) -> CredentialForm:
+        """That of a credential."""
+        return cls(iterations, len(salt), not salt.translate(None, _SALT_TEXT))
+
+
+_SALT_TEXT = b"0123456789abcdefghijklmnopqrstuvwxyz"
+
+_USUAL_FORM = CredentialForm(MIN_ITERATIONS, _SALT_BYTES, False)
+
+
 class UnknownUsers:
     """Credentials for users who do not exist: nobody has them, and a client cannot tell them from others'.
 
     Kafka refuses an unknown user's first message, which tells who exists; here it is the second, as with a wrong
-    password. The salt of a name stays the same for as long as the process runs.
+    password. Iterations and salts look like those of users who exist, in the same proportions.
+
+    The salt of a name is the same on all nodes, and after a restart, where there is a secret that they share. Without
+    one it stays for as long as the process runs, and whoever compares nodes sees who does not exist. So does whoever
+    asks for a name before and after the secret, or the last user of a form, has changed.
     """
 
-    def __init__(self, mechanism: ScramMechanism) -> None:
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        forms: Callable[[], Mapping[CredentialForm, int]] = dict,
+        shared_secret: Callable[[], bytes | None] = lambda: None,
+    ) -> None:
+        """``forms`` counts the users who exist; ``shared_secret`` is one of the cluster's that no client knows."""
         self._mechanism = mechanism
-        self._secret = secrets.token_bytes(32)
+        self._forms = forms
+        self._shared_secret = shared_secret
+        self._own_secret = secrets.token_bytes(32)
 
     def credential(self, name: str) -> ScramCredential:
         """For a name that nobody has."""
-        mac = self._mechanism.hmac(self._secret, name.encode())
+        secret = self._shared_secret() or self._own_secret
+        mac = self._mechanism.hmac(secret, f"{self._mechanism.mechanism_name} {name}".encode())
+        form = self._form(mac)
+        salt = hashlib.shake_256(mac).digest(form.salt_bytes)
+        if form.salt_is_text:
+            salt = bytes(_SALT_TEXT[byte % len(_SALT_TEXT)] for byte in salt)
         key = secrets.token_bytes(len(mac))
-        return ScramCredential(mac[:_SALT_BYTES], key, key, MIN_ITERATIONS)
+        return ScramCredential(salt, key, key, form.iterations)
+
+    def _form(self, mac: bytes) -> CredentialForm:
+        """The form of a name: each in proportion to its users, and hardly ever another when their number changes."""
+
+        def rank(item: tuple[CredentialForm, int]) -> float:  # weighted rendezvous hashing
+            form, users = item
+            draw = int.from_bytes(self._mechanism.hmac(mac, repr(tuple(form)).encode())[:6], "big") + 1
+            return -users / math.log(draw / ((1 << 48) + 2))
+
+        return max(self._forms().items(), key=rank, default=(_USUAL_FORM, 1))[0]
 
 
 class ScramServer:

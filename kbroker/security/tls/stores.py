@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
-import textwrap
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,13 +29,30 @@ from cryptography.hazmat.primitives.serialization import (
 
 from kbroker.config.definition import InvalidConfig, Password
 from kbroker.security.tls import jks
+from kbroker.security.tls.names import subject_name
 
 MAX_STORE_BYTES = 16 << 20
 """A file that is larger is no store."""
 
-_BLOCK = re.compile(r"-+BEGIN\s+([A-Z0-9 ]+?)\s*-+\s+(.*?)-+END\s+\1\s*-+", re.DOTALL)
+MAX_LABEL = 100
+"""Labels of PEM are shorter."""
+
+_LABEL = re.compile(r"\s[A-Z0-9\s]+")
+_DASHES = re.compile(r"-+(?=\s)")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 _CERTIFICATES = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
+
+
+class UnusableStore(InvalidConfig):
+    """A file cannot be had, or is no store that its password opens.
+
+    ``message`` tells of the file, so it is for the node's log: whoever may name a file over the wire is told
+    ``to_client``, which is the same for a file that is not there, one that may not be read and one of another kind.
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.to_client = f"{name}: the store cannot be used; the log of the node says why"
 
 
 class Values(Protocol):
@@ -97,8 +115,14 @@ def read_key_store(values: Values) -> KeyStore | None:
         )
     if location is None:
         return None
+    try:
+        return _key_store_of_file(location, text_of(values, "ssl.keystore.password"), password)
+    except InvalidConfig as error:
+        raise UnusableStore("ssl.keystore.location", error.message) from None
+
+
+def _key_store_of_file(location: str, store_password: str | None, password: str | None) -> KeyStore:
     data = _read("ssl.keystore.location", location)
-    store_password = text_of(values, "ssl.keystore.password")
     if data[:4] in (jks.MAGIC, jks.JCEKS_MAGIC) or _is_der(data):
         if store_password is None:
             raise InvalidConfig(f"ssl.keystore.password is not set, but the key store {location} needs it")
@@ -126,29 +150,46 @@ def read_trust_store(values: Values) -> tuple[bytes, ...] | None:
     elif location is None:
         return None
     else:
-        data = _read(name, location)
-        if _is_der(data):
-            store = _load_pkcs12(data, name, location, password)
-            found = [_der(each.certificate) for each in ([store.cert] if store.cert else []) + store.additional_certs]
-        elif data[:4] in (jks.MAGIC, jks.JCEKS_MAGIC):
-            java = _load_jks(data, name, location, password)
-            found = [*java.trusted, *(der for key in java.keys for der in key.chain[:1])]
-        else:
-            found = _certificates(_ascii(name, location, data), name)
+        try:
+            found = _trusted_of_file(name, location, password)
+        except InvalidConfig as error:
+            raise UnusableStore(name, error.message) from None
     if not found:
-        raise InvalidConfig(f"{name}: there is no certificate{f' in {location}' if location else ''}")
+        raise InvalidConfig(f"{name}: there is no certificate")
     return tuple(found)
+
+
+def _trusted_of_file(name: str, location: str, password: str | None) -> list[bytes]:
+    data = _read(name, location)
+    if _is_der(data):
+        store = _load_pkcs12(data, name, location, password)
+        found = [_der(certificate) for certificate in _trusted_of_pkcs12(store)]
+    elif data[:4] in (jks.MAGIC, jks.JCEKS_MAGIC):
+        java = _load_jks(data, name, location, password)
+        found = [*java.trusted, *(der for key in java.keys for der in key.chain[:1])]
+    else:
+        found = _certificates(_ascii(name, location, data), name)
+    if not found:
+        raise InvalidConfig(f"{name}: there is no certificate in {location}")
+    return found
 
 
 def _read(name: str, location: str) -> bytes:
     try:
-        with open(location, "rb") as file:
+        # A pipe that nobody writes to would hold the thread for ever, in open() and in read().
+        with open(location, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidConfig(f"{name}: {location} is not a file")
             data = file.read(MAX_STORE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise InvalidConfig(f"{name}: cannot read {location}: {getattr(error, 'strerror', None) or error}") from None
     if not data or len(data) > MAX_STORE_BYTES:
         raise InvalidConfig(f"{name}: {location} is no key store: it is {'too large' if data else 'empty'}")
     return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _is_der(data: bytes) -> bool:
@@ -176,14 +217,42 @@ def _load_pkcs12(data: bytes, name: str, location: str, password: str | None) ->
         ) from None
 
 
+def _trusted_of_pkcs12(store: pkcs12.PKCS12KeyAndCertificates) -> list[x509.Certificate]:
+    """The certificates that Java trusts of a store: a key's own, not those that signed it, and trusted entries.
+
+    Java marks an entry as trusted by an attribute that ``cryptography`` does not show. But it writes such an entry with
+    its alias as the friendly name, and a signer's certificate with the certificate's subject. Other tools give a signer
+    no name, or any: so a certificate of the key's chain is trusted only if it stands there once more. Without a key
+    there are no signers, and all are trusted.
+    """
+    own = [] if store.cert is None else [store.cert.certificate]
+    others = [each.certificate for each in store.additional_certs]
+    if store.key is None:
+        return own + others
+    signers = _chain(own[0], others)[1:] if own else []
+    return own + [
+        each.certificate
+        for each in store.additional_certs
+        if each.friendly_name is not None
+        and each.friendly_name.decode("utf-8", "replace") != subject_name(_der(each.certificate))
+        and (each.certificate not in signers or others.count(each.certificate) > 1)
+    ]
+
+
+def _chain(first: x509.Certificate, others: Iterable[x509.Certificate]) -> list[x509.Certificate]:
+    """A certificate and those of the others that have signed it, one another in turn."""
+    by_subject = {certificate.subject: certificate for certificate in others}
+    chain = [first]
+    while (issuer := by_subject.pop(chain[-1].issuer, None)) is not None:
+        chain.append(issuer)
+    return chain
+
+
 def _pkcs12_key_store(data: bytes, location: str, password: str) -> KeyStore:
     store = _load_pkcs12(data, "ssl.keystore.location", location, password)
     if store.key is None or store.cert is None:
         raise InvalidConfig(f"ssl.keystore.location: there is no private key with its certificate in {location}")
-    others = {each.certificate.subject: each.certificate for each in store.additional_certs}
-    chain = [store.cert.certificate]
-    while (issuer := others.pop(chain[-1].issuer, None)) is not None:
-        chain.append(issuer)
+    chain = _chain(store.cert.certificate, [each.certificate for each in store.additional_certs])
     return KeyStore(_key_pem(store.key), tuple(_der(certificate) for certificate in chain))
 
 
@@ -228,14 +297,15 @@ def _pem_key_store(
     location: str | None = None,
 ) -> KeyStore:
     where = f" in {location}" if location else ""
-    found = next((block for block in _BLOCK.finditer(key_text) if block[1].endswith("PRIVATE KEY")), None)
+    found = next((block for block in _blocks(key_text, key_property) if block[0].endswith("PRIVATE KEY")), None)
     if found is None:
         raise InvalidConfig(f"{key_property}: there is no private key{where}")
-    label, body = found[1], found[2]
+    label, body = found
     if _BASE64.fullmatch(body):
         pem = _pem(label, _decoded(body, key_property)).encode()
     else:
-        pem = found[0].encode()  # it has headers, as the older form of encryption does
+        # It has headers, as the older form of encryption does.
+        pem = f"-----BEGIN {label}-----\n{body}-----END {label}-----\n".encode()
     is_encrypted = label.startswith("ENCRYPTED") or "ENCRYPTED" in body.partition("\n")[0]
     if is_encrypted and password is None:
         raise InvalidConfig(f"ssl.key.password is not set, but the private key{where} is encrypted")
@@ -252,7 +322,36 @@ def _pem_key_store(
 
 
 def _certificates(text: str, name: str) -> list[bytes]:
-    return [_decoded(block[2], name) for block in _BLOCK.finditer(text) if block[1] in _CERTIFICATES]
+    return [_decoded(body, name) for label, body in _blocks(text, name) if label in _CERTIFICATES]
+
+
+def _blocks(text: str, name: str) -> Iterator[tuple[str, str]]:
+    """The blocks of a PEM text: the label of each, and what is inside. Other text between them is passed over.
+
+    The text may come over the wire, so it is gone through once: from each end to the beginning nearest before it.
+    """
+    if len(text) > MAX_STORE_BYTES:
+        raise InvalidConfig(f"{name}: the text is too large")
+    at = 0
+    while (end := text.find("-END", at)) >= 0:
+        begin = text.rfind("-BEGIN", at, end)
+        at = end + len("-END")
+        if begin < 0:
+            continue
+        label, inside = _label(text, begin + len("-BEGIN"), end)
+        dashes = _DASHES.match(text, inside, end)
+        closing, after = _label(text, at, len(text))
+        if label and label == closing and dashes is not None:
+            yield label, text[dashes.end() : end].strip("-").lstrip()
+            at = after
+
+
+def _label(text: str, start: int, limit: int) -> tuple[str, int]:
+    """A label and where the dashes behind it begin; empty if there is none."""
+    found = _LABEL.match(text, start, min(limit, start + MAX_LABEL))
+    if found is None or text[found.end() : found.end() + 1] != "-":
+        return "", start
+    return found[0].strip(), found.end()
 
 
 def _decoded(body: str, name: str) -> bytes:
@@ -263,7 +362,8 @@ def _decoded(body: str, name: str) -> bytes:
 
 
 def _pem(label: str, der: bytes) -> str:
-    lines = "\n".join(textwrap.wrap(base64.b64encode(der).decode(), 64))
+    text = base64.b64encode(der).decode()
+    lines = "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
     return f"-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n"
 
 

@@ -11,6 +11,7 @@ from kbroker.security.sasl.client import make_client
 from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.jaas import JaasError
 from kbroker.security.sasl.scram import (
+    CredentialForm,
     ScramAccount,
     ScramClient,
     ScramCredential,
@@ -89,6 +90,29 @@ def test_the_salt_of_an_unknown_user_stays_the_same() -> None:
     one, other = unknown.credential("bob"), unknown.credential("bob")
     assert one.salt == other.salt != unknown.credential("eve").salt
     assert len(one.salt) == len(ScramCredential.from_password(SHA_256, "x").salt)
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+def test_credentials_of_unknown_users_look_like_those_of_others(mechanism: ScramMechanism) -> None:
+    kafkas = CredentialForm.of(b"1ofe0vi6wp0u3jbb7mcuz4bn3p", 8192)
+    assert kafkas == (8192, 26, True)
+    forms = {kafkas: 30, CredentialForm(16384, 100, False): 10}
+    names = [f"nobody {number}" for number in range(400)]
+
+    def node() -> UnknownUsers:
+        return UnknownUsers(mechanism, lambda: forms, lambda: b"of the cluster")
+
+    found = [node().credential(name) for name in names]
+    seen = [CredentialForm.of(credential.salt, credential.iterations) for credential in found]
+    assert set(seen) == set(forms)
+    assert 240 < seen.count(kafkas) < 360
+    other = [node().credential(name).salt for name in names]
+    assert other == [credential.salt for credential in found], "on another node, or after a restart"
+    assert len(set(other)) == len(names)
+    forms[kafkas] += 1
+    changed = [new.iterations != old.iterations for new, old in zip(map(node().credential, names), found, strict=True)]
+    assert sum(changed) < 10
+    assert UnknownUsers(mechanism, lambda: forms).credential("bob").salt != node().credential("bob").salt
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,20 @@ import importlib.util
 import os
 import ssl
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import keytool_stores
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
 
 from kbroker.config.definition import InvalidConfig, Password
 from kbroker.config.security import SecurityValues
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context
 from kbroker.security.tls.material import load, mismatch
-from kbroker.security.tls.stores import read_key_store, read_trust_store
+from kbroker.security.tls.stores import MAX_STORE_BYTES, read_key_store, read_trust_store
 
 AUTHORITY = Authority.create()
 NODE = AUTHORITY.issue("CN=localhost", ["localhost", "127.0.0.1"])
@@ -101,8 +103,8 @@ def test_a_java_trust_store_needs_no_password(tmp_path: Path) -> None:
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({}, "ssl.keystore.location is not set"),
     ({"ssl__keystore__location": "/no/such/file"}, "ssl.keystore.location: cannot read /no/such/file: No such file"),
-    ({"ssl__keystore__location": "/dev/null"}, "is no key store: it is empty"),
-    ({"ssl__keystore__location": __file__}, "is none of PEM, PKCS12 and JKS"),
+    ({"ssl__keystore__location": "/dev/null"}, "/dev/null is not a file"),
+    ({"ssl__keystore__location": keytool_stores.__file__}, "is none of PEM, PKCS12 and JKS"),
     ({"ssl__keystore__key": Password(NODE.key_pem())}, "must be set together"),
     ({"ssl__keystore__key": Password("x"), "ssl__keystore__location": "/x"}, "cannot both be set"),
     (
@@ -211,6 +213,39 @@ def test_a_java_store_that_lies_about_lengths_is_an_error(tmp_path: Path) -> Non
     assert refused > 20
 
 
+CORPORATE = Authority.create("CN=Corporate CA,O=x")
+OTHER_CA = Authority.create("CN=Other CA")
+
+
+@pytest.mark.parametrize(
+    ("signers", "trusts"),
+    [
+        ([(CORPORATE, None)], []),  # as OpenSSL writes a chain
+        ([(CORPORATE, "corporate")], []),  # ... with -caname
+        ([(CORPORATE, "CN=Corporate CA,O=x")], []),  # as keytool writes a chain
+        ([(CORPORATE, "CN=Corporate CA,O=x"), (CORPORATE, "caroot")], [CORPORATE]),  # ... and the authority imported
+        ([(CORPORATE, None), (OTHER_CA, "other")], [OTHER_CA]),
+    ],
+)
+def test_a_key_store_as_trust_store_does_not_trust_who_signed_the_key(
+    tmp_path: Path, signers: list[tuple[Authority, str | None]], trusts: list[Authority]
+) -> None:
+    """As in Java: the owner of one certificate does not let in all that its authority has signed."""
+    node = CORPORATE.issue("CN=node")
+    store = pkcs12.serialize_key_and_certificates(
+        b"node",
+        node.key,
+        node.certificate,
+        [pkcs12.PKCS12Certificate(ca.certificate, name and name.encode()) for ca, name in signers],  # type: ignore[arg-type]
+        BestAvailableEncryption(SECRET.encode()),
+    )
+    trust = values(
+        ssl__truststore__location=file(tmp_path / "trust", store), ssl__truststore__password=Password(SECRET)
+    )
+    expected = {node.certificate, *(ca.certificate for ca in trusts)}
+    assert set(read_trust_store(trust) or ()) == {each.public_bytes(Encoding.DER) for each in expected}
+
+
 def test_what_stands_in_a_trust_store_is_trusted_whoever_signed_it() -> None:
     """As in Java: a single client's certificate may be trusted alone."""
     client = trusting(ssl__truststore__certificates=NODE.certificate_pem.split("-----END CERTIFICATE-----")[0] + END)
@@ -264,6 +299,52 @@ def test_who_connects_to_others_must_trust_itself() -> None:
     with pytest.raises(InvalidConfig, match="cannot connect to a server with them"):
         load(values(**GOOD, ssl__truststore__certificates=other), serves=True, connects=True)
     load(values(**GOOD, ssl__truststore__certificates=other), serves=True, connects=False)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "-",
+        " ",
+        "-BEGIN ",
+        "-BEGIN A-\n",
+        "-END A-",
+        "-BEGIN A- ",
+        "-BEGIN A-\n-END B-",
+        "-----BEGIN A-----\n" + 30 * "- ",
+    ],
+)
+@pytest.mark.parametrize("begin", ["", "-BEGIN ", "-BEGIN A ", "-BEGIN A-\n"])
+def test_no_text_takes_long_to_be_refused(begin: str, piece: str) -> None:
+    """Time for twice the text is about twice as much, so a megabyte takes less than anyone waits."""
+    text = begin + piece * (1_000_000 // len(piece))
+    started = time.thread_time()
+    with pytest.raises(InvalidConfig, match="there is no certificate"):
+        read_trust_store(values(ssl__truststore__certificates=Password(text)))
+    assert time.thread_time() - started < 2
+
+
+def test_a_file_that_is_empty_or_too_large_is_no_store(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as hole:
+        hole.truncate(MAX_STORE_BYTES + 1)
+    for path, said in ((large, "too large"), (Path(file(tmp_path / "empty", "")), "empty")):
+        with pytest.raises(InvalidConfig, match=f"is no key store: it is {said}"):
+            read_trust_store(values(ssl__truststore__location=str(path)))
+
+
+def test_text_around_and_damage_between_blocks_are_passed_over() -> None:
+    certificate = AUTHORITY.certificate_pem
+    text = (
+        "subject=x - y\n-----BEGIN CERTIFICATE-----\nwithout an end\n"
+        + certificate
+        + "-----END CERTIFICATE-----\n-----BEGIN NOISE-----\nAAAA\n-----END OTHER-----\n"
+        + certificate.replace(" CERTIFICATE", "  X509 CERTIFICATE ").replace("-----", "--")
+    )
+    found = read_trust_store(values(ssl__truststore__certificates=Password(text)))
+    assert found == (AUTHORITY.certificate.public_bytes(Encoding.DER),) * 2
+    with pytest.raises(InvalidConfig, match="too large"):
+        read_trust_store(values(ssl__truststore__certificates=Password(" " * (MAX_STORE_BYTES + 1))))
 
 
 def test_without_files_in_memory_the_key_is_in_one_that_is_gone_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,84 @@
+"""Another broker refuses this one's requests for transactions: clients get an error of theirs, the log one line."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.node.broker_requests import MARKERS, MEMBERSHIP, BrokerRequests, MarkerQuestion, MembershipQuestion
+from kbroker.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.transactions.marker import TransactionMarker
+from kbroker.types import TopicPartition
+from kbroker.wire.messages import write_txn_markers
+from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+
+DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
+LOGGER = "kbroker.node.broker_requests"
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, kind: Any, question: Any, response: Any, times: int) -> list[Any]:
+    """What a question gets when the other broker answers this, each of so many times."""
+    answers: list[Any] = []
+
+    class Peer:
+        host, port = "there", 1
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        async def ask_versioned(self, *_: object) -> tuple[Any, int]:
+            await trio.lowlevel.checkpoint()
+            return response, 1
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("kbroker.node.peer.Peer", Peer)
+    config: Any = SimpleNamespace(node_id=1, request_timeout_ms=30_000)
+    network: Any = None
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            requests = BrokerRequests[Any](kind, network, config, nursery.start_soon, lambda _: ("there", 1))
+            for _ in range(times):
+                requests.ask(2, question(answers.append))
+            while len(answers) < times:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(DENIED, ErrorCode.INVALID_TXN_STATE), (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)]
+)
+def test_a_refusal_to_add_partitions_is_the_error_of_each(
+    code: ErrorCode, told: ErrorCode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, LOGGER)
+    producer = ProducerIdAndEpoch(7, 0)
+    response = AddPartitionsToTxnResponse(error_code=code)
+    answers = answered(
+        monkeypatch, MEMBERSHIP, lambda done: MembershipQuestion("id", producer, PARTITIONS, True, done), response, 2
+    )
+    assert answers == [dict.fromkeys(PARTITIONS, told)] * 2
+    (record,) = caplog.records
+    assert record.message == f"add-partitions: broker 2 refuses the requests of this broker: {code.name}"
+
+
+def test_refused_markers_are_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, LOGGER)
+    api = write_txn_markers
+    denied = [api.WritableTxnMarkerPartitionResult(partition_index=index, error_code=DENIED) for index in (0, 1)]
+    topics = [api.WritableTxnMarkerTopicResult(name="t", partitions=denied)]
+    response = api.WriteTxnMarkersResponse(markers=[api.WritableTxnMarkerResult(producer_id=7, topics=topics)])
+    marker = TransactionMarker(7, 0, True, 0, 2)
+    answers = answered(monkeypatch, MARKERS, lambda done: MarkerQuestion(marker, PARTITIONS, done), response, 3)
+    assert answers == [dict.fromkeys(PARTITIONS, DENIED)] * 3
+    (record,) = caplog.records
+    assert "transaction-markers: broker 2 refuses" in record.message
