@@ -5,10 +5,12 @@ Without an authorizer everybody may do everything.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.fair_share import FairShare
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.wire.registry import API_KEYS
 
@@ -49,6 +51,9 @@ _ALL_OPERATIONS = {
     resource_type: sum(1 << operation for operation in operations) for resource_type, operations in _OPERATIONS.items()
 }
 
+MOST_AUDITED_DENIALS = 100
+"""Denials of one request that the audit log has a line for: one request can name a hundred thousand resources."""
+
 May = Callable[[str], bool]
 """Whether a request's principal may do something to the resource of this name."""
 
@@ -65,10 +70,26 @@ def may(
         return True
     principal, host = ctx.principal, ctx.host
     allowed = authorizer.authorize(principal, host, operation, resource_type, name)
-    if allowed or audits_denial:
+    if allowed or (audits_denial and _may_audit_denial(ctx)):
         api = API_KEYS[ctx.header.api_key].name
         authorizer.audit(allowed, principal, host, operation, resource_type, name, api)
     return allowed
+
+
+def _may_audit_denial(ctx: RequestContext) -> bool:
+    """Count a denial; False once the audit log has as many of the request as it takes. The first too many is said."""
+    count = ctx.denials = getattr(ctx, "denials", 0) + 1
+    if count == MOST_AUDITED_DENIALS + 1:
+        from kbroker.security.authorizer.standard import AUDIT_LOG
+        from kbroker.security.shown import shown
+
+        logging.getLogger(AUDIT_LOG).info(
+            "Denied: %s from %s, more in the same %s, of which no line is written",
+            shown(str(ctx.principal)),
+            ctx.host,
+            API_KEYS[ctx.header.api_key].name,
+        )
+    return count <= MOST_AUDITED_DENIALS
 
 
 def require(
@@ -138,7 +159,7 @@ def may_on_any(ctx: RequestContext, operation: AclOperation, resource_type: Reso
     return authorizer.authorize_by_resource_type(ctx.principal, ctx.host, operation, resource_type)
 
 
-def allowed_names(
+async def allowed_names(
     ctx: RequestContext,
     operation: AclOperation,
     resource_type: ResourceType,
@@ -146,8 +167,14 @@ def allowed_names(
     *,
     audits_denial: bool = True,
 ) -> set[str]:
-    """Those of ``names`` to which the request's principal may do this."""
-    return {name for name in set(names) if may(ctx, operation, resource_type, name, audits_denial=audits_denial)}
+    """Those of ``names`` to which the request's principal may do this, asked in their order. Gives way to others."""
+    share = FairShare()
+    allowed: set[str] = set()
+    for name in dict.fromkeys(names):
+        await share.next()
+        if may(ctx, operation, resource_type, name, audits_denial=audits_denial):
+            allowed.add(name)
+    return allowed
 
 
 def authorized_operations(ctx: RequestContext, resource_type: ResourceType, name: str) -> int:

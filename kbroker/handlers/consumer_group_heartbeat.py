@@ -26,7 +26,7 @@ async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) ->
     try:
         check_enabled(ctx)
         if ctx.services.authorizer is not None:
-            _authorize(request, ctx)
+            await _authorize(request, ctx)
         _validate(request, ctx.api_version, ctx.services.config.group_consumer_assignors)
         client = client_of(ctx)
         groups = ctx.services.groups
@@ -38,11 +38,11 @@ async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) ->
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
-def _authorize(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> None:
+async def _authorize(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> None:
     """`ApiError` if the principal may not be in the group, or not see one of the topics that it subscribes to."""
     require_group(ctx, AclOperation.READ, request.group_id)
-    subscribed = set(request.subscribed_topic_names or ())
-    if len(allowed_names(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, subscribed)) < len(subscribed):
+    subscribed = dict.fromkeys(request.subscribed_topic_names or ())
+    if len(await allowed_names(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, subscribed)) < len(subscribed):
         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 

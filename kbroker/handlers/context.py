@@ -79,7 +79,10 @@ class RequestContext:
     are then gathered, and written at its end. It holds until the handler waits for the first time.
     """
 
-    __slots__ = ("connection", "header", "round", "services")
+    __slots__ = ("connection", "denials", "header", "round", "services")
+
+    denials: int
+    """How many denials of this request the audit log has; not set before the first."""
 
     is_own: ClassVar[bool] = False
     """The node asks on its own account."""

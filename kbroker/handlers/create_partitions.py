@@ -29,9 +29,9 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
     results: dict[str, ApiError | None] = {
         name: ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
     }
-    names = {topic.name for topic in request.topics}.difference(twice)
-    allowed = allowed_names(ctx, AclOperation.ALTER, ResourceType.TOPIC, names)
-    results |= {name: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in names - allowed}
+    names = [topic.name for topic in request.topics if topic.name not in results]
+    allowed = await allowed_names(ctx, AclOperation.ALTER, ResourceType.TOPIC, names)
+    results |= {name: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in names if name not in allowed}
     wanted = []
     share = FairShare()
     for topic in request.topics:

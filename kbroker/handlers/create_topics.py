@@ -31,9 +31,11 @@ from kbroker.wire.messages.create_topics import (
 async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
     """Create topics; each has its own result."""
     counts = Counter(topic.name for topic in request.topics)
-    names = {name for name, count in counts.items() if count == 1 and name != METADATA_TOPIC}
-    creatable = _creatable(names, ctx)
-    describable = allowed_names(ctx, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, creatable, audits_denial=False)
+    names = [name for name, count in counts.items() if count == 1 and name != METADATA_TOPIC]
+    creatable = await _creatable(names, ctx)
+    describable = await allowed_names(
+        ctx, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, creatable, audits_denial=False
+    )
     wanted = []
     share = FairShare()
     for topic in request.topics:
@@ -66,11 +68,11 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
     return response
 
 
-def _creatable(names: set[str], ctx: RequestContext) -> set[str]:
+async def _creatable(names: list[str], ctx: RequestContext) -> set[str]:
     """Those that the principal may create: all, if it may create topics in the cluster."""
     if may(ctx, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audits_denial=False):
-        return names
-    return allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, names)
+        return set(names)
+    return await allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, names)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

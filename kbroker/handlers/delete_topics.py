@@ -7,7 +7,7 @@ THROTTLING_QUOTA_EXCEEDED; 6: topic ids (KIP-516).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import allowed_names, may
@@ -27,7 +27,7 @@ async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTop
     """Delete topics; each has its own result."""
     if not ctx.services.config.delete_topic_enable:
         return _disabled(request, ctx.api_version)
-    chosen, answers = _choose(request, ctx.services.metadata.image, lambda names: _authorized(names, ctx))
+    chosen, answers = await _choose(request, ctx.services.metadata.image, lambda names: _authorized(names, ctx))
     quota = mutation_quota(ctx, strict_since=5)
     if chosen:
         try:
@@ -74,19 +74,21 @@ def _named(request: DeleteTopicsRequest, refused: list[DeletableTopicResult]) ->
     return names, ids
 
 
-def _authorized(names: set[str], ctx: RequestContext) -> tuple[set[str], set[str]]:
+async def _authorized(names: list[str], ctx: RequestContext) -> tuple[set[str], set[str]]:
     """Those of ``names`` that the principal may know of, and those that it may delete: all, if it may delete topics in
     the cluster."""
     if may(ctx, AclOperation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, audits_denial=False):
-        return names, names
+        return set(names), set(names)
     return (
-        allowed_names(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, names),
-        allowed_names(ctx, AclOperation.DELETE, ResourceType.TOPIC, names),
+        await allowed_names(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, names),
+        await allowed_names(ctx, AclOperation.DELETE, ResourceType.TOPIC, names),
     )
 
 
-def _choose(
-    request: DeleteTopicsRequest, image: MetadataImage, authorized: Callable[[set[str]], tuple[set[str], set[str]]]
+async def _choose(
+    request: DeleteTopicsRequest,
+    image: MetadataImage,
+    authorized: Callable[[list[str]], Awaitable[tuple[set[str], set[str]]]],
 ) -> tuple[dict[Uuid, str], list[DeletableTopicResult]]:
     """The topics to delete, names by id, and the results of the request's other entries.
 
@@ -96,9 +98,9 @@ def _choose(
     """
     refused: list[DeletableTopicResult] = []
     names, ids = _named(request, refused)
-    asked = {name for name, count in names.items() if count == 1}
-    asked.update(image.topics.by_id[each].name for each, n in ids.items() if n == 1 and each in image.topics.by_id)
-    describable, deletable = authorized(asked)
+    asked = [name for name, count in names.items() if count == 1]
+    asked.extend(image.topics.by_id[each].name for each, n in ids.items() if n == 1 and each in image.topics.by_id)
+    describable, deletable = await authorized(asked)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     chosen: dict[Uuid, str] = {}
     for topic_id, count in ids.items():

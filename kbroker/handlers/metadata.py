@@ -108,7 +108,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
             if missing:
                 create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
                 if create and services.authorizer is not None:
-                    missing = _creatable(missing, denied, ctx)
+                    missing = await _creatable(missing, denied, ctx)
                 topics += await _missing(missing, ctx, share, create=create)
     if version >= 8 and request.include_topic_authorized_operations:
         for entry in topics:
@@ -138,11 +138,11 @@ def _denied(name: str | None, topic_id: Uuid = ZERO_UUID, *, is_internal: bool =
     )
 
 
-def _creatable(missing: list[str], denied: list[MetadataResponseTopic], ctx: RequestContext) -> list[str]:
+async def _creatable(missing: list[str], denied: list[MetadataResponseTopic], ctx: RequestContext) -> list[str]:
     """Those of the missing topics that the principal may create; the others go to ``denied``."""
     if may_on_cluster(ctx, AclOperation.CREATE, audits_denial=False):
         return missing
-    allowed = allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, missing)
+    allowed = await allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, missing)
     denied += [_denied(name, is_internal=name in INTERNAL_TOPICS) for name in missing if name not in allowed]
     return [name for name in missing if name in allowed]
 

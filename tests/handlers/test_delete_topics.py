@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import trio
+
 from kbroker.errors import ErrorCode
 from kbroker.handlers.delete_topics import _choose
 from kbroker.raft_metadata.image import EMPTY_IMAGE
@@ -42,7 +44,11 @@ def test_names_and_ids_are_not_each_compared_with_all_others() -> None:
         topics=[DeleteTopicState(name=None, topic_id=Id(index.to_bytes(16, "big"))) for index in range(1, count + 1)],
         topic_names=[Name(f"t{index}") for index in range(count)],
     )
-    chosen, refused = _choose(request, EMPTY_IMAGE, lambda names: (names, names))
+
+    async def all_of(names: list[str]) -> tuple[set[str], set[str]]:
+        return set(names), set(names)
+
+    chosen, refused = trio.run(_choose, request, EMPTY_IMAGE, all_of)
     assert not chosen
     assert [answer.error_code for answer in refused] == [ErrorCode.UNKNOWN_TOPIC_ID] * count + [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -102,11 +102,11 @@ def test_nonsense_ends_its_own_connection_with_one_line(
         async with running_node(tmp_path) as node:
             bystander = await node.connect()
             bad = await node.connect()
-            with caplog.at_level(logging.INFO, "kbroker.node.connection"):
+            with caplog.at_level(logging.INFO, "kbroker.node.listener"):
                 await bad.stream.send_all(data)
                 assert await bad.closed()
                 assert (await bystander.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
-            lines = [record.getMessage() for record in caplog.records if record.name == "kbroker.node.connection"]
+            lines = [record.getMessage() for record in caplog.records if record.name == "kbroker.node.listener"]
             assert len(lines) == 1, lines
             assert told in lines[0]
 

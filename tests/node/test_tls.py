@@ -189,6 +189,17 @@ def test_a_client_that_no_rule_fits_is_refused(tmp_path: Path) -> None:
         assert any("no rule of ssl.principal.mapping.rules fits CN=alice" in text for text in texts)
 
 
+def test_a_name_that_no_rule_fits_makes_no_line_of_its_own_in_the_log(tmp_path: Path) -> None:
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    (tmp_path / "client.pem").write_text(AUTHORITY.issue("CN=a\\0AINFO all is well\\1B[31m").pem())
+    context.load_cert_chain(tmp_path / "client.pem")
+    with running_broker(properties(client__auth="required", principal__mapping__rules="RULE:^CN=bob$/x/")) as broker:
+        assert handshake(broker, context) == b""
+        texts = [record.getMessage() for record in logged(broker)]
+    assert any(text.endswith("fits CN=a\\nINFO all is well\\x1b[31m") for text in texts)
+    assert all(text.isprintable() for text in texts)
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_half_a_handshake_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool) -> None:
     monkeypatch.setattr(listeners, "ConnectionLimits", functools.partial(ConnectionLimits, handshake=0.2))

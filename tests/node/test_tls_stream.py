@@ -418,3 +418,20 @@ def test_a_client_that_does_not_read_the_answers_to_its_key_updates_is_let_go() 
                 stream.recv_into(bytearray(200))
 
     with_updates(test)
+
+
+@needs_openssl
+def test_half_a_record_is_nothing_to_call_for() -> None:
+    def test(stream: TlsStream, sock: socket.socket, client: KeyUpdates) -> None:
+        whole, half = client.data(b"first"), client.data(b"second")
+        sock.send(whole + half[:10])
+        room = bytearray(100)
+        assert stream.recv_into(room) == 5
+        for _ in range(2):
+            with pytest.raises(BlockingIOError):
+                stream.recv_into(room)
+            assert not stream.has_pending
+        sock.send(half[10:])
+        assert stream.recv_into(room) == 6 and room.startswith(b"second")
+
+    with_updates(test)
