@@ -196,7 +196,7 @@ def test_a_name_that_no_rule_fits_makes_no_line_of_its_own_in_the_log(tmp_path: 
     with running_broker(properties(client__auth="required", principal__mapping__rules="RULE:^CN=bob$/x/")) as broker:
         assert handshake(broker, context) == b""
         texts = [record.getMessage() for record in logged(broker)]
-    assert any(text.endswith("fits CN=a\\nINFO all is well\\x1b[31m") for text in texts)
+    assert any("fits CN=a\\nINFO all is well\\x1b[31m" in text for text in texts)
     assert all(text.isprintable() for text in texts)
 
 
