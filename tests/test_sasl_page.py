@@ -29,7 +29,7 @@ def test_the_page_leads_to_a_node_that_clients_log_in_to(tmp_path: Path) -> None
         return re.sub("909[23]", lambda match: ports[match[0]], text)
 
     languages = [language for language, _ in BLOCKS]
-    assert languages == ["properties", "sh", "python", "python", "properties"]
+    assert languages == ["properties", "sh", "python", "python", "text", "properties"]
     (tmp_path / "server.properties").write_text(with_ports(BLOCKS[0][1]))
     command = f'kbroker() {{ "{sys.executable}" -m kbroker "$@"; }}\n'
     *_, start = BLOCKS[1][1].splitlines()
@@ -61,7 +61,7 @@ def test_the_lines_for_plain_can_be_followed(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     kept = [line for line in BLOCKS[0][1].splitlines() if "sasl" not in line]
     assert len(BLOCKS[0][1].splitlines()) - len(kept) == 5
-    file.write_text("\n".join(kept) + f"\n{BLOCKS[4][1]}")
+    file.write_text("\n".join(kept) + f"\n{BLOCKS[5][1]}")
     config = BrokerConfig.from_properties(read_properties_file(file))
     security = NodeSecurity(config, RealEnv())  # refuses a mechanism for which the node has no name
     assert security.to_brokers is not None

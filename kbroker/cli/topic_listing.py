@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.common import add_cluster_arguments, cluster, report_failures
+from kbroker.cli.common import add_cluster_arguments, cluster, complain, report_failures
+from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition, uuid_to_str
 
 if TYPE_CHECKING:
@@ -75,13 +76,15 @@ def _partitions(topics: Iterable[TopicDescription]) -> list[TopicPartition]:
 
 
 def _sizes(client: Client) -> Sizes | None:
-    """Sizes where they may be seen: to look into log directories is a right of its own."""
+    """Sizes where they may be seen: to look into log directories is a right of its own. Otherwise a note says so."""
     from kbroker.client import ApiNotServed, ResponseError
     from kbroker.client.topics import partition_sizes
 
     try:
         return partition_sizes(client)
-    except (ApiNotServed, ResponseError):
+    except (ApiNotServed, ResponseError) as error:
+        if isinstance(error, ResponseError) and error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            complain("sizes are not shown: they need the right to DESCRIBE the cluster")
         return None
 
 

@@ -56,6 +56,14 @@ def _jaas(config: BrokerConfig, listener_name: str, mechanism: str) -> str | Non
     return value.value if isinstance(value, Password) else None
 
 
+def warn_without_effect(config: BrokerConfig, name: str = "sasl.jaas.config") -> None:
+    """Warn of a line of JAAS, if it is there, from which no listener takes anything, as in Kafka."""
+    if name in config.raw:
+        logger.warning(
+            "%s has no effect: a listener's users stand in listener.name.LISTENER.MECHANISM.sasl.jaas.config", name
+        )
+
+
 class ListenerSasl:
     """What one listener offers, checked. ``FatalError`` in one line if it cannot be had."""
 
@@ -76,12 +84,7 @@ class ListenerSasl:
         for name in config.raw:
             if name.endswith(_CALLBACKS):
                 raise FatalError(f"{name}: Java classes cannot be loaded; users of PLAIN stand in sasl.jaas.config")
-        for name in ("sasl.jaas.config", f"listener.name.{listener_name.lower()}.sasl.jaas.config"):
-            if name in config.raw:
-                logger.warning(
-                    "%s has no effect: a listener's users stand in listener.name.LISTENER.MECHANISM.sasl.jaas.config",
-                    name,
-                )
+        warn_without_effect(config, f"listener.name.{listener_name.lower()}.sasl.jaas.config")
         self.mechanisms = list(dict.fromkeys(names))
         if PLAIN in self.mechanisms:
             self._passwords = self._plain_passwords()

@@ -73,6 +73,10 @@ class NodeSecurity:
                 from kbroker.node.sasl_setup import ListenerSasl
 
                 self._sasl[listener.name] = ListenerSasl(self._config, listener.name)
+        if self._sasl:
+            from kbroker.node.sasl_setup import warn_without_effect
+
+            warn_without_effect(self._config)  # once, however many listeners there are
 
     def admission(self, listener: Listener, services: Services) -> Admission | None:
         """The admission of one of the node's listeners; None if all are let in."""

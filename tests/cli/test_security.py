@@ -207,6 +207,18 @@ def test_who_may_not_write_is_told_which_rule_is_missing(kb, as_user, tmp_path) 
     assert "kbroker acl add --allow User:NAME --producer --topic forbidden" in refused.err
 
 
+def test_sizes_that_may_not_be_seen_are_not_zero(kb, as_user) -> None:  # type: ignore[no-untyped-def]
+    admin = ("--command-config", as_user("admin"))
+    kb("topic", "create", "seen", *admin)
+    rule = ("--allow", "alice", "--operation", "describe", "--topic", "seen")
+    kb("acl", "add", *rule, *admin)
+    found = kb("topic", "list", "--json", "--command-config", as_user("alice"))
+    assert [(topic["name"], topic["size"]) for topic in found.json] == [("seen", None)]
+    assert found.err == "kbroker: sizes are not shown: they need the right to DESCRIBE the cluster\n"
+    kb("acl", "remove", *rule, "--yes", *admin)
+    kb("topic", "delete", "seen", "--yes", *admin)
+
+
 # --- user
 
 

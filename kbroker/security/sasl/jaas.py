@@ -45,7 +45,7 @@ SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM)
 """Those by which one can log in here; the others are known by name."""
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
-_CLOSE = 0.8
+_CLOSE = 0.85
 """How like a word of JAAS (`difflib`) another must be to be taken for it, misspelt, and shown."""
 
 _LETTER = "A-Za-z_$\u00a0-\U0010ffff"
@@ -121,10 +121,9 @@ def _entries(text: str) -> Iterator[JaasEntry]:
 
 def _meant(name: str) -> str | None:
     """The login module that a name is meant for, if it is so close to it that it cannot be a part of a password."""
-    for module in SUPPORTED:
-        if get_close_matches(name, (module.value, module.value.rpartition(".")[2]), 1, _CLOSE):
-            return module.value
-    return None
+    names = {word: module.value for module in SUPPORTED for word in (module.value, module.value.rpartition(".")[2])}
+    closest = get_close_matches(name, names, 1, _CLOSE)
+    return names[closest[0]] if closest else None
 
 
 def _options(tokens: Iterator[tuple[str, bool]]) -> Iterator[tuple[str, str]]:

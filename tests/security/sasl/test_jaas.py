@@ -42,6 +42,7 @@ def test_any_control_flag_will_do(flag: str) -> None:
         ("com.sun.security.auth.module.JndiLoginModule required;", "JndiLoginModule is not one of"),
         ("com.sun.security.auth.module.LdapLoginModule required x=hunter2;", "LdapLoginModule is not one of"),
         ("PlainLoginModul required;", f"PlainLoginModul is not a login module; did you mean {PLAIN}?"),
+        ("org.apache.kafka.common.security.scram.ScramLogin required;", "did you mean .*ScramLoginModule?"),
         (f"{PLAIN[:-1]} required;", f"did you mean {PLAIN}?"),
         (f"{PLAIN} requird;", "one of required, requisite, sufficient, optional, not requird"),
         (PLAIN, "must be followed by its control flag"),
