@@ -276,7 +276,7 @@ END = "-----END CERTIFICATE-----\n"
 def test_cipher_suites_have_javas_names_or_openssls(suites: list[str], version: str, cipher: str | None) -> None:
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = server_context(values(**GOOD, ssl__cipher__suites=suites)).wrap_bio(to_server, to_client, server_side=True)
-    client = trusting().wrap_bio(to_client, to_server)
+    client = trusting(ssl__cipher__suites=suites).wrap_bio(to_client, to_server)
     for side in (client, server, client, server, client):
         try:
             side.do_handshake()
