@@ -401,7 +401,6 @@ def test_a_node_with_another_name_is_not_talked_to(tmp_path: Path, caplog: pytes
 def test_the_java_clients_use_their_stores(
     broker: RunningBroker, kafka_home: Path, tmp_path: Path, files: Path
 ) -> None:
-    import os
     import subprocess
 
     (tmp_path / "alice.p12").write_bytes(ALICE.pkcs12("secret1"))
@@ -409,10 +408,10 @@ def test_the_java_clients_use_their_stores(
         f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={files / 'ca.pem'}\n"
         f"ssl.keystore.type=PKCS12\nssl.keystore.location={tmp_path / 'alice.p12'}\nssl.keystore.password=secret1\n"
     )
-    tool = Path(os.environ["KAFKA_HOME"]) / "bin" / "kafka-producer-perf-test.sh"
+    tool = ("java", "-Xmx256M", "-cp", f"{kafka_home / 'libs'}/*", "org.apache.kafka.tools.ProducerPerformance")
     done = subprocess.run(
         [
-            *(tool, "--bootstrap-server", broker.bootstrap_servers, "--topic", "java", "--num-records", "2000"),
+            *(*tool, "--bootstrap-server", broker.bootstrap_servers, "--topic", "java", "--num-records", "2000"),
             *("--record-size", "1000", "--throughput", "-1", "--command-config", tmp_path / "client.properties"),
         ],
         capture_output=True,
