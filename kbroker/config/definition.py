@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kbroker.errors import ApiError, ErrorCode
 
@@ -93,8 +92,7 @@ class Validator(Protocol):
     def __call__(self, name: str, value: Any) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """A number within bounds, both included; None leaves that side open. ``also`` is allowed besides."""
 
     low: float | None = None
@@ -124,8 +122,7 @@ class Range:
         return f"[{','.join(bounds)}]" + (f" or {self.also}" if self.also is not None else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(NamedTuple):
     """Any text, or any but none."""
 
     may_be_empty: bool
@@ -144,8 +141,7 @@ NOT_NULL = _Text(may_be_empty=True)
 NOT_EMPTY = _Text(may_be_empty=False)
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(NamedTuple):
     """One of some words."""
 
     words: tuple[str, ...]
@@ -160,8 +156,7 @@ class OneOf:
         return ("(case insensitive) " if self.ignore_case else "") + f"[{', '.join(self.words)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(NamedTuple):
     """A list of entries that are not empty, of ``words`` if there are any; one that is there again counts once."""
 
     words: tuple[str, ...] = ()
@@ -187,7 +182,6 @@ class ListOf:
         return f"[{', '.join(self.words)}]" if self.words else ""
 
 
-@dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
     """``*`` or a list of ``partition:broker``, empty entries left aside."""
 
@@ -214,8 +208,7 @@ REQUIRED = "\0required"
 """Stands for the default of a property that has none and must be given."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
+class ConfigKey(NamedTuple):
     """One property of one scope (topic, broker, group).
 
     ``default`` is text as in a properties file, None for null, or :data:`REQUIRED`. ``no_effect`` is empty

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kbroker.errors import FatalError
@@ -16,8 +15,7 @@ SERVED_PROTOCOLS = SECURITY_PROTOCOLS
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     """One address. ``host`` is empty for all interfaces; ``port`` 0 asks for a free one."""
 
     name: str

@@ -9,8 +9,7 @@ import errno
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -47,8 +46,7 @@ _GONE_ALREADY = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 """The connection ended before it was accepted; the next one may be there."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class ConnectionLimits(NamedTuple):
     """Limits of one client, and of all together. Times are seconds.
 
     ``handshake`` bounds all of a client's admission, TLS and SASL together.

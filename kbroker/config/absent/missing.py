@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kbroker.config.definition import ConfigKey
 
 
 def missing(reason: str, *keys: ConfigKey) -> list[ConfigKey]:
     """``keys`` as properties without effect: kbroker does not have what they belong to, as ``reason`` says."""
-    return [replace(key, no_effect=reason) for key in keys]
+    return [key._replace(no_effect=reason) for key in keys]
