@@ -119,6 +119,7 @@ def _plain(value: Any, name: str, names: dict[bytes, str], port: int) -> Any:
 
 
 _LIST_KEYS = (
+    "user",
     "resource_type",
     "resource_name",
     "name",

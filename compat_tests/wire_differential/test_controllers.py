@@ -33,16 +33,12 @@ from kbroker.wire.registry import API_KEYS
 LOGGER = 8
 THREADS = "log.cleaner.threads"
 SECURITY = {
-    "SaslHandshake",
-    "SaslAuthenticate",
     "CreateDelegationToken",
     "RenewDelegationToken",
     "ExpireDelegationToken",
     "DescribeDelegationToken",
-    "DescribeUserScramCredentials",
-    "AlterUserScramCredentials",
 }
-"""APIs of users, which kbroker does not have; its brokers do not serve them either."""
+"""APIs of delegation tokens, which kbroker does not have; its brokers do not serve them either."""
 
 Pair = tuple[Dialogue, Dialogue]
 

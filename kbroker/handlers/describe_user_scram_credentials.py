@@ -38,7 +38,7 @@ async def handle(
     for (user, mechanism), credential in sorted(ctx.services.metadata.image.principals.scram.items()):
         infos[user].append(CredentialInfo(mechanism=mechanism, iterations=credential.iterations))
     return DescribeUserScramCredentialsResponse(
-        error_message=None, results=[_result(user, asked[user], infos) for user in asked or sorted(infos)]
+        results=[_result(user, asked[user], infos) for user in asked or sorted(infos)]
     )
 
 
@@ -51,7 +51,7 @@ def _result(
     if user not in infos:
         message = f"Attempt to describe a user credential that does not exist: {user}"
         return _refused(user, ErrorCode.RESOURCE_NOT_FOUND, message)
-    return DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos[user])
+    return DescribeUserScramCredentialsResult(user=user, credential_infos=infos[user])
 
 
 def _refused(user: str, code: ErrorCode, message: str | None) -> DescribeUserScramCredentialsResult:

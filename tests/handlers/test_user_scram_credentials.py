@@ -38,7 +38,7 @@ def of(*users: tuple[str, int]) -> alter.AlterUserScramCredentialsRequest:
 async def described(plane: Plane, *users: str) -> list[Any]:
     request = describe.DescribeUserScramCredentialsRequest(users=[describe.UserName(name=name) for name in users])
     response = await plane.ask(request)
-    assert response.error_code == 0 and response.error_message is None
+    assert response.error_code == 0 and response.error_message == ""
     return [
         (result.user, result.error_code, result.error_message)
         if result.error_code
