@@ -136,7 +136,7 @@ def creation(name: str) -> CreateTopicsRequest:
 
 
 def created(secure: SecureCluster, number: int) -> Any:
-    """What alice is told of the topic that she creates by way of a node; None if she may not."""
+    """The answer to alice for a topic that she creates by way of a node; None if she may not."""
     topic = secure.client(number, "alice").ask(creation(f"mine-{number}"), 7).topics[0]
     return None if topic.error_code else topic
 

@@ -12,7 +12,7 @@ TIMEOUT = 60.0
 
 
 def run(config: Path, bootstrap: str, words: Sequence[str], stdin: str = "") -> str:
-    """What a command says; its last words if it fails."""
+    """The output of a command; its last words if it fails."""
     line = [sys.executable, "-m", "kbroker", *words, "-b", bootstrap, "--command-config", str(config)]
     done = subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr

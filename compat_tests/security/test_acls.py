@@ -1,4 +1,4 @@
-"""What those may not who are let in: the error of each client, and rights that come and go while it is connected."""
+"""Rights that a client lacks: the error of each, and rights that come and go while it is connected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is not let in, and what every client makes of it."""
+"""Logins and certificates that are refused, and the error of every client."""
 
 from __future__ import annotations
 
