@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: kbroker and Apache Kafka 4.3.1 in turn, the same clients, one table of ratios.
+"""`python -m benchmarks`: kbroker and Apache Kafka 4.4.0 in turn, the same clients, one table of ratios.
 
     python -m benchmarks --quick             a few minutes, the figures that have a target
     python -m benchmarks                     everything, two rounds: about an hour
@@ -42,7 +42,7 @@ from benchmarks.servers import KINDS, ROOT, Server, ServerError, earlier
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
 from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
-from compat_tests.apache_kafka import KAFKA_VERSION, ApacheKafkaError, kafka_home
+from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafkaError, kafka_home
 
 ALL_WORKLOADS = (
     *WORKLOADS,
@@ -327,7 +327,7 @@ def measure(
     chosen: list[Workload], kinds: list[str], rounds: int, path: Path, *, quick: bool, compiled: bool
 ) -> dict[str, Any]:
     """Run the workloads; the figures, which are also in the file ``path``, from the first one on."""
-    kafka_home()  # before the clock runs: the first time, Maven fetches it
+    kafka_home(SERVER_VERSION)  # before the clock runs: the first time, Maven fetches it
     with tempfile.TemporaryDirectory(prefix="bench-clients-") as folder:
         scratch = Path(folder)
         load = Load(scratch, compiled=compiled)
@@ -336,7 +336,7 @@ def measure(
         figures: dict[str, Any] = {
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "commit": commit(),
-            "apache_kafka": KAFKA_VERSION,
+            "apache_kafka": SERVER_VERSION,
             "client": load.version(),
             "quick": quick,
             "machine": machine(),

@@ -114,7 +114,7 @@ def _properties(node: Node, join: Node | None, votes: bool) -> dict[str, str]:
 
 
 class JvmNode:
-    """Apache Kafka 4.3.1; with `join`, a broker that follows the quorum of that node, or joins it as a voter."""
+    """Apache Kafka 4.4.0; with `join`, a broker that follows the quorum of that node, or joins it as a voter."""
 
     def __init__(
         self,

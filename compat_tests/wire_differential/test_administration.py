@@ -1,4 +1,4 @@
-"""The same administrative requests, in the same order, to Apache Kafka 4.3.1 and to the broker under test.
+"""The same administrative requests, in the same order, to Apache Kafka 4.4.0 and to the broker under test.
 
 What changes the cluster (features, configurations of groups and brokers, reassignments) depends on what was done
 before, so it cannot be asked at random as in ``test_differential.py``: here each step's answers must be equal.

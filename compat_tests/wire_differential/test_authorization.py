@@ -1,4 +1,4 @@
-"""Answers of every API that brokers answer, to users without permissions: each version, asked of Apache Kafka 4.3.1
+"""Answers of every API that brokers answer, to users without permissions: each version, asked of Apache Kafka 4.4.0
 under its StandardAuthorizer and of kbroker. The answers must be equal.
 
 Users log in with PLAIN, and their permissions are ACLs. kbroker runs in the test's own process.
@@ -116,6 +116,7 @@ FORWARDED = (
         },
     ),
     Case("UnregisterBroker", (0,), lambda world: {"broker_id": 999}),
+    Case("UnregisterController", (0,), lambda world: {"controller_id": 999}),
     Case(
         "DescribeQuorum",
         (0,),

@@ -1,5 +1,5 @@
 """The controllers' listener, which Kafka's tools talk to with --bootstrap-controller: what it serves, and the same
-requests there to Apache Kafka 4.3.1 and to the broker under test."""
+requests there to Apache Kafka 4.4.0 and to the broker under test."""
 
 from __future__ import annotations
 

@@ -129,6 +129,7 @@ class BrokerProperties:
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
     message_max_bytes: int
+    max_decompressed_message_bytes: int
     metadata_log_dir: str
     metadata_log_max_record_bytes_between_snapshots: int
     metadata_log_max_snapshot_interval_ms: int

@@ -1,6 +1,6 @@
 """The properties of a consumer group (resource type GROUP of DescribeConfigs).
 
-Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's (a test compares them with a table of
+Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
 its facts); the descriptions are kbroker's. Kafka's properties of share and streams groups are refused until there are
 such groups: a property that is accepted and ignored would mislead.
 """

@@ -55,7 +55,7 @@ def test_a_broker_describes_every_property_of_kafka(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         found = await described(plane)
         facts = {row[1]: row for row in FACTS if row[0] == "broker" and not row[6]}
-        assert len(facts) == 340 and set(facts) <= set(found)
+        assert len(facts) == 350 and set(facts) <= set(found)
         for name in ("ssl.client.auth", "sasl.kerberos.ticket.renew.jitter", "remote.log.reader.threads"):
             config, default = found[name], facts[name][3]
             assert (config.value, config.config_source) == (default, 5)

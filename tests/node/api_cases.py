@@ -445,7 +445,11 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
         }
     ],
     "txn_offset_commit": lambda world: [
-        {**_producer(world), "group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
+        {
+            **_producer(world),
+            "group_id": "g",
+            "topics": [{"name": "t", "topic_id": world.topic_id, "partitions": [{"partition_index": 0}]}],
+        }
     ],
     "describe_acls": lambda world: [
         {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
@@ -529,6 +533,7 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
         }
     ],
     "unregister_broker": lambda world: [{"broker_id": 999}],
+    "unregister_controller": lambda world: [{"controller_id": 999}],
     "describe_transactions": lambda world: [{"transactional_ids": ["tx", "none"]}],
     "list_transactions": lambda world: [{}],
     "allocate_producer_ids": lambda world: [{"broker_id": 4, "broker_epoch": world.broker_epoch(4)}],

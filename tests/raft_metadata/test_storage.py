@@ -65,11 +65,12 @@ def test_formatting_twice_is_refused_or_ignored(tmp_path: Path) -> None:
 def test_unknown_features_and_levels_are_refused() -> None:
     with pytest.raises(FatalError, match="unsupported feature"):
         bootstrap_records({"no.such.version": 1})
-    with pytest.raises(FatalError, match="must be between 7 and 30"):
-        bootstrap_records({"metadata.version": 31})
+    with pytest.raises(FatalError, match="must be between 7 and 33"):
+        bootstrap_records({"metadata.version": 34})
     with pytest.raises(FatalError, match=r"depends on metadata\.version level 23"):
         bootstrap_records({"metadata.version": 22, "eligible.leader.replicas.version": 1})
     assert metadata_version_level("4.3-IV0") == metadata_version_level("4.3") == 30
+    assert metadata_version_level("4.4-IV2") == metadata_version_level("4.4") == 33
     with pytest.raises(FatalError):
         metadata_version_level("5.0")
 
@@ -77,10 +78,10 @@ def test_unknown_features_and_levels_are_refused() -> None:
 @pytest.mark.parametrize(
     ("levels", "expected"),
     [
-        ({}, [("metadata.version", 30), (ELR, 1), ("group.version", 1), (TV, 2)]),
+        ({}, [("metadata.version", 33), (ELR, 1), ("group.version", 1), (TV, 2)]),
         ({"metadata.version": 25}, [("metadata.version", 25), ("group.version", 1), (TV, 2)]),
         ({"metadata.version": 21}, [("metadata.version", 21)]),
-        ({"group.version": 0}, [("metadata.version", 30), (ELR, 1), (TV, 2)]),
+        ({"group.version": 0}, [("metadata.version", 33), (ELR, 1), (TV, 2)]),
         ({"metadata.version": 21, "group.version": 1}, [("metadata.version", 21), ("group.version", 1)]),
     ],
 )
@@ -188,7 +189,7 @@ def test_kafkas_dump_tool_reads_what_formatting_writes(tmp_path: Path) -> None:
         pytest.skip("KAFKA_HOME is not set")
     format_dir(tmp_path)
     for name, words in (
-        ("bootstrap.checkpoint", ["metadata.version", '"featureLevel":30', "SnapshotFooter"]),
+        ("bootstrap.checkpoint", ["metadata.version", '"featureLevel":33', "SnapshotFooter"]),
         (
             "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint",
             ['"kRaftVersion":1', '"voterId":1', '"port":9093', "SnapshotFooter"],

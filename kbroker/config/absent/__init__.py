@@ -29,7 +29,7 @@ ABSENT_BROKER_CONFIGS = ConfigDef(
         *tls.KEYS,
     ],
 )
-"""Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's; ``no_effect`` says what is missing."""
+"""Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's; ``no_effect`` says what is missing."""
 
 ALL_BROKER_CONFIGS = ConfigDef(
     "broker", [*BROKER_CONFIGS.values(), *SECURITY_CONFIGS.values(), *ABSENT_BROKER_CONFIGS.values()]

@@ -193,4 +193,18 @@ KEYS = missing(
         MEDIUM,
         "Address at which tokens are asked for.",
     ),
+    ConfigKey(
+        "sasl.oauthbearer.allow.unverified.audience",
+        BOOLEAN,
+        "false",
+        MEDIUM,
+        "Take tokens whose audience nobody checks.",
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.allow.unverified.issuer",
+        BOOLEAN,
+        "false",
+        MEDIUM,
+        "Take tokens whose issuer nobody checks.",
+    ),
 )

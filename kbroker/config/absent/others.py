@@ -57,6 +57,18 @@ KEYS = [
         ),
     ),
     *missing(
+        "assignments are made on the event loop",
+        ConfigKey(
+            "group.consumer.assignor.offload.enable",
+            BOOLEAN,
+            "true",
+            MEDIUM,
+            "Make assignments of consumer groups beside the coordinator's thread.",
+            update_mode=CLUSTER_WIDE,
+            internal=True,
+        ),
+    ),
+    *missing(
         "kbroker asks no client for metrics",
         ConfigKey(
             "telemetry.max.bytes",

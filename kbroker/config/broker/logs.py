@@ -394,6 +394,15 @@ KEYS = [
         update_mode=CLUSTER_WIDE,
     ),
     ConfigKey(
+        "max.decompressed.message.bytes",
+        INT,
+        "2147483639",
+        MEDIUM,
+        "Default of the topic property max.decompressed.message.bytes.",
+        validator=Range(1, 2147483639),
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
         "num.recovery.threads.per.data.dir",
         INT,
         "2",

@@ -16,7 +16,7 @@ from kbroker.config.definition import ConfigDef, ConfigKey
 from kbroker.config.security import authorization, sasl, tls
 
 SECURITY_CONFIGS = ConfigDef("broker", [*authorization.KEYS, *sasl.KEYS, *tls.KEYS])
-"""Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's."""
+"""Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's."""
 
 OF_LISTENERS = frozenset({"max.connection.creation.rate"})
 """Other properties that a listener may have of its own."""
