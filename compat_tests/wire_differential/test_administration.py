@@ -222,7 +222,7 @@ def test_every_property(pair: Pair, version: int) -> None:
         return {config["name"]: config for config in configs}
 
     ours, theirs = (described(talk) for talk in pair)
-    assert set(ours) == set(theirs) and len(theirs) == 340
+    assert set(ours) == set(theirs) and len(theirs) == 350
     by_default = [name for name in theirs if {ours[name]["config_source"], theirs[name]["config_source"]} == {DEFAULT}]
     assert len(by_default) > 300
     assert [(ours[name], theirs[name]) for name in by_default if ours[name] != theirs[name]] == []

@@ -75,7 +75,7 @@ def test_what_is_served(controllers: tuple[str, str]) -> None:
     ours, theirs = (
         {API_KEYS[key].name: versions for key, versions in served_apis(each).items()} for each in controllers
     )
-    assert len(theirs) == 41
+    assert len(theirs) == 42
     assert ours == {name: versions for name, versions in theirs.items() if name not in SECURITY}
 
 

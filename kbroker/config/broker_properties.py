@@ -99,6 +99,8 @@ class BrokerProperties:
     log_cleanup_policy: tuple[str, ...]
     log_dir_failure_timeout_ms: int
     log_dirs: tuple[str, ...]
+    cordoned_log_dirs: tuple[str, ...]
+    """Those of ``log_dirs`` that get no new partitions."""
     log_flush_interval_messages: int
     log_flush_interval_ms: int | None
     log_flush_offset_checkpoint_interval_ms: int

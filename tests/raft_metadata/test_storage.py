@@ -20,7 +20,13 @@ from kbroker.raft_metadata.raft.election_state import (
     decode_election_state,
     encode_election_state,
 )
-from kbroker.raft_metadata.raft.snapshot import decode_snapshot, encode_snapshot, parse_snapshot_file_name
+from kbroker.raft_metadata.raft.snapshot import (
+    CorruptSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+    parse_snapshot_file_name,
+    read_bootstrap,
+)
 from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.raft_metadata.storage import (
     activation_records,
@@ -102,6 +108,25 @@ def test_a_clusters_first_records_are_one_change_with_what_its_features_need() -
     assert activation_records(old, 2) == old
     first = bootstrap_records({"metadata.version": 13})
     assert activation_records(first, 2)[1:-1] == first
+
+
+def test_a_cluster_begins_with_the_records_of_either_way_of_formatting(tmp_path: Path) -> None:
+    """Of Apache Kafka before and from 4.4 on (KIP-1170), which leaves them beside the voters."""
+    disk = OsDisk()
+    assert read_bootstrap(disk, str(tmp_path)) is None
+    format_dir(tmp_path, feature_levels={"metadata.version": 30})
+    older = read_bootstrap(disk, str(tmp_path))
+    assert older == bootstrap_records({"metadata.version": 30})
+    first = tmp_path / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
+    voters = decode_snapshot(first.read_bytes()).voters
+    newer = bootstrap_records()
+    first.write_bytes(encode_snapshot(newer, now_ms=5, last_contained_log_timestamp=4, kraft_version=1, voters=voters))
+    assert read_bootstrap(disk, str(tmp_path)) == newer
+    (tmp_path / "bootstrap.checkpoint").unlink()
+    assert read_bootstrap(disk, str(tmp_path)) == newer
+    first.write_bytes(first.read_bytes()[:-9])
+    with pytest.raises(CorruptSnapshot, match="is damaged"):
+        read_bootstrap(disk, str(tmp_path))
 
 
 def test_a_snapshot_survives_the_trip_and_damage_is_found() -> None:

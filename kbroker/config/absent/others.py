@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import BOOLEAN, CLASS, CLUSTER_WIDE, HIGH, INT, LIST, LONG, LOW, MEDIUM, PER_BROKER
+from kbroker.config.shorthand import BOOLEAN, CLASS, CLUSTER_WIDE, HIGH, INT, LIST, LONG, LOW, MEDIUM
 
 KEYS = [
     *missing(
@@ -77,17 +77,6 @@ KEYS = [
             LOW,
             "Most bytes of metrics that a client may send at once.",
             validator=Range(1),
-        ),
-    ),
-    *missing(
-        "kbroker has no cordoned log directories",
-        ConfigKey(
-            "cordoned.log.dirs",
-            LIST,
-            "",
-            MEDIUM,
-            "Log directories that get no new partitions, `*` for all.",
-            update_mode=PER_BROKER,
         ),
     ),
     *missing(
