@@ -1,4 +1,4 @@
-"""The profile `secure` of docker-compose.yml for real: from nothing to stock clients of this machine, and a killed node.
+"""The profile `secure` of docker-compose.yml for real: stock clients of this machine, and a killed node.
 
 With ``--containers``, and docker or podman with its compose. The image is built first.
 """
