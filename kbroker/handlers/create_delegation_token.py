@@ -23,7 +23,9 @@ async def handle(request: CreateDelegationTokenRequest, ctx: RequestContext) -> 
     owner = requester
     if request.owner_principal_name:
         if request.owner_principal_type is None:
-            return _refused(ErrorCode.UNKNOWN_SERVER_ERROR, ANONYMOUS, ANONYMOUS)  # as Kafka, where that is no principal
+            return _refused(
+                ErrorCode.UNKNOWN_SERVER_ERROR, ANONYMOUS, ANONYMOUS
+            )  # as Kafka, where that is no principal
         owner = KafkaPrincipal(request.owner_principal_type, request.owner_principal_name)
     if not may_ask_for_tokens(ctx):
         return _refused(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, owner, requester)

@@ -32,9 +32,7 @@ class TokenExpiry:
     def __init__(self, metadata: MetadataPlane, config: BrokerConfig, env: Env) -> None:
         self._metadata = metadata
         self._env = env
-        self._interval = (
-            config.values.get("delegation.token.expiry.check.interval.ms", _DEFAULT_INTERVAL_MS) / 1000
-        )
+        self._interval = config.values.get("delegation.token.expiry.check.interval.ms", _DEFAULT_INTERVAL_MS) / 1000
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -48,9 +46,7 @@ class TokenExpiry:
             from kbroker.raft_metadata.controller.delegation_tokens import remove_expired_tokens
 
             try:
-                more = await self._metadata.submit(
-                    lambda view: remove_expired_tokens(view, self._env.wall_clock_ms())
-                )
+                more = await self._metadata.submit(lambda view: remove_expired_tokens(view, self._env.wall_clock_ms()))
             except ApiError as error:
                 logger.info("delegation tokens that have expired could not be removed: %s", error)
                 return

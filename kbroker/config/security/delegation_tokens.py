@@ -40,6 +40,6 @@ KEYS: list[ConfigKey] = [
         PASSWORD,
         None,
         MEDIUM,
-        "Secret from which the secrets of delegation tokens are made, the same on all nodes; without it there are none.",
+        "Key from which the secrets of delegation tokens are made, the same on all nodes. Without it there are none.",
     ),
 ]
