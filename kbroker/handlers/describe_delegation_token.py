@@ -10,7 +10,7 @@ from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.token_requests import may_ask_for_tokens
+from kbroker.handlers.token_requests import WITH_REQUESTERS, may_ask_for_tokens
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.delegation_tokens import DelegationTokens, concerns, principal_of
 from kbroker.security.principal import KafkaPrincipal
@@ -44,7 +44,7 @@ async def handle(request: DescribeDelegationTokenRequest, ctx: RequestContext) -
     for token in ctx.services.metadata.image.principals.delegation_tokens.values():
         await share.next()
         if (owners is None or concerns(token, owners)) and _may_see(token, ctx):
-            response.tokens.append(_described(token, settings))
+            response.tokens.append(_described(token, settings, ctx.api_version))
     return response
 
 
@@ -57,14 +57,12 @@ def _may_see(token: DelegationTokenRecord, ctx: RequestContext) -> bool:
     )
 
 
-def _described(token: DelegationTokenRecord, settings: DelegationTokens) -> DescribedDelegationToken:
+def _described(token: DelegationTokenRecord, settings: DelegationTokens, version: int) -> DescribedDelegationToken:
     owner, requester = principal_of(token.owner), principal_of(token.requester)
     renewers = map(principal_of, token.renewers)
-    return DescribedDelegationToken(
+    described = DescribedDelegationToken(
         principal_type=owner.principal_type,
         principal_name=owner.name,
-        token_requester_principal_type=requester.principal_type,
-        token_requester_principal_name=requester.name,
         issue_timestamp=token.issue_timestamp,
         expiry_timestamp=token.expiration_timestamp,
         max_timestamp=token.max_timestamp,
@@ -75,3 +73,7 @@ def _described(token: DelegationTokenRecord, settings: DelegationTokens) -> Desc
             for each in renewers
         ],
     )
+    if version >= WITH_REQUESTERS:
+        described.token_requester_principal_type = requester.principal_type
+        described.token_requester_principal_name = requester.name
+    return described

@@ -15,6 +15,9 @@ R = TypeVar("R")
 NO_TIME = -1
 """The time of what a broker has refused by itself; where the controller refuses, it is 0."""
 
+WITH_REQUESTERS = 3
+"""The version of CreateDelegationToken and DescribeDelegationToken that tells who has asked for a token (KIP-373)."""
+
 
 def may_ask_for_tokens(ctx: RequestContext) -> bool:
     """Whether the client has proven who it is, and not by a token (``KafkaApis.allowTokenRequests``).
