@@ -20,6 +20,7 @@ from compat_tests.security.conftest import FULL, kind_of
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.world import World, eventually, feature
 from compat_tests.spark.records import Collected, numbers, read, read_stream, run_available, running, with_options
+from compat_tests.spark.tokens import TokenProvider
 
 PARTITIONS = 3
 RECORDS = 120
@@ -205,3 +206,44 @@ def test_a_stream_loses_its_right_and_goes_on_where_it_was(spark: Any, world: Wo
     write(values(spark, 30, 60), world, account, topic)
     run_available(stream, tmp_path / "checkpoint", collected)
     assert collected.numbers == list(range(60))
+
+
+class TokenAccount(Account):
+    """A user whose connector is told of its trust alone."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """As of any account, without login and protocol."""
+        return {name: value for name, value in super().options.items() if name.startswith("kafka.ssl.")}
+
+
+@feature("spark", "delegation tokens of its own provider, renewed and replaced under a stream")
+def test_delegation_tokens(spark: Any, world: World, tmp_path: Path) -> None:
+    """The connector logs in with the token alone: no user and no password is in the options."""
+    account = by_password(world, "SCRAM-SHA-512")
+    topic = granted(world, account, world.topic(partitions=PARTITIONS), "read", "write")
+    by_token = TokenAccount(account.user, "SASL_SSL", account.security)
+    bootstrap = world.servers.bootstrap("SASL_SSL")
+    with TokenProvider(spark, "mine", bootstrap, account.security.java_properties()) as provider:
+        first = provider.obtain()
+        assert set(provider.tokens()) == {first}
+        write(values(spark, 0, 30), world, by_token, topic)
+        assert numbers(rows_of(spark, world, by_token, topic)) == list(range(30))
+        collected = Collected()
+        stream = stream_of(spark, world, by_token, topic)
+        with running(stream, tmp_path / "checkpoint", collected, processingTime="100 milliseconds"):
+            collected.wait_for(30)
+            before = provider.tokens()[first]
+            assert provider.renew(first, 3_600_000) < before, "renewal counts from now"
+            write(values(spark, 30, 60), world, by_token, topic)
+            collected.wait_for(60)
+            second = provider.obtain()
+            provider.expire(first)
+            assert set(provider.tokens()) == {second}
+            write(values(spark, 60, 90), world, by_token, topic)
+            collected.wait_for(90)
+        assert collected.numbers == list(range(90))
+        provider.expire(second)
+        with pytest.raises(Exception, match="SaslAuthenticationException"):
+            rows_of(spark, world, by_token, topic).collect()
+        assert provider.tokens() == {}
