@@ -176,7 +176,7 @@ class MetadataPlane:
         return self._is_loaded
 
     def when_loaded(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` once, when all that was committed is known; with the image that has it, or right after."""
+        """Call ``callback()`` once, as soon as the image has all that was committed."""
         self._when_loaded.append(callback)
 
     def scram_credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:

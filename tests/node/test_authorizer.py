@@ -273,9 +273,7 @@ def test_every_node_decides_by_the_same_acls(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_node_that_comes_back_decides_by_no_acls_of_long_ago(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_comes_back_decides_by_no_acls_of_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads what it has missed in pieces, each of them committed; an ACL may be taken back in the last of them."""
     seen: list[bool] = []
     begun: list[bool] = []
