@@ -31,7 +31,7 @@ from tests.node.node_harness import Client
 
 Address = tuple[str, int]
 
-KINDS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
+KINDS = tuple(kind for kind in ResourceType if kind not in (ResourceType.UNKNOWN, ResourceType.ANY))
 
 HALF = "half"
 """A user for whom all is allowed, but nothing on what is called ``ABSENT``."""

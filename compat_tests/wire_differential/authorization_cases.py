@@ -128,6 +128,14 @@ FORWARDED = (
             ]
         },
     ),
+    Case(
+        "CreateDelegationToken",
+        (0,),
+        lambda world: {"owner_principal_type": "User", "owner_principal_name": "owner-x", "max_lifetime_ms": -1},
+        lowest=3,
+    ),
+    Case("RenewDelegationToken", (), lambda world: {"hmac": b"nobody's", "renew_period_ms": -1}),
+    Case("ExpireDelegationToken", (), lambda world: {"hmac": b"nobody's", "expiry_time_period_ms": -1}),
     Case("AddRaftVoter", (0,), lambda world: {"voter_id": 9, "voter_directory_id": Uuid(b"d" * 16)}),
     Case("RemoveRaftVoter", (0,), lambda world: {"voter_id": 9, "voter_directory_id": Uuid(b"d" * 16)}),
 )
@@ -165,6 +173,10 @@ def _alone(api: str) -> Callable[[World, int], object]:
 
 OF_CONTROLLER = (
     *(OnController(api, _alone(api)) for api in REQUESTS),
-    *(OnController(case.api, case.request, case.name) for case in CASES if case.api == "DescribeConfigs"),
+    *(
+        OnController(case.api, case.request, case.name)
+        for case in (*CASES, *FORWARDED)
+        if case.api in ("DescribeConfigs", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken")
+    ),
 )
 """Those that controllers answer on their own listener. Apache Kafka's fail at DescribeUserScramCredentials there."""

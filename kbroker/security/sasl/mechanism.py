@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from kbroker.security.principal import KafkaPrincipal
@@ -24,8 +25,11 @@ class SaslServer(Protocol):
         """When the client's credential ends, in milliseconds since 1970; None if it does not."""
         ...
 
-    def respond(self, token: bytes) -> bytes:
-        """The answer to a client's message. :class:`~kbroker.security.sasl.errors.SaslError` lets it in no more."""
+    def respond(self, token: bytes) -> bytes | Awaitable[bytes]:
+        """The answer to a client's message, to be awaited if others must be asked or a thread does it.
+
+        :class:`~kbroker.security.sasl.errors.SaslError` lets the client in no more.
+        """
         ...
 
 
