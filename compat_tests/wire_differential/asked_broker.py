@@ -24,14 +24,15 @@ from kbroker.wire.registry import API_KEYS
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tests" / "node"))
 
-from tests.handlers.permission_cases import ABSENT, GROUP, KEYS, TOPIC, Told, World, build
+from tests.handlers.permission_cases import ABSENT, GROUP, KEYS, TOPIC, Told, World
 from tests.handlers.principals import NOBODY, Asked
 from tests.handlers.test_permissions import UNSTABLE, prepared
+from tests.node.api_cases import build
 from tests.node.node_harness import Client
 
 Address = tuple[str, int]
 
-KINDS = tuple(kind for kind in ResourceType if kind not in (ResourceType.UNKNOWN, ResourceType.ANY))
+KINDS: tuple[ResourceType, ...] = tuple(kind for kind in ResourceType if kind > ResourceType.ANY)
 
 HALF = "half"
 """A user for whom all is allowed, but nothing on what is called ``ABSENT``."""
