@@ -14,13 +14,13 @@ def of_no_listener(config: BrokerProperties) -> list[str]:
     """Names of the node's ``ssl.*`` and ``sasl.*`` properties that no listener takes, in order.
 
     With ``listener.name.NAME.`` before it a property is for that listener alone. Listeners of controllers count on a
-    broker, too: it connects to them by their protocol.
+    broker, too: it connects to them by their protocol. Names that have no effect in any case are left out.
     """
     protocols = {listener.name: listener.security_protocol for listener in config.listeners}
     for name in config.controller_listener_names:
         protocols.setdefault(name, config.listener_security_protocol_map.get(name, "PLAINTEXT"))
     found = []
-    for name in sorted(config.raw):
+    for name in sorted(config.raw.keys() - config.absent.keys() - set(config.unknown)):
         matched = _SECURED.match(name)
         if matched is None:
             continue
