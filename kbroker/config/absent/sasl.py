@@ -7,13 +7,10 @@ from kbroker.config.definition import ConfigKey
 from kbroker.config.shorthand import (
     CLASS,
     DOUBLE,
-    INT,
     LIST,
     LONG,
-    LOW,
     MEDIUM,
     PER_BROKER,
-    SHORT,
     STRING,
 )
 

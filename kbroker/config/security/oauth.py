@@ -207,3 +207,29 @@ KEYS: list[ConfigKey] = [
         "Address at which tokens are asked for.",
     ),
 ]
+
+_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+
+SIGNED_VALIDATORS = (
+    f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler",
+    f"{_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler",
+)
+"""Values of ``sasl.server.callback.handler.class`` by which tokens are checked with a provider's keys."""
+
+UNSECURED_VALIDATOR = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+"""The value by which tokens without a signature are taken."""
+
+ENDPOINT_LOGINS = (
+    f"{_PACKAGE}.OAuthBearerLoginCallbackHandler",
+    f"{_PACKAGE}.secured.OAuthBearerLoginCallbackHandler",
+)
+"""Values of ``sasl.login.callback.handler.class`` by which a client asks a provider, or reads a file."""
+
+UNSECURED_LOGIN = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler"
+"""The value by which a client makes tokens of its own."""
+
+JWT_VALIDATORS = (f"{_PACKAGE}.DefaultJwtValidator", f"{_PACKAGE}.BrokerJwtValidator")
+"""Values of ``sasl.oauthbearer.jwt.validator.class`` that mean what a listener does."""
+
+JWT_RETRIEVERS = tuple(f"{_PACKAGE}.{name}JwtRetriever" for name in ("Default", "ClientCredentials", "File"))
+"""Values of ``sasl.oauthbearer.jwt.retriever.class`` that mean what a client does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -26,9 +26,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+def _oauthbearer(properties: MechanismProperties) -> ListenerMechanism:
+    from kbroker.node.sasl.oauthbearer import OAuthBearerOnListener
+
+    return OAuthBearerOnListener(properties)
+
+
 MECHANISMS: Final[Mapping[str, Callable[[MechanismProperties], ListenerMechanism]]] = {
     PLAIN: PlainOnListener,
     **{mechanism.mechanism_name: ScramOnListener for mechanism in ScramMechanism},
+    "OAUTHBEARER": _oauthbearer,
 }
 """Those that a listener may have, and how each is set up; a module that imports much is imported by a function."""
 
@@ -60,12 +68,17 @@ class ListenerSasl:
         if not names:
             raise FatalError(f"listener {listener_name}: sasl.enabled.mechanisms is empty")
         for name in config.raw:
-            if name.endswith(_CALLBACKS):
+            if name.endswith(_CALLBACKS) and ".oauthbearer." not in name:
                 raise FatalError(f"{name}: Java classes cannot be loaded; users of PLAIN stand in sasl.jaas.config")
         warn_without_effect(config, f"listener.name.{listener_name.lower()}.sasl.jaas.config")
         self.mechanisms = {
             name: MECHANISMS[name](MechanismProperties(config, listener_name, name)) for name in dict.fromkeys(names)
         }
+
+    @property
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """Those of the mechanisms that run as long as the node."""
+        return [mechanism.task for mechanism in self.mechanisms.values() if mechanism.task is not None]
 
     def admission(self, services: Services, *, is_controller: bool) -> SaslAdmission:
         """The step of the listener's admission."""

@@ -1,4 +1,4 @@
-"""The claims of a signed token: who may have made it, for whom, and when it holds (RFC 7519; ``BrokerJwtValidator``)."""
+"""The claims of a signed token: who made it, for whom, and when it holds (RFC 7519; Kafka's ``BrokerJwtValidator``)."""
 
 from __future__ import annotations
 

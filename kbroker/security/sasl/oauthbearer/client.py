@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kbroker.security.sasl.oauthbearer.messages import AFTER_ERROR, initial_response
 from kbroker.security.sasl.oauthbearer.token import OAUTHBEARER
 

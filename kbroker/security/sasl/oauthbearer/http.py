@@ -147,7 +147,8 @@ def _connected(url: Url, context: ssl.SSLContext | None, limits: Limits) -> Iter
             made = context if context is not None else ssl.create_default_context()
             sock = made.wrap_socket(raw, server_hostname=url.host, do_handshake_on_connect=False)
         # socket's own method: that of an SSLSocket would take its TLS away under the reader.
-        cut = threading.Timer(max(0.0, deadline - time.monotonic()), _cut_off, [sock])
+        is_over = threading.Event()
+        cut = threading.Timer(max(0.0, deadline - time.monotonic()), _cut_off, [sock, is_over])
         cut.daemon = True
         cut.start()
         try:
@@ -158,11 +159,14 @@ def _connected(url: Url, context: ssl.SSLContext | None, limits: Limits) -> Iter
             yield connection
         finally:
             cut.cancel()
+            if is_over.is_set():
+                raise TimeoutError  # whatever the end looked like to the reader
     finally:
         sock.close()
 
 
-def _cut_off(sock: socket.socket) -> None:
+def _cut_off(sock: socket.socket, is_over: threading.Event) -> None:
+    is_over.set()
     try:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:

@@ -100,7 +100,7 @@ def _is_signed(token: str, key: Key, algorithm: str) -> bool:
 
 
 def parse_key_set(text: bytes) -> KeySet:
-    """The keys of a JWKS that can check signatures. ``ValueError`` in a few words if it is none, or has none of them."""
+    """The keys of a JWKS that can check signatures; ``ValueError`` in a few words if there are none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -138,6 +138,8 @@ def _public_key(entry: dict[str, Any]) -> RSAKey | ECKey | None:
     """The key, of its public part alone; None for one of another kind, or a damaged or weak one."""
     try:
         if entry.get("kty") == "RSA":
+            if len(entry["n"]) * 6 < MIN_RSA_BITS:
+                return None  # the library would warn of it
             rsa = RSAKey.import_key({name: entry[name] for name in ("kty", "n", "e")})
             return rsa if MIN_RSA_BITS <= rsa.public_key.key_size <= MAX_RSA_BITS else None
         if entry.get("kty") == "EC" and entry.get("crv") in CURVES.values():

@@ -172,5 +172,6 @@ def times_of(token: str, sub_claim: str, now: float) -> tuple[float, float]:
     subject = claims.get(sub_claim)
     if not isinstance(subject, str) or not subject.strip():
         raise TokenRefused(f"the token has no claim {sub_claim}")
-    is_time = isinstance(issued, int | float) and not isinstance(issued, bool) and 0 <= issued <= ends
-    return (float(issued) if is_time else now), float(ends)
+    if isinstance(issued, int | float) and not isinstance(issued, bool) and 0 <= issued <= ends:
+        return issued, ends
+    return now, ends
