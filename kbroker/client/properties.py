@@ -85,6 +85,8 @@ CLIENT_CONFIGS: Final = ConfigDef(
 )
 """Names, types and defaults are those of Apache Kafka's clients (``SslConfigs``, ``SaslConfigs``)."""
 
+_TOKEN_LOGIN: Final = "sasl.login.callback.handler.class"
+
 _UNSUPPORTED: Final = frozenset(
     {
         "sasl.client.callback.handler.class",
@@ -119,6 +121,8 @@ class ClientProperties:
                 self._values[name] = CLIENT_CONFIGS.parse(name, given[name])
             except InvalidConfig as error:
                 raise ClientError(f"{source}: {error.message}") from None
+        if self[_TOKEN_LOGIN] and self["sasl.mechanism"] != "OAUTHBEARER":
+            raise ClientError(f"{source}: {_TOKEN_LOGIN} is not supported by this client, but with OAUTHBEARER")
 
     @classmethod
     def read(cls, path: Path) -> ClientProperties:

@@ -41,6 +41,7 @@ MECHANISMS: Final[Mapping[str, Callable[[MechanismProperties], ListenerMechanism
 """Those that a listener may have, and how each is set up; a module that imports much is imported by a function."""
 
 _CALLBACKS = "sasl.server.callback.handler.class"
+_LOGIN_CALLBACKS = "sasl.login.callback.handler.class"
 
 
 def warn_without_effect(config: BrokerConfig, name: str = "sasl.jaas.config") -> None:
@@ -105,6 +106,8 @@ def connection_step(config: BrokerConfig, listener_name: str, mechanism_property
             f" {', '.join(CLIENT_MECHANISMS)}"
         )
     properties = MechanismProperties(config, listener_name, mechanism)
+    if properties[_LOGIN_CALLBACKS] and mechanism != "OAUTHBEARER":
+        raise FatalError(f"{_LOGIN_CALLBACKS}: Java classes cannot be loaded; it has values for OAUTHBEARER alone")
     if properties.jaas_line is None:
         raise FatalError(
             f"{properties.jaas_name} is not set: this node logs in to others by it, as"

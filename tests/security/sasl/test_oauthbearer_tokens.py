@@ -103,6 +103,7 @@ def test_a_header_with_demands() -> None:
         KEYS.verified(f"{encode_json({'alg': 'RS256', 'kid': ['rsa']})}.{encode_json(CLAIMS)}.AAAA")
 
 
+@pytest.mark.filterwarnings("ignore:Key size")
 def test_a_key_for_another_purpose_or_a_weak_one_checks_nothing() -> None:
     shown = RSA.as_dict(private=False)
     weak = {**RSAKey.generate_key(1024).as_dict(private=False), "kid": "weak"}
