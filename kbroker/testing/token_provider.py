@@ -40,8 +40,12 @@ class TokenProvider:
         clients: Mapping[str, str] | None = None,
         lifetime: float = 3600.0,
         algorithm: str = "RS256",
+        port: int = 0,
     ) -> None:
-        """``clients`` have a secret each, with which they get tokens for themselves, of ``lifetime`` seconds."""
+        """``clients`` have a secret each, with which they get tokens for themselves, of ``lifetime`` seconds.
+
+        ``port`` is any free one if it is 0; ``OSError`` if it cannot be had.
+        """
         self.audience = audience
         self.clients = dict(clients or {})
         self.lifetime = lifetime
@@ -53,7 +57,7 @@ class TokenProvider:
         """The paths that were asked for, in their order."""
         self.answers: dict[str, Callable[[], Answer]] = {}
         """By path, answers in place of the provider's own: for tests of what goes wrong."""
-        self._server = _Server(self)
+        self._server = _Server(self, port)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
     def __enter__(self) -> TokenProvider:
@@ -141,9 +145,9 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, provider: TokenProvider) -> None:
+    def __init__(self, provider: TokenProvider, port: int) -> None:
         self.provider = provider
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", port), _Handler)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -304,7 +304,11 @@ def test_a_token_in_a_file(tmp_path: Path, provider: TokenProvider) -> None:
         ({}, 'unsecuredLoginLifetimeSeconds="1"', "StringClaim_sub"),
         ({}, 'unsecuredLoginStringClaim_exp="1"', "'exp' claim"),
         ({}, 'unsecuredLoginStringClaim_sub="a" unsecuredLoginNumberClaim_n="secret"', "must be a number"),
-        ({"sasl.login.callback.handler.class": "com.example.Mine"}, "", "Java class"),
+        (
+            {"sasl.login.callback.handler.class": "com.example.Mine", "sasl.mechanism": "OAUTHBEARER"},
+            "",
+            "Java class",
+        ),
         ({"sasl.oauthbearer.token.endpoint.url": "http://h/"}, 'unsecuredLoginStringClaim_sub="a"', "do not go with"),
         ({"sasl.oauthbearer.token.endpoint.url": "http://h/"}, "", "client.id is not set"),
         ({"sasl.oauthbearer.token.endpoint.url": "http://h/"}, 'clientId="a"', "client.secret is not set"),
