@@ -26,9 +26,9 @@ class Exposure(NamedTuple):
     anonymous: Sequence[Listener] = ()
     """Nobody has to say who they are; an authorizer decides what they may do nevertheless."""
     passwords: Sequence[Listener] = ()
-    """Clients send passwords in the clear: SASL_PLAINTEXT with PLAIN."""
+    """Clients send passwords, or tokens as good as them, in the clear: SASL_PLAINTEXT with PLAIN or OAUTHBEARER."""
     readable: Sequence[Listener] = ()
-    """Clients say who they are in the clear, but send no password: SASL_PLAINTEXT with other mechanisms alone."""
+    """Clients say who they are in the clear, but send no secret: SASL_PLAINTEXT with other mechanisms alone."""
     unruled: Sequence[Listener] = ()
     """Clients say who they are, and nothing decides what they may do."""
     generous: Sequence[Listener] = ()
@@ -44,7 +44,7 @@ class Exposure(NamedTuple):
 
         known = [listener for listener in reached if config.authenticates(listener)]
         unknown = [listener for listener in reached if listener not in known]
-        clear = [listener for listener in reached if listener.security_protocol == "SASL_PLAINTEXT"]
+        clear = [listener for listener in known if listener.security_protocol == "SASL_PLAINTEXT"]
         passwords = [listener for listener in clear if _takes_passwords(config, listener)]
         readable = [listener for listener in clear if listener not in passwords]
         if not has_authorizer(config):
@@ -59,9 +59,9 @@ class Exposure(NamedTuple):
 
 
 def _takes_passwords(config: BrokerConfig, listener: Listener) -> bool:
-    """Whether a client may log in with PLAIN, which sends its password as it is."""
+    """Whether a client may send what lets others in as itself: the password of PLAIN, the token of OAUTHBEARER."""
     mechanisms = config.security(listener.name)["sasl.enabled.mechanisms"] or ()
-    return "PLAIN" in (mechanism.strip() for mechanism in mechanisms)
+    return not {"PLAIN", "OAUTHBEARER"}.isdisjoint(mechanism.strip() for mechanism in mechanisms)
 
 
 def warn_of_exposure(config: BrokerConfig) -> None:
