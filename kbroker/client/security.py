@@ -5,21 +5,15 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kbroker.client.errors import AuthenticationFailed, ClientError, ConnectionFailed, name_of
+from kbroker.client.errors import AuthenticationFailed, ClientError, ConnectionFailed
 from kbroker.config.definition import InvalidConfig
-from kbroker.errors import ErrorCode
 from kbroker.security.protocol import SecurityProtocol
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
     import socket
 
     from kbroker.client.properties import ClientProperties
-    from kbroker.security.sasl.mechanism import SaslClient
-
-_MOST_ROUNDS: Final = 10
-"""No mechanism exchanges as many messages."""
+    from kbroker.security.sasl.client import ClientMechanism
 
 _ALERT_SECONDS: Final = 0.2
 """How long to look for the alert of a broker that has closed the connection: it comes before the end, or never."""
@@ -40,6 +34,8 @@ _ALERTS: Final = {
 class Asked(Protocol):
     """A connection whose versions are known."""
 
+    host: str
+    """The broker's name or address, as the client has it."""
     address: str
 
     def request(self, request: Any, deadline: float) -> Any:
@@ -54,7 +50,6 @@ class ClientSecurity:
         """:class:`ClientError` if a store cannot be read, or if SASL lacks a property."""
         self.protocol = protocol
         self._context: ssl.SSLContext | None = None
-        self._mechanism: str = properties["sasl.mechanism"]
         self._properties = properties
         if protocol.has_tls:
             try:
@@ -63,24 +58,23 @@ class ClientSecurity:
                 self._context = client_context(properties)
             except InvalidConfig as error:
                 raise ClientError(f"{properties.source}: {error.message}") from None
-        if protocol.has_sasl:
-            self._sasl_client()  # so that a line that cannot be read is told before anybody is asked
+        self._mechanism = self._sasl_mechanism() if protocol.has_sasl else None
 
-    def _sasl_client(self) -> SaslClient:
-        """A new exchange of the mechanism."""
-        from kbroker.security.sasl.client import CLIENT_MECHANISMS, make_client
+    def _sasl_mechanism(self) -> ClientMechanism:
+        from kbroker.security.sasl.client import CLIENT_MECHANISMS, client_mechanism
         from kbroker.security.sasl.jaas import JaasError
 
-        source = self._properties.source
-        if "sasl.mechanism" not in self._properties:
+        properties = self._properties
+        source = properties.source
+        if "sasl.mechanism" not in properties:
             told = ", ".join(CLIENT_MECHANISMS)
             raise ClientError(
                 f"{source}: sasl.mechanism is not set, and Kafka's default GSSAPI is not supported; {told} are"
             )
-        if "sasl.jaas.config" not in self._properties:
+        if "sasl.jaas.config" not in properties:
             raise ClientError(f"{source}: {self.protocol.name} needs sasl.jaas.config")
         try:
-            return make_client(self._mechanism, self._properties["sasl.jaas.config"].value)
+            return client_mechanism(properties["sasl.mechanism"], properties["sasl.jaas.config"].value, properties)
         except JaasError as error:
             raise ClientError(f"{source}: sasl.jaas.config: {error}") from None
         except ValueError as error:
@@ -162,39 +156,17 @@ class ClientSecurity:
         """
         if not self.protocol.has_sasl:
             return None
-        address = connection.address
-        shaken: SaslHandshakeResponse = connection.request(SaslHandshakeRequest(mechanism=self._mechanism), deadline)
-        if shaken.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            offered = ", ".join(sorted(shaken.mechanisms)) or "none"
-            raise AuthenticationFailed(
-                f"{address} does not have the SASL mechanism {self._mechanism}; it has: {offered}"
-            )
-        if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-            raise AuthenticationFailed(f"{address} does not ask for SASL there (is security.protocol right?)")
-        if shaken.error_code:
-            raise AuthenticationFailed(f"{address} refuses the SASL handshake: {name_of(shaken.error_code)}")
-        return self._exchange(connection, deadline)
+        from kbroker.security.sasl.client import Login, LoginFailed
 
-    def _exchange(self, connection: Asked, deadline: float) -> float | None:
-        from kbroker.security.sasl.errors import SaslError
-
-        client = self._sasl_client()
-        message = client.first()
-        for _ in range(_MOST_ROUNDS):
-            answer: SaslAuthenticateResponse = connection.request(SaslAuthenticateRequest(auth_bytes=message), deadline)
-            if answer.error_code:
-                told = f"{(answer.error_message or '').rstrip('. ')} ({name_of(answer.error_code)})".strip()
-                raise AuthenticationFailed(f"{connection.address} refuses the login: {told}")
-            try:
-                if not client.is_done:
-                    message = client.respond(bytes(answer.auth_bytes))
-            except SaslError as error:
-                raise AuthenticationFailed(
-                    f"{connection.address} does not prove that it knows the user: {error}"
-                ) from None
-            if client.is_done:
-                return answer.session_lifetime_ms / 1000 if answer.session_lifetime_ms > 0 else None
-        raise AuthenticationFailed(f"{connection.address} does not come to an end with SASL {self._mechanism}")
+        assert self._mechanism is not None
+        login = Login(self._mechanism, connection.host)
+        try:
+            request = login.shaken(connection.request(login.handshake(), deadline))
+            while (following := login.answered(connection.request(request, deadline))) is not None:
+                request = following
+        except LoginFailed as error:
+            raise AuthenticationFailed(f"{connection.address} {error}") from None
+        return login.session_lifetime_ms / 1000 if login.session_lifetime_ms else None
 
     def __repr__(self) -> str:
         return f"<{self.protocol.name}>"

@@ -1,7 +1,7 @@
 """SaslAuthenticate on a connection that is served: the tokens of a client that authenticates again (KIP-368).
 
 Served: 0 to 2. 1: the session's lifetime; 2: flexible. Those of a connection's first authentication do not come this
-way: `kbroker.node.sasl_admission` answers them.
+way: `kbroker.node.sasl.admission` answers them.
 """
 
 from __future__ import annotations
@@ -22,4 +22,6 @@ async def handle(request: SaslAuthenticateRequest, ctx: RequestContext) -> SaslA
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received after successful authentication",
         )
-    return session.authenticate(bytes(request.auth_bytes))
+    response = await session.authenticate(bytes(request.auth_bytes))
+    ctx.connection.principal = session.principal  # the same one, but by a delegation token or without
+    return response

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig, Listener
     from kbroker.env import Env, Network
     from kbroker.handlers.context import Services
-    from kbroker.node.sasl_setup import ListenerSasl
+    from kbroker.node.sasl.setup import ListenerSasl
     from kbroker.node.secure_network import ConnectionStep
     from kbroker.node.tls import ListenerTls
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
@@ -70,11 +70,11 @@ class NodeSecurity:
         """Read which mechanisms each of the node's listeners with SASL has, and by which users."""
         for listener in self._config.listeners:
             if self._protocol(listener.name).has_sasl:
-                from kbroker.node.sasl_setup import ListenerSasl
+                from kbroker.node.sasl.setup import ListenerSasl
 
                 self._sasl[listener.name] = ListenerSasl(self._config, listener.name)
         if self._sasl:
-            from kbroker.node.sasl_setup import warn_without_effect
+            from kbroker.node.sasl.setup import warn_without_effect
 
             warn_without_effect(self._config)  # once, however many listeners there are
 
@@ -102,9 +102,9 @@ class NodeSecurity:
 
             steps.append(TlsConnect(tls, self._scratch, self._env.now))
         if self._protocol(listener_name).has_sasl:
-            from kbroker.node.sasl_setup import connection_step
+            from kbroker.node.sasl.setup import connection_step
 
-            steps.append(connection_step(self._config, listener_name, mechanism_property))
+            steps.append(connection_step(self._config, listener_name, mechanism_property, self._env))
         if not steps:
             return self._env.network
         from kbroker.node.secure_network import SecureNetwork
@@ -112,6 +112,12 @@ class NodeSecurity:
         return SecureNetwork(self._env.network, steps)
 
     # --- while the node runs
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Start what clients need who are to be let in, nodes among them: before a listener is open."""
+        for sasl in self._sasl.values():
+            for task in sasl.tasks:
+                nursery.start_soon(task)
 
     @property
     def has_tasks(self) -> bool:

@@ -16,11 +16,11 @@ from node_harness import Client, Node, configuration, run, running_node
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
 from kbroker.errors import FatalError
-from kbroker.node.sasl_admission import _Keeper
+from kbroker.node.sasl.admission import _Keeper
 from kbroker.node.security import NodeSecurity
 from kbroker.raft_metadata.controller.scram import credential_record
 from kbroker.security.sasl.add_scram import parse_add_scram
-from kbroker.security.sasl.client import make_client
+from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
 from kbroker.wire.headers import encode_request_header
@@ -120,7 +120,9 @@ def test_the_handshake_of_old_clients(tmp_path: Path, caplog: pytest.LogCaptureF
         await handshake(client, version=0)
         assert await send_bare(client, WRONG) == b""
 
-        side = make_client("SCRAM-SHA-512", f'{SCRAM_MODULE} required username="carol" password="carol-secret";')
+        side = client_mechanism(
+            "SCRAM-SHA-512", f'{SCRAM_MODULE} required username="carol" password="carol-secret";', {}
+        ).make("localhost")
         client = await node.connect()
         await handshake(client, side.mechanism, version=0)
         challenge = await send_bare(client, side.first())
@@ -170,7 +172,9 @@ async def scram(node: Node, mechanism: str, user: str, password: str) -> Any:
     """The last answer of an authentication."""
     client = await node.connect()
     await handshake(client, mechanism)
-    side = make_client(mechanism, f'{SCRAM_MODULE} required username="{user}" password="{password}";')
+    side = client_mechanism(mechanism, f'{SCRAM_MODULE} required username="{user}" password="{password}";', {}).make(
+        "localhost"
+    )
     response = await authenticate(client, side.first())
     assert response.error_code == 0
     response = await authenticate(client, side.respond(bytes(response.auth_bytes)))
@@ -358,13 +362,13 @@ def test_a_session_ends_and_is_renewed_in_time(password: str) -> None:
         start = trio.current_time()
         session = SaslConversation(mechanisms, trio.current_time, lambda: 0)
         session.handshake("PLAIN")
-        session.authenticate(ALICE)
+        await session.authenticate(ALICE)
         connection: Any = Served()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_Keeper(session, 2.0).keep, connection)
             await trio.sleep(15)
             session.handshake("PLAIN")
-            session.authenticate(f"\0alice\0{password}".encode())
+            await session.authenticate(f"\0alice\0{password}".encode())
             await trio.sleep(20)
             told = [(round(at - start, 3), keys) for at, keys in connection.told]
             if password == "alice-secret":
@@ -383,7 +387,11 @@ def test_a_session_ends_and_is_renewed_in_time(password: str) -> None:
     ("more", "text"),
     [
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "SASL mechanism GSSAPI is not supported yet; set .*enabled.mechanisms"),
-        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "SASL mechanism OAUTHBEARER is not supported yet"),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"},
+            "OAUTHBEARER needs the address of the token",
+        ),
+        ({"sasl.login.callback.handler.class": "x.Y"}, "it has values for OAUTHBEARER alone"),
         ({"sasl.enabled.mechanisms": ""}, "is empty"),
         ({f"{LISTENER}.plain.sasl.jaas.config": "wrong-secret"}, "not one of the login modules"),
         ({f"{LISTENER}.plain.sasl.jaas.config": f"{SCRAM_MODULE} required;"}, "does not serve SASL mechanism PLAIN"),

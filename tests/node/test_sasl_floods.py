@@ -10,9 +10,9 @@ import trio
 import trio.testing
 from test_sasl_hostile import admission, request
 
-from kbroker.node import sasl_admission
 from kbroker.node.admission import Admitted, Refused
-from kbroker.node.sasl_admission import MAX_ILLEGAL_FRAME, MAX_VERSIONS_REQUESTS, SaslAdmission
+from kbroker.node.sasl import admission as sasl_admission
+from kbroker.node.sasl.admission import MAX_ILLEGAL_FRAME, MAX_VERSIONS_REQUESTS, SaslAdmission
 from kbroker.wire.headers import encode_request_header
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest

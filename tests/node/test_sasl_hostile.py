@@ -18,9 +18,9 @@ from node_harness import configuration
 from kbroker.env import RealEnv
 from kbroker.handlers.registration import BROKER, registrations
 from kbroker.node.admission import Refused
-from kbroker.node.sasl_admission import SaslAdmission, _Exchange
+from kbroker.node.sasl.admission import SaslAdmission, _Exchange
 from kbroker.security.principal import KafkaPrincipal
-from kbroker.security.sasl.client import make_client
+from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.conversation import OfferedMechanism
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
 from kbroker.security.sasl.scram import ScramAccount, ScramCredential, ScramMechanism, ScramServer, UnknownUsers
@@ -97,7 +97,7 @@ def frames(rng: random.Random, mechanism: str, version: int) -> Iterator[bytes]:
     if mechanism == "PLAIN":
         tokens = [b"\0alice\0secret"]
     else:
-        client = make_client(mechanism, SCRAM_LINE)
+        client = client_mechanism(mechanism, SCRAM_LINE, {}).make("localhost")
         tokens = [client.first(), b"c=biws,r=abc,p=AAAA"]
     for token in tokens:
         token = damaged(rng, token) if rng.random() < 0.4 else token

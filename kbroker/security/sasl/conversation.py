@@ -5,7 +5,7 @@ Rules and texts are those of Kafka's ``SaslServerAuthenticator``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
@@ -41,6 +41,7 @@ class SaslConversation:
         self._wall_clock_ms = wall_clock_ms
         self._server: SaslServer | None = None
         self._refusal = ""
+        self._is_waiting = False
         self._began_at: float | None = None
         self.principal: KafkaPrincipal = ANONYMOUS
         self.mechanism = ""
@@ -63,7 +64,7 @@ class SaslConversation:
 
     def may_authenticate_again(self) -> bool:
         """Whether a handshake may begin a re-authentication now: only where sessions end, and not at once again."""
-        if self.expires_at is None or self.failure is not None:
+        if self.expires_at is None or self.failure is not None or self._is_waiting:
             return False
         return self._began_at is None or self._now() >= self._began_at + REAUTHENTICATION_INTERVAL
 
@@ -91,10 +92,10 @@ class SaslConversation:
             self._server = offered.make_server()
         return SaslHandshakeResponse(mechanisms=names)
 
-    def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
+    async def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
         """The answer to a token; with ``failure`` set it tells the client no more than Kafka does."""
         try:
-            answer = self.take(token)
+            answer = await self.take(token)
         except SaslAuthenticationError as error:
             return SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error), auth_bytes=b""
@@ -109,7 +110,7 @@ class SaslConversation:
             lifetime = max(0, round((self.expires_at - self._now()) * 1000))
         return SaslAuthenticateResponse(error_message="", auth_bytes=answer, session_lifetime_ms=lifetime)
 
-    def take(self, token: bytes) -> bytes:
+    async def take(self, token: bytes) -> bytes:
         """The bare answer to a bare token, as after a handshake of version 0. ``SaslError``, and ``failure`` is set."""
         server = self._server
         try:
@@ -117,12 +118,16 @@ class SaslConversation:
                 raise SaslAuthenticationError(self._refusal)
             if server is None:
                 raise SaslError("there was no handshake")
+            self._check_turn()
             answer = server.respond(token)
+            if not isinstance(answer, bytes):
+                answer = await self._awaited(answer)
             if server.is_done:
                 self._complete(server)
             return answer
         except SaslAuthenticationError as error:
             self._fail(str(error))
+            self.detail = error.detail
             raise
         except SaslError as error:
             name = server.mechanism if server is not None else self.mechanism
@@ -132,6 +137,20 @@ class SaslConversation:
             )
             self.detail = str(error)
             raise
+
+    def _check_turn(self) -> None:
+        if self._is_waiting:
+            raise SaslError("a token came before the answer to the one before it")
+
+    async def _awaited(self, answer: Awaitable[bytes]) -> bytes:
+        self._is_waiting = True
+        try:
+            got = await answer
+        finally:
+            self._is_waiting = False
+        if self.failure is not None:
+            raise SaslError(self.failure)
+        return got
 
     detail = ""
     """What the log may say of the failure beyond what the client is told. It holds no secret."""
@@ -156,7 +175,8 @@ class SaslConversation:
             self.on_change()
 
     def _fail(self, reason: str) -> None:
-        self.failure = reason
+        if self.failure is None:
+            self.failure = reason
         self._server = None
         if self.is_authenticated:
             self.on_change()

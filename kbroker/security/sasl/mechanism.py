@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable
+from typing import Any, Protocol
 
 from kbroker.security.principal import KafkaPrincipal
 
@@ -11,8 +12,11 @@ class SaslServer(Protocol):
     """The server's side of one authentication."""
 
     mechanism: str
-    is_done: bool
-    """Whether the client has been let in. ``principal`` and ``expires_at_ms`` hold from then on."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the client has been let in. ``principal`` and ``expires_at_ms`` hold from then on."""
+        ...
 
     @property
     def principal(self) -> KafkaPrincipal:
@@ -24,8 +28,11 @@ class SaslServer(Protocol):
         """When the client's credential ends, in milliseconds since 1970; None if it does not."""
         ...
 
-    def respond(self, token: bytes) -> bytes:
-        """The answer to a client's message. :class:`~kbroker.security.sasl.errors.SaslError` lets it in no more."""
+    def respond(self, token: bytes) -> bytes | Awaitable[bytes]:
+        """The answer to a client's message, to be awaited if others must be asked or a thread does it.
+
+        :class:`~kbroker.security.sasl.errors.SaslError` lets the client in no more.
+        """
         ...
 
 
@@ -43,3 +50,9 @@ class SaslClient(Protocol):
     def respond(self, challenge: bytes) -> bytes:
         """The message that follows upon the server's; :class:`~kbroker.security.sasl.errors.SaslError` if none does."""
         ...
+
+
+class Settings(Protocol):
+    """A client's properties, or those by which a node connects, typed and with Kafka's defaults."""
+
+    def __getitem__(self, name: str, /) -> Any: ...

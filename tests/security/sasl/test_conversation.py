@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
 import pytest
 
 from kbroker.errors import ErrorCode as E
@@ -10,8 +13,18 @@ from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversatio
 from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
 
+T = TypeVar("T")
+
 USERS = PasswordTable({"alice": "secret", "bob": "hunter2"})
 ALICE = b"\0alice\0secret"
+
+
+def at_once(steps: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    with pytest.raises(StopIteration) as ended:
+        steps.send(None)
+    result: T = ended.value.value
+    return result
 
 
 class Expiring(PlainServer):
@@ -42,7 +55,7 @@ class Clock:
 def logged_in(clock: Clock, max_reauth_ms: int = 0, mechanism: str = "PLAIN") -> tuple[SaslConversation, int]:
     talk = clock.conversation(max_reauth_ms)
     assert talk.handshake(mechanism).error_code == 0
-    response = talk.authenticate(ALICE)
+    response = at_once(talk.authenticate(ALICE))
     assert (response.error_code, response.error_message, response.auth_bytes) == (0, "", b"")
     assert talk.principal == KafkaPrincipal("User", "alice") and talk.is_authenticated and not talk.is_in_exchange
     return talk, response.session_lifetime_ms
@@ -74,7 +87,7 @@ def test_a_mechanism_that_is_not_offered() -> None:
 def test_a_client_that_fails_is_told_no_more_than_it_should() -> None:
     talk = Clock().conversation()
     talk.handshake("PLAIN")
-    response = talk.authenticate(b"\0alice\0guess")
+    response = at_once(talk.authenticate(b"\0alice\0guess"))
     assert response.error_code == E.SASL_AUTHENTICATION_FAILED
     assert response.error_message == talk.failure == "Authentication failed: Invalid username or password"
     assert talk.principal == ANONYMOUS and not talk.is_authenticated
@@ -85,7 +98,7 @@ def test_a_client_that_fails_is_told_no_more_than_it_should() -> None:
 
     talk = SaslConversation({"X": OfferedMechanism(lambda: Broken(USERS.check), 0)}, lambda: 0.0, lambda: 0)
     talk.handshake("X")
-    response = talk.authenticate(b"")
+    response = at_once(talk.authenticate(b""))
     assert response.error_message == talk.failure
     assert talk.failure == (
         "Authentication failed during authentication due to invalid credentials with SASL mechanism PLAIN"
@@ -96,11 +109,11 @@ def test_a_client_that_fails_is_told_no_more_than_it_should() -> None:
 def test_nothing_is_taken_without_a_handshake_or_after_a_failure() -> None:
     talk = Clock().conversation()
     with pytest.raises(SaslError):
-        talk.take(ALICE)
+        at_once(talk.take(ALICE))
     talk = Clock().conversation()
     talk.handshake("PLAIN")
-    talk.authenticate(b"\0alice\0guess")
-    assert talk.authenticate(ALICE).error_code == E.SASL_AUTHENTICATION_FAILED
+    at_once(talk.authenticate(b"\0alice\0guess"))
+    assert at_once(talk.authenticate(ALICE)).error_code == E.SASL_AUTHENTICATION_FAILED
     assert not talk.is_authenticated
 
 
@@ -110,7 +123,7 @@ def test_a_client_authenticates_again() -> None:
     clock.seconds = 102.0
     assert talk.may_authenticate_again()
     assert talk.handshake("PLAIN").error_code == 0 and talk.is_in_exchange
-    assert talk.authenticate(ALICE).session_lifetime_ms == 3_000
+    assert at_once(talk.authenticate(ALICE)).session_lifetime_ms == 3_000
     assert (talk.expires_at, clock.changes) == (105.0, [None])
     clock.seconds = 102.9
     assert not talk.may_authenticate_again()
@@ -136,7 +149,7 @@ def test_only_the_same_client_may_authenticate_again(mechanism: str, token: byte
     clock = Clock()
     talk, _ = logged_in(clock, 3_000)
     assert talk.handshake(mechanism).error_code == 0
-    response = talk.authenticate(token)
+    response = at_once(talk.authenticate(token))
     assert (response.error_code, response.error_message) == (E.SASL_AUTHENTICATION_FAILED, message)
     assert clock.changes == [message] and talk.principal.name == "alice"
     assert not talk.may_authenticate_again() and not talk.is_in_exchange

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from kbroker.security.principal import KafkaPrincipal
-from kbroker.security.sasl.client import make_client
+from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.jaas import JaasError
 from kbroker.security.sasl.scram import (
@@ -219,7 +219,7 @@ def test_tokens_are_asked_for_as_such() -> None:
         "org.apache.kafka.common.security.scram.ScramLoginModule required"
         ' username="tokenID" password="hmac" tokenauth="true";'
     )
-    client = make_client("SCRAM-SHA-512", line)
+    client = client_mechanism("SCRAM-SHA-512", line, {}).make("localhost")
     ScramServer(SHA_512, lookup, UnknownUsers(SHA_512)).respond(client.first())
     ScramServer(SHA_512, lookup, UnknownUsers(SHA_512)).respond(b"n,,n=alice,r=abc,x=y")
     assert asked == [("tokenID", True), ("alice", False)]
@@ -243,6 +243,8 @@ def test_no_text_shows_a_key() -> None:
 )
 def test_a_line_that_does_not_fit_the_mechanism(mechanism: str, module: str, options: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
-        make_client(mechanism, f"org.apache.kafka.common.security.{module}LoginModule required {options};")
+        client_mechanism(
+            mechanism, f"org.apache.kafka.common.security.{module}LoginModule required {options};", {}
+        ).make("localhost")
     assert "hunter2" not in str(caught.value)
     assert isinstance(caught.value, JaasError) == (mechanism != "GSSAPI")

@@ -197,10 +197,10 @@ class _Exchange:
     async def take(self, frame: bytes) -> bytes:
         """The frame that answers one of the client's, size included; ``Refused`` or ``WireError`` ends the rest."""
         if self._state is _State.BARE_TOKENS:
-            return self._take_token(frame)
+            return await self._take_token(frame)
         header, offset = decode_request_header(frame)
         if self._state is _State.AUTHENTICATE:
-            return self._authenticate(frame, header, offset)
+            return await self._authenticate(frame, header, offset)
         if header.api_key == SASL_HANDSHAKE_KEY:
             return self._handshake(frame, header, offset)
         if header.api_key != API_VERSIONS_KEY:
@@ -209,20 +209,20 @@ class _Exchange:
             raise Refused("Unexpected ApiVersions request received during SASL authentication")
         return await self._api_versions(frame, header, offset)
 
-    def _take_token(self, token: bytes) -> bytes:
+    async def _take_token(self, token: bytes) -> bytes:
         try:
-            return _sized(self.conversation.take(token))
+            return _sized(await self.conversation.take(token))
         except SaslError as error:
             raise Refused(self._reason(error)) from None
 
-    def _authenticate(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:
+    async def _authenticate(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:
         if header.api_key != SASL_AUTHENTICATE_KEY:
             raise FailedAuthentication(
                 f"Unexpected Kafka request of API key {header.api_key} during SASL authentication.",
                 self._illegal_state(frame, header, offset),
             )
         request = self._decode(frame, header, offset)
-        response = self.conversation.authenticate(bytes(request.auth_bytes))
+        response = await self.conversation.authenticate(bytes(request.auth_bytes))
         reply = _reply(header, response)
         if self.conversation.failure is not None:
             raise FailedAuthentication(self._reason(), reply)

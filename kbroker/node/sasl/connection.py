@@ -5,16 +5,12 @@ A session that ends (KIP-368) is not renewed: a new connection takes its place b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from kbroker.errors import ErrorCode
 from kbroker.node.client_stream import ClientStream
-from kbroker.security.sasl.errors import SaslError
-from kbroker.security.sasl.mechanism import SaslClient
+from kbroker.security.sasl.client import ClientMechanism, Login, LoginFailed
 from kbroker.wire.errors import WireError
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from kbroker.env import Buffer, Stream
@@ -30,42 +26,43 @@ class AuthenticationFailed(OSError):
 class SaslConnection:
     """The step of one listener's connections (:class:`~kbroker.node.secure_network.ConnectionStep`)."""
 
-    def __init__(self, make_client: Callable[[], SaslClient], client_id: str, now: Callable[[], float]) -> None:
-        """``now`` gives seconds, on the clock of those who use the connections."""
-        self._make_client = make_client
+    def __init__(
+        self,
+        mechanism: ClientMechanism,
+        client_id: str,
+        run_blocking: Callable[..., Awaitable[Any]],
+        now: Callable[[], float],
+    ) -> None:
+        """``run_blocking`` calls a function in a thread, for mechanisms that wait for others.
+
+        ``now`` gives seconds, on the clock of those who use the connections.
+        """
+        self._mechanism = mechanism
         self._client_id = client_id
+        self._run_blocking = run_blocking
         self._now = now
 
     async def connected(self, stream: Stream, host: str, port: int) -> Stream:
         """Log in; :class:`AuthenticationFailed` or another ``OSError`` if that fails."""
-        client = self._make_client()
+        login = Login(self._mechanism, host)
         talk = ClientStream(stream, self._client_id)
         where = f"{host}:{port}"
         began = self._now()
-        lifetime_ms = 0
         try:
-            await talk.send(SaslHandshakeRequest(mechanism=client.mechanism), 1)
-            handshake = await talk.receive()
-            if handshake.error_code != ErrorCode.NONE:
-                raise AuthenticationFailed(
-                    f"{where} does not have SASL mechanism {client.mechanism}"
-                    f" (it has {', '.join(handshake.mechanisms) or 'none'})"
-                )
-            token = client.first()
-            while True:
-                await talk.send(SaslAuthenticateRequest(auth_bytes=token), 2)
-                answer = await talk.receive()
-                if answer.error_code != ErrorCode.NONE:
-                    raise AuthenticationFailed(f"{where} does not let this node in: {answer.error_message}")
-                lifetime_ms = answer.session_lifetime_ms
-                token = client.respond(bytes(answer.auth_bytes))
-                if client.is_done:
-                    break
-        except SaslError as error:
-            raise AuthenticationFailed(f"{where}: {error}") from None
+            await talk.send(login.handshake(), 1)
+            request: Any = await self._step(login.shaken, await talk.receive())
+            while request is not None:
+                await talk.send(request, 2)
+                request = await self._step(login.answered, await talk.receive())
+        except LoginFailed as error:
+            raise AuthenticationFailed(f"{where} {error}") from None
         except WireError as error:
             raise AuthenticationFailed(f"{where} does not speak SASL: {error}") from None
-        return SessionStream(stream, began + lifetime_ms / 1000 * SESSION_SHARE) if lifetime_ms > 0 else stream
+        lifetime_ms = login.session_lifetime_ms
+        return SessionStream(stream, began + lifetime_ms / 1000 * SESSION_SHARE) if lifetime_ms else stream
+
+    async def _step(self, step: Callable[[Any], Any], response: Any) -> Any:
+        return await self._run_blocking(step, response) if self._mechanism.may_block else step(response)
 
 
 class SessionStream:
