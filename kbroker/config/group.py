@@ -80,14 +80,16 @@ def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]
             if name.startswith(_KINDS_NOT_SERVED):
                 kind = name.partition(".")[0]
                 raise InvalidConfig(f"{name}: this broker has no {kind} groups")
+            from kbroker.config.absent.groups import ABSENT_GROUP_CONFIGS
+
+            if name in ABSENT_GROUP_CONFIGS:
+                raise InvalidConfig(f"{name} cannot be set: {ABSENT_GROUP_CONFIGS[name].no_effect}")
             raise InvalidConfig(f"Unknown group config name: {name}")
     values = {name: broker[synonym] for name, synonym in GROUP_CONFIG_SYNONYMS.items()}
     values.update((name, GROUP_CONFIGS.parse(name, text)) for name, text in configs.items())
     for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
-        if values[name] < broker[low]:
-            raise InvalidConfig(f"{name} must be greater than or equal to {low}")
-        if values[name] > broker[high]:
-            raise InvalidConfig(f"{name} must be less than or equal to {high}")
+        if not broker[low] <= values[name] <= broker[high]:
+            raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
     if values[_SESSION_TIMEOUT] <= values[_HEARTBEAT_INTERVAL]:
         raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
 
