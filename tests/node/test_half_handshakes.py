@@ -84,7 +84,7 @@ def test_a_thousand_half_handshakes_keep_nobody_out_and_end_in_time(
     clock = trio.testing.MockClock(rate=1.0)
 
     async def test() -> None:
-        async with running_node(tmp_path, **given) as node:
+        async with running_node(tmp_path, env=None, **given) as node:
             server = next(server for server in node.broker.listeners if server.name == "CLIENTS")
             own = server._quota.total
             half = [await trio.open_tcp_stream(*node.broker.ports["CLIENTS"]) for _ in range(CLIENTS)]
