@@ -41,7 +41,7 @@ SMALL_REGION = 8 * 1024
 three and a task of its own."""
 
 MAX_COPIED = 64 * 1024
-"""The most bytes of records that are copied for one write: about the most that is kept for a peer that takes nothing."""
+"""The most bytes of records that are copied for one write: about what is kept for a peer that takes nothing."""
 
 LARGE_REPLY = 4096
 """After a reply this large (bytes), write it and yield before serving the next buffered request.
