@@ -198,6 +198,14 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
+    if any("ssl." in name or "sasl." in name for name in config.raw):
+        from kbroker.config.security.effect import of_no_listener
+
+        unused = of_no_listener(config)
+        if unused:
+            log.warning(
+                "no listener has the TLS or SASL that these are about; they have no effect: %s", ", ".join(unused)
+            )
     if any(not listener.is_loopback for listener in config.listeners):
         from kbroker.cli.exposure import warn_of_exposure
 
