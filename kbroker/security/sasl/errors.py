@@ -9,3 +9,10 @@ class SaslError(Exception):
 
 class SaslAuthenticationError(SaslError):
     """An authentication that failed, with a text that the client is told (Kafka's ``SaslAuthenticationException``)."""
+
+
+class TryAgain(SaslError):
+    """An authentication that failed for a reason that may pass by itself.
+
+    The client is not answered, so that it connects again (`KerberosError.retriable`).
+    """
