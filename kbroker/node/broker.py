@@ -33,6 +33,7 @@ from kbroker.node.replica_manager import ReplicaManager
 from kbroker.node.security import NodeSecurity
 from kbroker.node.start_limit import StartLimit
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
+from kbroker.node.token_expiry import TokenExpiry
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.replication.fetch_session import FetchSessionCache
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kbroker.node.fetch_reader import FetchReader
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.security.authorizer.standard import StandardAuthorizer
+    from kbroker.security.delegation_tokens import DelegationTokens
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +181,7 @@ class Broker:
             transactions=absent if coordinators is None else coordinators.transactions,
             markers=absent if coordinators is None else coordinators.markers,
             authorizer=self._authorizer,
+            tokens=_make_tokens(config),
         )
         self.metadata.subscribe(self._on_quotas)
 
@@ -276,6 +279,7 @@ class Broker:
         nursery.start_soon(self._produce_queue.run)
         if config.is_controller:
             nursery.start_soon(LeaderBalancer(metadata, config).run)
+            nursery.start_soon(TokenExpiry(metadata, config, self.env).run)
         level = metadata.image.features.metadata_version  # what is registered is of this level at least
         await self._register()
         if config.is_broker:
@@ -433,6 +437,15 @@ def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
     from kbroker.security.authorizer.settings import standard_authorizer
 
     return standard_authorizer(config) if has_authorizer(config) else None
+
+
+def _make_tokens(config: BrokerConfig) -> DelegationTokens | None:
+    """The key of delegation tokens; None, and nothing imported, if the properties have none."""
+    if not config.values.get("delegation.token.secret.key"):
+        return None
+    from kbroker.security.delegation_tokens import DelegationTokens
+
+    return DelegationTokens.of_config(config)
 
 
 def _is_cancelled(error: BaseException) -> bool:
