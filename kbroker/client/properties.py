@@ -9,7 +9,7 @@ from typing import Any, Final
 from kbroker.client.errors import ClientError
 from kbroker.config import read_properties_file
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf
-from kbroker.config.shorthand import LIST, LOW, MEDIUM, PASSWORD, STRING
+from kbroker.config.shorthand import DOUBLE, LIST, LONG, LOW, MEDIUM, PASSWORD, STRING
 from kbroker.errors import FatalError
 
 CLIENT_CONFIGS: Final = ConfigDef(
@@ -27,6 +27,29 @@ CLIENT_CONFIGS: Final = ConfigDef(
         ),
         ConfigKey("sasl.mechanism", STRING, "GSSAPI", MEDIUM, "SASL mechanism by which the client says who it is."),
         ConfigKey("sasl.jaas.config", PASSWORD, None, MEDIUM, "Login module with the user's name and password."),
+        ConfigKey(
+            "sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", LOW, "Command that renews the tickets of a cache."
+        ),
+        ConfigKey(
+            "sasl.kerberos.min.time.before.relogin",
+            LONG,
+            "60000",
+            LOW,
+            "Milliseconds between two renewals of a ticket.",
+        ),
+        ConfigKey(
+            "sasl.kerberos.service.name", STRING, None, MEDIUM, "First part of the brokers' Kerberos principals."
+        ),
+        ConfigKey(
+            "sasl.kerberos.ticket.renew.jitter", DOUBLE, "0.05", LOW, "Random share added to the time of renewal."
+        ),
+        ConfigKey(
+            "sasl.kerberos.ticket.renew.window.factor",
+            DOUBLE,
+            "0.8",
+            LOW,
+            "Share of a ticket's lifetime after which it is renewed.",
+        ),
         ConfigKey("ssl.cipher.suites", LIST, "", LOW, "Cipher suites allowed; by default those of OpenSSL."),
         ConfigKey("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", MEDIUM, "Versions of TLS allowed."),
         ConfigKey(
@@ -54,7 +77,6 @@ CLIENT_CONFIGS: Final = ConfigDef(
 _UNSUPPORTED: Final = frozenset(
     {
         "sasl.client.callback.handler.class",
-        "sasl.kerberos.service.name",
         "sasl.login.callback.handler.class",
         "sasl.login.class",
         "sasl.oauthbearer.jwks.endpoint.url",

@@ -105,7 +105,11 @@ class Kdc:
         if program is None:
             raise KdcError(f"there is no program {name}")
         done = subprocess.run(
-            [program, *arguments], input=commands, capture_output=True, text=True, env={**os.environ, **self.environment}
+            [program, *arguments],
+            input=commands,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **self.environment},
         )
         if done.returncode:
             raise KdcError(f"{name}: {done.stderr}{done.stdout}")
@@ -146,7 +150,9 @@ class Kdc:
     def add(self, *principals: str, max_life: str = "") -> None:
         """Add principals with random keys; ``max_life`` (as "10s") is the longest time that their tickets may have."""
         life = f'-maxlife "{max_life}" ' if max_life else ""
-        self._run("kadmin.local", "-r", self.realm, commands="".join(f"addprinc {life}-randkey {p}\n" for p in principals))
+        self._run(
+            "kadmin.local", "-r", self.realm, commands="".join(f"addprinc {life}-randkey {p}\n" for p in principals)
+        )
 
     def add_with_password(self, principal: str, password: str) -> None:
         """Add a principal with a password."""

@@ -41,8 +41,14 @@ class JaasEntry:
         return value
 
 
-SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM)
+SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM, LoginModule.KERBEROS)
 """Those by which one can log in here; the others are known by name."""
+
+KERBEROS_FORM = (
+    f"{LoginModule.KERBEROS.value} required useKeyTab=true storeKey=true"
+    ' keyTab="/etc/kafka/kafka.keytab" principal="kafka/host.example.com@EXAMPLE.COM";'
+)
+"""Such a line, for messages."""
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
 _CLOSE = 0.85

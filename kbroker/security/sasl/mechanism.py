@@ -7,13 +7,19 @@ from typing import Protocol
 
 from kbroker.security.principal import KafkaPrincipal
 
+GSSAPI = "GSSAPI"
+"""The mechanism of Kerberos, which is Kafka's default."""
+
 
 class SaslServer(Protocol):
     """The server's side of one authentication."""
 
     mechanism: str
-    is_done: bool
-    """Whether the client has been let in. ``principal`` and ``expires_at_ms`` hold from then on."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the client has been let in. ``principal`` and ``expires_at_ms`` hold from then on."""
+        ...
 
     @property
     def principal(self) -> KafkaPrincipal:

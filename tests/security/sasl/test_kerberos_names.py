@@ -63,7 +63,9 @@ def test_rules_of_the_manual() -> None:
     assert named(["RULE:[1:$1]/L"], "", "JOE@ANY.COM") == "joe"
 
 
-@pytest.mark.parametrize("principal", [r"kafka\/evil@EXAMPLE.COM", r"admin\@EXAMPLE.COM@OTHER.COM", r"a\\b@EXAMPLE.COM"])
+@pytest.mark.parametrize(
+    "principal", [r"kafka\/evil@EXAMPLE.COM", r"admin\@EXAMPLE.COM@OTHER.COM", r"a\\b@EXAMPLE.COM"]
+)
 def test_an_escaped_component_is_nobody_else(principal: str) -> None:
     """Kafka cuts a component that holds / or @ itself, and takes ``kafka\\/evil`` for ``kafka``-something."""
     assert named(["DEFAULT", "RULE:[1:$1]", "RULE:[2:$1]"], "EXAMPLE.COM", principal) is None

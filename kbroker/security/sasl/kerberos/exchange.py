@@ -14,8 +14,7 @@ from typing import Protocol
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal
 from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.kerberos.names import NoShortName, Principal, ShortNamer
-
-GSSAPI = "GSSAPI"
+from kbroker.security.sasl.mechanism import GSSAPI
 
 NO_LAYER = 1
 """The bit of authentication alone (``qop=auth``)."""

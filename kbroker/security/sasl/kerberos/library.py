@@ -1,4 +1,4 @@
-"""Contexts and credentials of MIT's or Heimdal's library, through the package ``gssapi`` (the extra ``kbroker[gssapi]``).
+"""Contexts and credentials of the system's Kerberos, through the package ``gssapi`` (the extra ``kbroker[gssapi]``).
 
 Everything here may block, for a KDC, a name server or the file of a replay cache: an event loop has it in threads.
 The library reads the environment (``KRB5_CONFIG``) and ``krb5.conf``. Importing this module without the package is an
@@ -166,7 +166,12 @@ class Initiator:
             environment["KRB5CCNAME"] = self._options.ticket_cache
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=KINIT_SECONDS, env=environment, stdin=subprocess.DEVNULL
+                command,
+                capture_output=True,
+                text=True,
+                timeout=KINIT_SECONDS,
+                env=environment,
+                stdin=subprocess.DEVNULL,
             )
         except (OSError, subprocess.SubprocessError) as error:
             logger.warning("the Kerberos tickets of the cache are not renewed: %s", error)
@@ -233,6 +238,8 @@ def _failed(error: Exception) -> SaslError:
         return SaslError(f"Kerberos: {type(error).__name__}")
     reasons: list[str] = []
     for code, is_major in ((error.min_code, False), (error.maj_code, True)):
-        reasons = reasons or [text for text in error.get_all_statuses(code, is_major) if not text.startswith(_NO_REASONS)]
+        reasons = reasons or [
+            text for text in error.get_all_statuses(code, is_major) if not text.startswith(_NO_REASONS)
+        ]
     kind = TryAgain if error.min_code - (1 << 32) in _RETRIABLE else SaslError
     return kind(f"Kerberos: {'; '.join(reasons) or 'the library gives no reason'}")

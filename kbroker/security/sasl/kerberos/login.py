@@ -8,12 +8,6 @@ from typing import Any, Protocol
 
 from kbroker.security.sasl.jaas import JaasEntry, JaasError, LoginModule
 
-ACCEPTOR_FORM = (
-    f"{LoginModule.KERBEROS.value} required useKeyTab=true storeKey=true"
-    ' keyTab="/etc/kafka/kafka.keytab" principal="kafka/host.example.com@EXAMPLE.COM";'
-)
-"""Such a line, for messages."""
-
 _TRUTHS = {"true": True, "false": False}
 _FLAGS = ("useKeyTab", "useTicketCache", "storeKey", "doNotPrompt", "isInitiator", "refreshKrb5Config", "renewTGT")
 _REFUSED = ("useFirstPass", "tryFirstPass", "storePass", "clearPass")

@@ -3,8 +3,8 @@
 A principal is ``first@REALM`` or ``first/second@REALM``. The first rule that applies gives the name:
 
 - ``DEFAULT`` takes the first component of principals of the default realm.
-- ``RULE:[n:form](match)s/pattern/replacement/g/L`` is for principals of ``n`` components. In the form, ``$0`` stands for
-  the realm, ``$1`` and ``$2`` for the components. What is in parentheses must match the result in whole. The
+- ``RULE:[n:form](match)s/pattern/replacement/g/L`` is for principals of ``n`` components. In the form, ``$0`` stands
+  for the realm, ``$1`` and ``$2`` for the components. What is in parentheses must match the result in whole. The
   replacement is made once, or everywhere with ``g``. ``/L`` and ``/U`` at the end make it lower or upper case. All but
   the form may be missing.
 """
