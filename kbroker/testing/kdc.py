@@ -28,8 +28,6 @@ _KRB5_CONF: Final = """\
     default_realm = {realm}
     dns_lookup_realm = false
     dns_lookup_kdc = false
-    dns_canonicalize_hostname = false
-    rdns = false
     udp_preference_limit = 1
     default_ccache_name = FILE:{directory}/ccache
 [realms]
