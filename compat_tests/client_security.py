@@ -20,9 +20,9 @@ _MODULES = {
 class Security:
     """One way to connect: a security protocol, who the client is, and whom it trusts.
 
-    `ca` is a PEM file of certificates; `identity` is a PEM file with the client's key and certificates. With GSSAPI, `username` is a
-    principal, and its key is in `keytab`; clients in Python find it by ``KRB5_CLIENT_KTNAME``. `java` holds
-    properties of the Java client in place of what these would give, such as stores of another type.
+    `ca` is a PEM file of certificates; `identity` is a PEM file with the client's key and certificates. With
+    GSSAPI, `username` is a principal, and its key is in `keytab`; clients in Python find it by ``KRB5_CLIENT_KTNAME``.
+    `java` holds properties of the Java client in place of what these would give, such as stores of another type.
     """
 
     protocol: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 from kbroker.security.sasl.jaas import JaasEntry, JaasError, LoginModule
@@ -13,6 +14,9 @@ _FLAGS = ("useKeyTab", "useTicketCache", "storeKey", "doNotPrompt", "isInitiator
 _REFUSED = ("useFirstPass", "tryFirstPass", "storePass", "clearPass")
 """Options by which modules share passwords: there is one module, and it has none."""
 _TEXTS = ("keyTab", "principal", "ticketCache", "serviceName")
+_ALL = (*_FLAGS, *_REFUSED, *_TEXTS, "debug")
+_CLOSE = 0.8
+"""How like an option (`difflib`) a word must be to be taken for it, misspelt, and shown."""
 _PREFIXES = ("FILE:", "file:")
 
 
@@ -43,9 +47,7 @@ class KerberosOptions:
         for name in _REFUSED:
             if _truth(options, name):
                 raise JaasError(f"{name}=true is not supported: passwords are not used")
-        for name in options:
-            if name not in (*_FLAGS, *_REFUSED, *_TEXTS, "debug"):
-                raise JaasError(f"{LoginModule.KERBEROS.value} has no option {name}")
+        _check_names(options)
         if not flags["useKeyTab"] and not flags["useTicketCache"]:
             raise JaasError("useKeyTab=true or useTicketCache=true is needed: nobody is asked for a password")
         if flags["useKeyTab"] and not options.get("principal"):
@@ -62,6 +64,15 @@ class KerberosOptions:
             _service_name(options.get("serviceName"), service_name),
             tuple(without_effect),
         )
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    """An option that is misspelt is shown; any other might be a part of what is secret."""
+    for name in options.keys() - set(_ALL):
+        close = get_close_matches(name, _ALL, 1, _CLOSE)
+        if close:
+            raise JaasError(f"{LoginModule.KERBEROS.value} has no option {name}; did you mean {close[0]}?")
+        raise JaasError(f"{LoginModule.KERBEROS.value} has an option that is not one of {', '.join(_ALL)}")
 
 
 def _truth(options: Mapping[str, str], name: str) -> bool:
