@@ -219,7 +219,10 @@ def test_a_ticket_that_has_ended(kdc: Kdc, tmp_path: Path) -> None:
     ("change", "problem"),
     [
         ({"sasl.kerberos.service.name": ""}, "sasl.kerberos.service.name is not set"),
-        ({"sasl.kerberos.principal.to.local.rules": "RULE:[1:$1](*)"}, "to.local.rules: .*is no regular expression"),
+        (
+            {"sasl.kerberos.principal.to.local.rules": "RULE:[1:$1](*)"},
+            "rules of Kerberos names: .*is no regular expression",
+        ),
         ({"sasl.kerberos.principal.to.local.rules": "default"}, "'default' is neither DEFAULT nor of the form"),
         ({"jaas": f"{MODULE} required useTicketCache=true;"}, "a listener needs useKeyTab=true"),
         ({"jaas": f"{MODULE} required;"}, "useKeyTab=true or useTicketCache=true is needed"),

@@ -47,13 +47,17 @@ class GssapiOnListener:
             self._acceptor = Acceptor(options)
             realm = default_realm()
         except InvalidConfig as error:
-            raise FatalError(f"listener {properties.listener_name}: {error.message}") from None
-        except (JaasError, SaslError) as error:
+            raise FatalError(
+                f"listener {properties.listener_name}: SASL mechanism GSSAPI cannot be had: {error.message}"
+            ) from None
+        except JaasError as error:
             raise FatalError(f"{properties.jaas_name}: {error}") from None
+        except SaslError as error:
+            raise FatalError(f"{properties.jaas_name}: the keytab cannot be used: {error}") from None
         try:
             self._namer = ShortNamer([str(rule) for rule in properties[_RULES]], realm)
         except ValueError as error:
-            raise FatalError(f"listener {properties.listener_name}: {_RULES}: {error}") from None
+            raise FatalError(f"listener {properties.listener_name}: rules of Kerberos names: {error}") from None
         for name in options.without_effect:
             logger.warning("%s: the option %s has no effect", properties.jaas_name, name)
         self._max_reauth_ms = properties.max_reauth_ms

@@ -75,7 +75,7 @@ def _gssapi(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMecha
 
         initiator = Initiator(options, rules)
     except InvalidConfig as error:
-        raise ValueError(error.message) from None
+        raise ValueError(f"SASL mechanism GSSAPI cannot be had: {error.message}") from None
     except SaslError as error:
         raise JaasError(str(error)) from None
     return ClientMechanism(mechanism, lambda host: GssapiClient(initiator.context(host)), may_block=True)

@@ -24,7 +24,7 @@ try:
     from gssapi.raw import GSSError
 except ImportError as error:
     raise InvalidConfig(
-        "SASL mechanism GSSAPI needs the package gssapi: pip install 'kbroker[gssapi]'"
+        "it needs the package gssapi: pip install 'kbroker[gssapi]'"
         f" (on Debian after apt-get install gcc python3-dev libkrb5-dev): {error}"
     ) from None
 

@@ -69,9 +69,10 @@ class KerberosOptions:
 def _check_names(options: Mapping[str, str]) -> None:
     """An option that is misspelt is shown; any other might be a part of what is secret."""
     for name in options.keys() - set(_ALL):
-        close = get_close_matches(name, _ALL, 1, _CLOSE)
+        names = {option.lower(): option for option in _ALL}
+        close = get_close_matches(name.lower(), names, 1, _CLOSE)
         if close:
-            raise JaasError(f"{LoginModule.KERBEROS.value} has no option {name}; did you mean {close[0]}?")
+            raise JaasError(f"{LoginModule.KERBEROS.value} has no option {name}; did you mean {names[close[0]]}?")
         raise JaasError(f"{LoginModule.KERBEROS.value} has an option that is not one of {', '.join(_ALL)}")
 
 
