@@ -266,6 +266,7 @@ class Broker:
 
     async def _start_parts(self, nursery: trio.Nursery) -> None:
         config, metadata = self.config, self.metadata
+        self.security.start(nursery)
         await nursery.start(metadata.run)
         if not metadata.is_alone:
             # The others must reach this node before there can be a leader.

@@ -390,7 +390,11 @@ def test_a_session_ends_and_is_renewed_in_time(password: str) -> None:
             {"sasl.enabled.mechanisms": "GSSAPI"},
             "plaintext.gssapi.sasl.jaas.config is not set: .*sasl.enabled.mechanisms is GSSAPI unless it is set",
         ),
-        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "SASL mechanism OAUTHBEARER is not supported yet"),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"},
+            "OAUTHBEARER needs the address of the token",
+        ),
+        ({"sasl.login.callback.handler.class": "x.Y"}, "it has values for OAUTHBEARER alone"),
         ({"sasl.enabled.mechanisms": ""}, "is empty"),
         ({f"{LISTENER}.plain.sasl.jaas.config": "wrong-secret"}, "not one of the login modules"),
         ({f"{LISTENER}.plain.sasl.jaas.config": f"{SCRAM_MODULE} required;"}, "does not serve SASL mechanism PLAIN"),

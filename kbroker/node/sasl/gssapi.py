@@ -34,6 +34,8 @@ class GssapiOnListener:
     package ``gssapi`` is missing.
     """
 
+    task = None
+
     def __init__(self, properties: MechanismProperties) -> None:
         default = "(sasl.enabled.mechanisms is GSSAPI unless it is set)"
         meaning = f"it names the keytab by which SASL mechanism GSSAPI lets clients in {default}"

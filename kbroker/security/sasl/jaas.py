@@ -41,7 +41,7 @@ class JaasEntry:
         return value
 
 
-SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM, LoginModule.KERBEROS)
+SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM, LoginModule.OAUTHBEARER, LoginModule.KERBEROS)
 """Those by which one can log in here; the others are known by name."""
 
 KERBEROS_FORM = (

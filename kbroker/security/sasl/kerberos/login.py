@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Protocol
 
 from kbroker.security.sasl.jaas import JaasEntry, JaasError, LoginModule
+from kbroker.security.sasl.mechanism import Settings
 
 _TRUTHS = {"true": True, "false": False}
 _FLAGS = ("useKeyTab", "useTicketCache", "storeKey", "doNotPrompt", "isInitiator", "refreshKrb5Config", "renewTGT")
@@ -18,12 +18,6 @@ _ALL = (*_FLAGS, *_REFUSED, *_TEXTS, "debug")
 _CLOSE = 0.8
 """How like an option (`difflib`) a word must be to be taken for it, misspelt, and shown."""
 _PREFIXES = ("FILE:", "file:")
-
-
-class Settings(Protocol):
-    """Typed properties, with Kafka's defaults."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
