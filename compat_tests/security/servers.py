@@ -76,6 +76,7 @@ class SecureServers:
         self.count = count = len(kinds)
         self.users = Users()
         self.provider = provider()
+        self.token_key = f"token-key-{uuid.uuid4().hex}"
         self.directory = Path(tempfile.mkdtemp(prefix=f"compat-secure-{kinds[0]}-"))
         self.authority = Authority(self.directory / "ca", "authority")
         self.other_authority = Authority(self.directory / "other-ca", "other-authority")
@@ -149,6 +150,7 @@ class SecureServers:
             # Authorization
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:node;User:admin",
+            "delegation.token.secret.key": self.token_key,
         }
         for listener in ("sasl_plaintext", "sasl_ssl"):
             prefix = f"listener.name.{listener}"

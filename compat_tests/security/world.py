@@ -96,6 +96,7 @@ class World:
         secrets = [
             *self.servers.users.passwords.values(),
             *self.servers.provider.clients.values(),
+            self.servers.token_key,
             STORE_PASSWORD,
             SECRET,
             "PRIVATE KEY",
