@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+OAUTHBEARER = "OAUTHBEARER"
+
 _MODULES = {
     "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 
 
@@ -33,6 +36,8 @@ class Security:
     identity: Path | None = None
     keytab: Path | None = None
     java: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    token_url: str = ""
+    """With OAUTHBEARER: where the client asks for a token, by its name and password."""
 
     @property
     def encrypted(self) -> bool:
@@ -47,7 +52,17 @@ class Security:
     def java_properties(self) -> dict[str, str]:
         """For Kafka's Java clients and tools, as in a client.properties."""
         found = {"security.protocol": self.protocol}
-        if self.sasl:
+        if self.mechanism == OAUTHBEARER:
+            package = "org.apache.kafka.common.security.oauthbearer"
+            found |= {
+                "sasl.mechanism": self.mechanism,
+                "sasl.jaas.config": f"{_MODULES[self.mechanism]} required;",
+                "sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler",
+                "sasl.oauthbearer.token.endpoint.url": self.token_url,
+                "sasl.oauthbearer.client.credentials.client.id": self.username,
+                "sasl.oauthbearer.client.credentials.client.secret": self.password,
+            }
+        elif self.sasl:
             login = f'username="{self.username}" password="{self.password}"'
             found["sasl.mechanism"] = self.mechanism
             if self.mechanism == "GSSAPI":
@@ -63,12 +78,22 @@ class Security:
     def librdkafka(self) -> dict[str, Any]:
         """For librdkafka: confluent-kafka's dictionary and kcat's ``-X``."""
         found: dict[str, Any] = {"security.protocol": self.protocol.lower()}
+<<<<<<< HEAD
         if self.mechanism == "GSSAPI":
             found |= {
                 "sasl.mechanism": "GSSAPI",
                 "sasl.kerberos.service.name": "kafka",
                 "sasl.kerberos.keytab": str(self.keytab),
                 "sasl.kerberos.principal": self.username,
+=======
+        if self.mechanism == OAUTHBEARER:
+            found |= {
+                "sasl.mechanism": self.mechanism,
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": self.token_url,
+                "sasl.oauthbearer.client.id": self.username,
+                "sasl.oauthbearer.client.secret": self.password,
+>>>>>>> s4
             }
         elif self.sasl:
             found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": self.password}
@@ -92,15 +117,23 @@ class Security:
         found: dict[str, Any] = {"security_protocol": self.protocol}
         if self.sasl:
             found["sasl_mechanism"] = self.mechanism
+<<<<<<< HEAD
         if self.mechanism == "GSSAPI":
             found["sasl_kerberos_service_name"] = "kafka"
         elif self.sasl:
+=======
+        if self.sasl and self.mechanism != OAUTHBEARER:
+>>>>>>> s4
             found |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
         return found
 
     def kafka_python(self) -> dict[str, Any]:
         """Keyword arguments of kafka-python's clients."""
         found = self._python()
+        if self.mechanism == OAUTHBEARER:
+            from compat_tests.security.tokens import kafka_python_tokens
+
+            found["sasl_oauth_token_provider"] = kafka_python_tokens(self.token_url, self.username, self.password)
         if self.encrypted:
             found["ssl_check_hostname"] = True
             if self.ca is not None:
@@ -112,6 +145,10 @@ class Security:
     def aiokafka(self) -> dict[str, Any]:
         """Keyword arguments of aiokafka's clients."""
         found = self._python()
+        if self.mechanism == OAUTHBEARER:
+            from compat_tests.security.tokens import aiokafka_tokens
+
+            found["sasl_oauth_token_provider"] = aiokafka_tokens(self.token_url, self.username, self.password)
         if self.encrypted:
             found["ssl_context"] = self.ssl_context()
         return found
@@ -125,4 +162,6 @@ class Security:
         if self.sasl:
             mechanism = self.mechanism.lower()
             found["sasl"] = {"mechanism": mechanism, "username": self.username, "password": self.password}
+            if self.mechanism == OAUTHBEARER:
+                found["sasl"]["tokenUrl"] = self.token_url
         return found
