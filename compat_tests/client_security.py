@@ -78,22 +78,20 @@ class Security:
     def librdkafka(self) -> dict[str, Any]:
         """For librdkafka: confluent-kafka's dictionary and kcat's ``-X``."""
         found: dict[str, Any] = {"security.protocol": self.protocol.lower()}
-<<<<<<< HEAD
         if self.mechanism == "GSSAPI":
             found |= {
                 "sasl.mechanism": "GSSAPI",
                 "sasl.kerberos.service.name": "kafka",
                 "sasl.kerberos.keytab": str(self.keytab),
                 "sasl.kerberos.principal": self.username,
-=======
-        if self.mechanism == OAUTHBEARER:
+            }
+        elif self.mechanism == OAUTHBEARER:
             found |= {
                 "sasl.mechanism": self.mechanism,
                 "sasl.oauthbearer.method": "oidc",
                 "sasl.oauthbearer.token.endpoint.url": self.token_url,
                 "sasl.oauthbearer.client.id": self.username,
                 "sasl.oauthbearer.client.secret": self.password,
->>>>>>> s4
             }
         elif self.sasl:
             found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": self.password}
@@ -117,13 +115,9 @@ class Security:
         found: dict[str, Any] = {"security_protocol": self.protocol}
         if self.sasl:
             found["sasl_mechanism"] = self.mechanism
-<<<<<<< HEAD
         if self.mechanism == "GSSAPI":
             found["sasl_kerberos_service_name"] = "kafka"
-        elif self.sasl:
-=======
-        if self.sasl and self.mechanism != OAUTHBEARER:
->>>>>>> s4
+        elif self.sasl and self.mechanism != OAUTHBEARER:
             found |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
         return found
 
