@@ -473,6 +473,10 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
             "validate_only": True,
         }
     ],
+    "create_delegation_token": lambda world: [{"renewers": [], "max_lifetime_ms": -1}],
+    "renew_delegation_token": lambda world: [{"hmac": b"nobody's", "renew_period_ms": -1}],
+    "expire_delegation_token": lambda world: [{"hmac": b"nobody's", "expiry_time_period_ms": -1}],
+    "describe_delegation_token": lambda world: [{"owners": None}],
     "delete_groups": lambda world: [{"groups_names": ["none", "classic"]}],
     "elect_leaders": lambda world: [
         {"election_type": 0, "topic_partitions": [{"topic": "t", "partitions": [0]}], "timeout_ms": 5000}
