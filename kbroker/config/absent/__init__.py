@@ -38,11 +38,9 @@ ALL_BROKER_CONFIGS = ConfigDef(
 
 REFUSED: Mapping[str, str] = {
     "alter.config.policy.class.name": "there are no policy plugins",
-    "client.quota.callback.class": "there are no quota plugins",
     "config.providers": "there are no config providers",
     "cordoned.log.dirs": "log directories cannot be cordoned: they would get new partitions in spite of it",
     "create.topic.policy.class.name": "there are no policy plugins",
-    "principal.builder.class": "there are no plugins that say who a connection belongs to",
     "remote.log.storage.system.enable": "there is no tiered storage",
 }
 """Properties that Kafka acts on in a way that must not be missing, and why a node does not start with them."""

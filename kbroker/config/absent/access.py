@@ -1,23 +1,12 @@
-"""Properties of principals and delegation tokens."""
+"""Properties of delegation tokens."""
 
 from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import CLASS, LONG, LOW, MEDIUM, PASSWORD, PER_BROKER
+from kbroker.config.shorthand import LONG, LOW, MEDIUM, PASSWORD
 
 KEYS = [
-    *missing(
-        "kbroker has no plugins that say who a connection belongs to",
-        ConfigKey(
-            "principal.builder.class",
-            CLASS,
-            "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-            MEDIUM,
-            "Java class that says who a connection belongs to.",
-            update_mode=PER_BROKER,
-        ),
-    ),
     *missing(
         "kbroker has no delegation tokens",
         ConfigKey(

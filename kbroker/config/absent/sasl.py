@@ -92,13 +92,6 @@ KEYS = [
             MEDIUM,
             "Java class that logs in.",
         ),
-        ConfigKey(
-            "sasl.server.callback.handler.class",
-            CLASS,
-            None,
-            MEDIUM,
-            "Java class that answers callbacks of SASL servers.",
-        ),
     ),
     *missing(
         "kbroker has no OAUTHBEARER",

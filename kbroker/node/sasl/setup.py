@@ -32,7 +32,8 @@ MECHANISMS: Final[Mapping[str, Callable[[MechanismProperties], ListenerMechanism
 }
 """Those that a listener may have, and how each is set up; a module that imports much is imported by a function."""
 
-_CALLBACKS = "sasl.server.callback.handler.class"
+WITH_RULES: Final = (PLAIN,)
+"""Mechanisms whose logins a rule of one's own may check."""
 
 
 def warn_without_effect(config: BrokerConfig, name: str = "sasl.jaas.config") -> None:
@@ -59,9 +60,10 @@ class ListenerSasl:
                 )
         if not names:
             raise FatalError(f"listener {listener_name}: sasl.enabled.mechanisms is empty")
-        for name in config.raw:
-            if name.endswith(_CALLBACKS):
-                raise FatalError(f"{name}: Java classes cannot be loaded; users of PLAIN stand in sasl.jaas.config")
+        for name in names:
+            mechanism = MechanismProperties(config, listener_name, name)
+            if mechanism.callback is not None and name not in WITH_RULES:
+                raise FatalError(f"{mechanism.callback[0]}: {name} takes no rule, only {', '.join(WITH_RULES)}")
         warn_without_effect(config, f"listener.name.{listener_name.lower()}.sasl.jaas.config")
         self.mechanisms = {
             name: MECHANISMS[name](MechanismProperties(config, listener_name, name)) for name in dict.fromkeys(names)
