@@ -35,8 +35,8 @@ def load(property_name: str, text: str, method: str) -> Any:
             found = found()
         except BaseException as error:
             raise FatalError(f"{where}: {found.__name__}() fails: {described(error)}") from None
-    if not callable(getattr(found, method, None)) and not (callable(found) and not isinstance(found, type)):
-        raise FatalError(f"{where}: it is neither callable nor has it a method {method}")
+    if not callable(getattr(found, method, None)) and not callable(found):
+        raise FatalError(f"{where}: it cannot be called, and has no method {method}")
     return found
 
 
@@ -54,7 +54,7 @@ def _module(where: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             hint = "is its directory in PYTHONPATH? A file may be named by its absolute path instead"
-            raise FatalError(f"{where}: there is no module {shown(name)}; {hint}") from None
+            raise FatalError(f"{where}: there is no module {shown(name)}: {hint}") from None
         raise FatalError(f"{where}: it cannot be imported: {described(error)}") from None
     except BaseException as error:
         raise FatalError(f"{where}: it cannot be imported: {described(error)}") from None

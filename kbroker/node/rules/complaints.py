@@ -20,30 +20,42 @@ class Complaints:
 
     def failed(self, problem: str, consequence: str) -> None:
         """It has raised an error."""
-        self._tell("failed", "%s fails, and %s: %s%s", consequence, problem)
+        more = self._more("failed")
+        if more is not None:
+            logger.error("%s fails, and %s: %s%s", self._name, consequence, problem, more)
 
     def late(self, seconds: float, consequence: str) -> None:
         """It has taken longer than it may."""
-        self._tell("late", "%s has not answered within %s, and %s%s", f"{seconds:g} s", consequence)
+        more = self._more("late")
+        if more is not None:
+            logger.error("%s has not answered within %g s, and %s%s", self._name, seconds, consequence, more)
 
     def busy(self, consequence: str) -> None:
-        """It was not asked, since earlier calls have not ended."""
-        self._tell("busy", "%s is not asked for now, as calls of it have not ended, and %s%s", consequence)
+        """It was not asked, since earlier calls were late."""
+        more = self._more("busy")
+        if more is not None:
+            logger.error("%s is not asked for a while after a late answer, and %s%s", self._name, consequence, more)
 
     def nonsense(self, answer: str, consequence: str) -> None:
         """It has given an answer that means nothing."""
-        self._tell("nonsense", "%s has answered with %s, which means nothing here, and %s%s", answer, consequence)
+        more = self._more("nonsense")
+        if more is not None:
+            logger.error("%s has answered %s, which means nothing, and %s%s", self._name, answer, consequence, more)
 
     def slow(self, seconds: float) -> None:
         """It has kept the whole node from working."""
-        self._tell("slow", "%s has kept the node waiting for %s: an async def must not block%s", f"{seconds:.2f} s")
+        more = self._more("slow")
+        if more is not None:
+            logger.warning(
+                "%s has kept the node waiting for %.2f s: an async def must not block%s", self._name, seconds, more
+            )
 
-    def _tell(self, kind: str, text: str, *parts: str) -> None:
+    def _more(self, kind: str) -> str | None:
+        """The end of a line that is due: how many there would have been since the last one. None if it is not due."""
         now = time.monotonic()
         at, untold = self._told.get(kind, (float("-inf"), 0))
         if now - at < INTERVAL_SECONDS:
             self._told[kind] = at, untold + 1
-            return
+            return None
         self._told[kind] = now, 0
-        more = f" ({untold} more since the last such line)" if untold else ""
-        logger.error(text, self._name, *parts, more)
+        return f" ({untold} more since the last such line)" if untold else ""
