@@ -141,6 +141,12 @@ FORWARDED = (
         (0,),
         lambda world: {"deletions": [{"name": "alice", "mechanism": 1}]},
     ),
+    Case(
+        "CreateDelegationToken",
+        (0,),
+        lambda world: {"owner_principal_type": "User", "owner_principal_name": "owner-x", "max_lifetime_ms": -1},
+        lowest=3,
+    ),
 )
 """Those that the active controller answers."""
 
@@ -151,7 +157,14 @@ USERS: dict[str, frozenset[Asked]] = {
 }
 """What is denied to each user; all else is allowed."""
 
-KINDS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
+KINDS = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+    ResourceType.DELEGATION_TOKEN,
+    ResourceType.USER,
+)
 
 HALF = "half"
 """A user for whom all is allowed, but nothing on what is called ``ABSENT``."""
@@ -166,7 +179,7 @@ NOT_COMPARED = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeUse
 """These ask for no permission. The last does, but a denial has no user's name in Apache Kafka's answer, and there is no
 answer at all to who asks for all users."""
 
-ANY = re.compile(r"transaction_start_time_ms|heartbeat_interval_ms")
+ANY = re.compile(r"transaction_start_time_ms|heartbeat_interval_ms|token_id|hmac|(issue|expiry|max)_timestamp")
 """Fields whose values no two brokers share, or that are the broker's choice: kbroker's members that wait hurry."""
 
 

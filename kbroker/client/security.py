@@ -34,6 +34,8 @@ _ALERTS: Final = {
 class Asked(Protocol):
     """A connection whose versions are known."""
 
+    host: str
+    """The broker's name or address, as the client has it."""
     address: str
 
     def request(self, request: Any, deadline: float) -> Any:
@@ -157,7 +159,7 @@ class ClientSecurity:
         from kbroker.security.sasl.client import Login, LoginFailed
 
         assert self._mechanism is not None
-        login = Login(self._mechanism)
+        login = Login(self._mechanism, connection.host)
         try:
             request = login.shaken(connection.request(login.handshake(), deadline))
             while (following := login.answered(connection.request(request, deadline))) is not None:

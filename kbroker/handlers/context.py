@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.replication.fetch_session import FetchSessionCache
     from kbroker.round import Round
     from kbroker.security.authorizer.types import Authorizer
+    from kbroker.security.delegation_tokens import DelegationTokens
     from kbroker.security.principal import KafkaPrincipal
     from kbroker.wire.headers import RequestHeader
 
@@ -66,6 +67,8 @@ class Services:
     """Handlers ask it through ``handlers.authorization``."""
     authorizer_of: Callable[[RequestContext], Authorizer] | None = None
     """The authorizer for one request, where it is to know more of it than the principal and its address."""
+    tokens: DelegationTokens | None = None
+    """The key of delegation tokens; None if the node has none."""
     quotas: Quotas | None = None
     """The quotas of users and client ids; None if there is none."""
     connection_rates: ConnectionRates | None = None

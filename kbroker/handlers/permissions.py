@@ -177,6 +177,15 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DESCRIBE, _GROUP, _ENTRY),
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics of the members' assignments"),
     ),
+    "DescribeDelegationToken": (
+        Permission(
+            Op.DESCRIBE,
+            ResourceType.DELEGATION_TOKEN,
+            _HIDDEN,
+            "tokens that the client neither owns, nor has asked for, nor may renew",
+            instead=(Instead(Op.DESCRIBE_TOKENS, ResourceType.USER),),
+        ),
+    ),
     "DescribeClientQuotas": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
     "ListConfigResources": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
     "DescribeTopicPartitions": (
@@ -220,6 +229,9 @@ _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "DeleteAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
     "AlterClientQuotas": (Permission(Op.ALTER_CONFIGS, _CLUSTER, _ENTRY),),
     "AlterUserScramCredentials": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),
+    "CreateDelegationToken": (Permission(Op.CREATE_TOKENS, ResourceType.USER, _REQUEST, "another owner's token"),),
+    "RenewDelegationToken": (),
+    "ExpireDelegationToken": (),
     "AddRaftVoter": _ALTERS,
     "RemoveRaftVoter": _ALTERS,
     "Vote": _BY_BROKERS,

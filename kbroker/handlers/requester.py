@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Protocol
 
-from kbroker.security.principal import KafkaPrincipal
+from kbroker.security.principal import KafkaPrincipal, TokenPrincipal
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import RequestHeader
@@ -32,22 +32,21 @@ class Requester(Protocol):
 
 def principal_bytes(principal: KafkaPrincipal) -> bytes:
     """A principal as ``DefaultKafkaPrincipalBuilder`` serializes it."""
-    data = DefaultPrincipalData(type=principal.principal_type, name=principal.name)
+    data = DefaultPrincipalData(
+        type=principal.principal_type, name=principal.name, token_authenticated=principal.token_authenticated
+    )
     return _VERSION.pack(0) + encode(data, 0)
 
 
 def read_principal(data: bytes | None) -> KafkaPrincipal:
-    """The reverse of :func:`principal_bytes`. ``WireError`` for anything else.
-
-    Whether a delegation token stands for the principal is not kept: that matters to the APIs of tokens alone.
-    """
+    """The reverse of :func:`principal_bytes`. ``WireError`` for anything else."""
     if data is None or len(data) < _VERSION.size:
         raise WireError("no principal")
     (version,) = _VERSION.unpack_from(data)
     if version != 0:
         raise WireError(f"a principal in version {version}")
     found, _ = decode(DefaultPrincipalData, 0, data, _VERSION.size)
-    return KafkaPrincipal(found.type, found.name)
+    return (TokenPrincipal if found.token_authenticated else KafkaPrincipal)(found.type, found.name)
 
 
 def address_bytes(host: str) -> bytes:

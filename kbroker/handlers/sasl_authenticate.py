@@ -22,4 +22,6 @@ async def handle(request: SaslAuthenticateRequest, ctx: RequestContext) -> SaslA
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received after successful authentication",
         )
-    return await session.authenticate(bytes(request.auth_bytes))
+    response = await session.authenticate(bytes(request.auth_bytes))
+    ctx.connection.principal = session.principal  # the same one, but by a delegation token or without
+    return response

@@ -33,6 +33,7 @@ from kbroker.node.replica_manager import ReplicaManager
 from kbroker.node.security import NodeSecurity
 from kbroker.node.start_limit import StartLimit
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
+from kbroker.node.token_expiry import TokenExpiry
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.replication.fetch_session import FetchSessionCache
@@ -45,17 +46,18 @@ if TYPE_CHECKING:
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.node.rules.setup import NodeRules
     from kbroker.security.authorizer.standard import StandardAuthorizer
+    from kbroker.security.delegation_tokens import DelegationTokens
 
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 4.5
 """How long the flushes of a clean stop may take."""
 
+RULES = ("authorizer.class.name", "client.quota.callback.class")
+"""Properties that may name a callable in Python for the whole node."""
+
 CLEANER_DELAY_SECONDS = 1.0
 """Clients come first after a start, also before the imports of the cleaner."""
-
-
-_RULES = ("authorizer.class.name", "client.quota.callback.class")
 
 
 class NoBrokerRole:
@@ -185,6 +187,7 @@ class Broker:
             transactions=absent if coordinators is None else coordinators.transactions,
             markers=absent if coordinators is None else coordinators.markers,
             authorizer=self._authorizer,
+            tokens=_make_tokens(config),
         )
         if self._rules is not None:
             self._rules.serve(self.services)
@@ -288,6 +291,7 @@ class Broker:
         nursery.start_soon(self._produce_queue.run)
         if config.is_controller:
             nursery.start_soon(LeaderBalancer(metadata, config).run)
+            nursery.start_soon(TokenExpiry(metadata, config, self.env).run)
         level = metadata.image.features.metadata_version  # what is registered is of this level at least
         await self._register()
         if config.is_broker:
@@ -449,11 +453,20 @@ def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
 
 def _make_rules(config: BrokerConfig, authorizer: StandardAuthorizer | None, env: Env) -> NodeRules | None:
     """The rules in Python for the whole node, by its own file; None if there are none."""
-    if not any(str(config.values.get(name) or "").strip().startswith("python:") for name in _RULES):
+    if not any(str(config.values.get(name) or "").strip().startswith("python:") for name in RULES):
         return None
     from kbroker.node.rules.setup import NodeRules
 
     return NodeRules(config, authorizer, env)
+
+
+def _make_tokens(config: BrokerConfig) -> DelegationTokens | None:
+    """The key of delegation tokens; None, and nothing imported, if the properties have none."""
+    if not config.values.get("delegation.token.secret.key"):
+        return None
+    from kbroker.security.delegation_tokens import DelegationTokens
+
+    return DelegationTokens.of_config(config)
 
 
 def _is_cancelled(error: BaseException) -> bool:

@@ -59,6 +59,9 @@ SCRAM = 11
 METADATA_TRANSACTIONS = 13
 """A change can have several batches of records (KIP-868)."""
 
+DELEGATION_TOKENS = 14
+"""Delegation tokens are records of the metadata (3.6-IV2, KAFKA-15219)."""
+
 CONTROLLER_REGISTRATION = 15
 """Controllers register (KIP-919)."""
 

@@ -16,6 +16,22 @@ class KafkaPrincipal(NamedTuple):
     def __str__(self) -> str:
         return f"{self.principal_type}:{self.name}"
 
+    @property
+    def token_authenticated(self) -> bool:
+        """Whether a delegation token stands for the principal: it may ask for no other token."""
+        return False
+
+
+class TokenPrincipal(KafkaPrincipal):
+    """The owner of a delegation token, whoever came with the token. It equals the same principal without one."""
+
+    __slots__ = ()
+
+    @property
+    def token_authenticated(self) -> bool:
+        """True: see :class:`KafkaPrincipal`."""
+        return True
+
 
 ANONYMOUS = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
 """Whoever comes without saying who they are."""

@@ -386,6 +386,7 @@ CASES: tuple[Case, ...] = (
         (0, 1),
         lambda world: {"group_ids": [CONSUMERS], "include_authorized_operations": True},
     ),
+    Case("DescribeDelegationToken", (0,), lambda world: {"owners": None}, hidden="principal_type='User'"),
     Case("DescribeClientQuotas", (0,), lambda world: {"components": []}),
     Case("ListConfigResources", (0,), lambda world: {}),
     Case(
@@ -407,7 +408,7 @@ Ask = Callable[[str, Told], Awaitable[Any]]
 
 
 async def prepare(ask: Ask) -> World:
-    """Have a topic with a record in partition 0, groups of both protocols, and a transaction with partition 1."""
+    """Have a topic with a record in partition 0, groups of both protocols, a transaction with partition 1, a token."""
     made = await ask(
         "CreateTopics",
         {"topics": [{"name": TOPIC, "num_partitions": 2, "replication_factor": 1}], "timeout_ms": 5000},
@@ -422,4 +423,5 @@ async def prepare(ask: Ask) -> World:
     producer = await ask("InitProducerId", {"transactional_id": TRANSACTION, "transaction_timeout_ms": 60_000})
     world = World(world.topic_id, producer.producer_id, producer.producer_epoch)
     await ask("AddPartitionsToTxn", _add_partitions(world, 1))
+    await ask("CreateDelegationToken", {"owner_principal_type": "", "owner_principal_name": "", "max_lifetime_ms": -1})
     return world

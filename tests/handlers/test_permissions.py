@@ -40,8 +40,12 @@ from tests.handlers.principals import NOBODY, Asked, connect_as, under
 
 ADMIN = "admin"
 
-UNSTABLE = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"}
-"""For version 6 of InitProducerId."""
+UNSTABLE = {
+    "unstable.api.versions.enable": "true",
+    "transaction.two.phase.commit.enable": "true",
+    "delegation.token.secret.key": "key",
+}
+"""For version 6 of InitProducerId, and for delegation tokens."""
 
 _PASSES = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -82,6 +86,12 @@ def without_names(answer: Any) -> str:
     for name in (*NAMES, ABSENT):
         text = text.replace(repr(name), "NAME")
     return re.sub(r"missing-x-\d+", "NAME", text)
+
+
+async def prepared_on(node: Node) -> World:
+    """A world on a node whose listener of clients counts as one with SASL: only there are delegation tokens."""
+    node.broker.config.listener_security_protocol_map["PLAINTEXT"] = "SASL_PLAINTEXT"
+    return await prepared(await node.connect())
 
 
 async def prepared(client: Client) -> World:
@@ -151,7 +161,7 @@ def test_each_row_of_an_api_has_a_case(api: str) -> None:
 def test_each_api_is_denied_without_its_permissions_and_changes_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path, **UNSTABLE) as node:
-            world = await prepared(await node.connect())
+            world = await prepared_on(node)
             authorizer = under(node)
             before = state(node)
             clients = {NOBODY: await connect_as(node, NOBODY)}
@@ -184,7 +194,7 @@ def test_each_api_asks_what_its_rows_say_and_no_more(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with running_node(tmp_path, **UNSTABLE) as node:
-            world = await prepared(await node.connect())
+            world = await prepared_on(node)
             authorizer = under(node)
             asked: dict[str, set[Any]] = {api: set() for api in BROKER_PERMISSIONS}
             for case in CASES:
@@ -221,7 +231,7 @@ def test_who_may_do_nothing_does_not_learn_what_there_is(tmp_path: Path) -> None
 
     async def test() -> None:
         async with running_node(tmp_path, **UNSTABLE) as node:
-            world = await prepared(await node.connect())
+            world = await prepared_on(node)
             under(node)
             client = await connect_as(node, NOBODY)
             compared = 0
@@ -242,8 +252,8 @@ def test_who_may_do_nothing_does_not_learn_what_there_is(tmp_path: Path) -> None
 @pytest.mark.parametrize("denied", [False, True])
 def test_a_regular_expression_matches_what_the_principal_may_describe(tmp_path: Path, denied: bool) -> None:
     async def test() -> None:
-        async with running_node(tmp_path) as node:
-            world = await prepared(await node.connect())
+        async with running_node(tmp_path, **UNSTABLE) as node:
+            world = await prepared_on(node)
             authorizer = under(node)
             case = next(case for case in CASES if case.id == "ConsumerGroupHeartbeat-regex")
             authorizer.deny("bob", *(denials(case.permissions()[1]) if denied else ()))

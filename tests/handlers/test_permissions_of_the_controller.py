@@ -298,7 +298,15 @@ CASES = [
     (api, version) for api, versions in SERVED.values() for version in range(versions.lowest, versions.highest + 1)
 ]
 
-ELSEWHERE = {"ApiVersions", "DescribeConfigs", "DescribeUserScramCredentials", "SaslAuthenticate", "SaslHandshake"}
+TOKENS = {f"{what}DelegationToken" for what in ("Create", "Renew", "Expire", "Describe")}
+
+ELSEWHERE = TOKENS | {
+    "ApiVersions",
+    "DescribeConfigs",
+    "DescribeUserScramCredentials",
+    "SaslAuthenticate",
+    "SaslHandshake",
+}
 """APIs of a controller's listener that need nothing, or have their test with the APIs of brokers."""
 
 

@@ -122,7 +122,7 @@ def test_the_handshake_of_old_clients(tmp_path: Path, caplog: pytest.LogCaptureF
 
         side = client_mechanism(
             "SCRAM-SHA-512", f'{SCRAM_MODULE} required username="carol" password="carol-secret";', {}
-        ).make()
+        ).make("localhost")
         client = await node.connect()
         await handshake(client, side.mechanism, version=0)
         challenge = await send_bare(client, side.first())
@@ -172,7 +172,9 @@ async def scram(node: Node, mechanism: str, user: str, password: str) -> Any:
     """The last answer of an authentication."""
     client = await node.connect()
     await handshake(client, mechanism)
-    side = client_mechanism(mechanism, f'{SCRAM_MODULE} required username="{user}" password="{password}";', {}).make()
+    side = client_mechanism(mechanism, f'{SCRAM_MODULE} required username="{user}" password="{password}";', {}).make(
+        "localhost"
+    )
     response = await authenticate(client, side.first())
     assert response.error_code == 0
     response = await authenticate(client, side.respond(bytes(response.auth_bytes)))

@@ -67,7 +67,7 @@ def format_nodes(path: Path) -> None:
 
 async def logged_in(node: Node, user: str = "alice", listener: str = "PLAINTEXT") -> Client:
     client = await node.connect(listener)
-    side = client_mechanism(MECHANISM, line(user, f"{user}-secret"), {}).make()
+    side = client_mechanism(MECHANISM, line(user, f"{user}-secret"), {}).make("localhost")
     await client.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1)
     response = await client.ask(SaslAuthenticateRequest(auth_bytes=side.first()))
     response = await client.ask(SaslAuthenticateRequest(auth_bytes=side.respond(bytes(response.auth_bytes))))

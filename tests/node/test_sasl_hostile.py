@@ -97,7 +97,7 @@ def frames(rng: random.Random, mechanism: str, version: int) -> Iterator[bytes]:
     if mechanism == "PLAIN":
         tokens = [b"\0alice\0secret"]
     else:
-        client = client_mechanism(mechanism, SCRAM_LINE, {}).make()
+        client = client_mechanism(mechanism, SCRAM_LINE, {}).make("localhost")
         tokens = [client.first(), b"c=biws,r=abc,p=AAAA"]
     for token in tokens:
         token = damaged(rng, token) if rng.random() < 0.4 else token

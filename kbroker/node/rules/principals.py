@@ -12,7 +12,7 @@ from kbroker.node.admission import Refused
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import Peer
-from kbroker.security.principal import KafkaPrincipal, parse_principal
+from kbroker.security.principal import KafkaPrincipal, TokenPrincipal, parse_principal
 
 if TYPE_CHECKING:
     from kbroker.node.admission import Admitted
@@ -52,7 +52,8 @@ class PrincipalStep:
                 raise self._calls.nonsense(answer)
         except NoAnswer:
             raise Refused("the principal builder has not said who it is") from None
-        client.principal = principal
+        # A token stays one: whoever came with it may ask for no other (``SaslServerAuthenticator``).
+        client.principal = TokenPrincipal(*principal) if client.principal.token_authenticated else principal
 
 
 def _subject(certificate: bytes) -> str:

@@ -44,7 +44,7 @@ class SaslConnection:
 
     async def connected(self, stream: Stream, host: str, port: int) -> Stream:
         """Log in; :class:`AuthenticationFailed` or another ``OSError`` if that fails."""
-        login = Login(self._mechanism)
+        login = Login(self._mechanism, host)
         talk = ClientStream(stream, self._client_id)
         where = f"{host}:{port}"
         began = self._now()

@@ -1,4 +1,4 @@
-"""SCRAM on a listener: users of the cluster's metadata."""
+"""SCRAM on a listener: users and delegation tokens of the cluster's metadata."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _scram_lookup(mechanism: ScramMechanism, services: Services) -> ScramLookup:
 
     def lookup(name: str, is_token: bool) -> ScramAccount | None:
         if is_token:
-            return None  # there are no delegation tokens to log in with
+            return _token_account(name, mechanism, services)
         record = metadata.scram_credential(name, mechanism)
         if record is None:
             return None
@@ -55,6 +55,24 @@ def _scram_lookup(mechanism: ScramMechanism, services: Services) -> ScramLookup:
         return ScramAccount(credential, KafkaPrincipal(USER_TYPE, name))
 
     return lookup
+
+
+def _token_account(token_id: str, mechanism: ScramMechanism, services: Services) -> ScramAccount | None:
+    """The account of a delegation token, which is its owner's, for as long as the token does not expire.
+
+    Kafka lets in a token that has expired and is not removed yet, for no time at all. Here it is no token any more.
+    """
+    tokens = services.metadata.image.principals.delegation_tokens
+    token = tokens.get(token_id)
+    if token is None or services.tokens is None:
+        return None
+    from kbroker.security.delegation_tokens import has_expired, principal_of
+    from kbroker.security.principal import TokenPrincipal
+
+    if has_expired(token, services.env.wall_clock_ms()):
+        return None
+    credential = services.tokens.credential(mechanism, token_id, tokens)
+    return ScramAccount(credential, TokenPrincipal(*principal_of(token.owner)), token.expiration_timestamp)
 
 
 def _unknown_users(mechanism: ScramMechanism, services: Services) -> UnknownUsers:

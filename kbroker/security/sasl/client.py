@@ -31,8 +31,11 @@ class ClientMechanism(NamedTuple):
     """A mechanism with somebody's credentials, for any number of connections."""
 
     mechanism: str
-    make: Callable[[], SaslClient]
-    """One authentication. ``SaslError`` if there are no credentials to be had."""
+    make: Callable[[str], SaslClient]
+    """One authentication with the server of that host name or address, as the client has it.
+
+    ``SaslError`` if there are no credentials to be had.
+    """
     may_block: bool = False
     """Whether ``make`` and the steps of its authentication may wait for others: an event loop has them in a thread."""
 
@@ -49,7 +52,7 @@ class ClientSetup(NamedTuple):
 
 def _plain(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechanism:
     user, password = entry.required("username"), entry.required("password")
-    return ClientMechanism(mechanism, lambda: PlainClient(user, password))
+    return ClientMechanism(mechanism, lambda _: PlainClient(user, password))
 
 
 def _scram(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechanism:
@@ -57,7 +60,7 @@ def _scram(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechan
     assert of is not None
     user, password = entry.required("username"), entry.required("password")
     is_token = entry.options.get("tokenauth", "").lower() == "true"
-    return ClientMechanism(mechanism, lambda: ScramClient(of, user, password, is_token=is_token))
+    return ClientMechanism(mechanism, lambda _: ScramClient(of, user, password, is_token=is_token))
 
 
 def _with_password(module: LoginModule, set_up: Callable[[str, JaasEntry, Settings], ClientMechanism]) -> ClientSetup:
@@ -92,8 +95,10 @@ class Login:
     :class:`LoginFailed` comes of each step that does not lead on.
     """
 
-    def __init__(self, of: ClientMechanism) -> None:
+    def __init__(self, of: ClientMechanism, host: str) -> None:
+        """``host`` is the server's name or address, as the client has it."""
         self._of = of
+        self._host = host
         self._client: SaslClient | None = None
         self._rounds = 0
         self.session_lifetime_ms = 0
@@ -114,7 +119,7 @@ class Login:
         if error:
             raise LoginFailed(f"refuses the SASL handshake: {_name_of(error)}")
         try:
-            self._client = self._of.make()
+            self._client = self._of.make(self._host)
             return SaslAuthenticateRequest(auth_bytes=self._client.first())
         except SaslError as problem:
             raise LoginFailed(f"cannot be logged in to: {problem}") from None

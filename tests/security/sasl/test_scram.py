@@ -219,7 +219,7 @@ def test_tokens_are_asked_for_as_such() -> None:
         "org.apache.kafka.common.security.scram.ScramLoginModule required"
         ' username="tokenID" password="hmac" tokenauth="true";'
     )
-    client = client_mechanism("SCRAM-SHA-512", line, {}).make()
+    client = client_mechanism("SCRAM-SHA-512", line, {}).make("localhost")
     ScramServer(SHA_512, lookup, UnknownUsers(SHA_512)).respond(client.first())
     ScramServer(SHA_512, lookup, UnknownUsers(SHA_512)).respond(b"n,,n=alice,r=abc,x=y")
     assert asked == [("tokenID", True), ("alice", False)]
@@ -245,6 +245,6 @@ def test_a_line_that_does_not_fit_the_mechanism(mechanism: str, module: str, opt
     with pytest.raises(ValueError, match=reason) as caught:
         client_mechanism(
             mechanism, f"org.apache.kafka.common.security.{module}LoginModule required {options};", {}
-        ).make()
+        ).make("localhost")
     assert "hunter2" not in str(caught.value)
     assert isinstance(caught.value, JaasError) == (mechanism != "GSSAPI")
