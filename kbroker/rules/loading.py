@@ -90,6 +90,8 @@ def _module_name(path: str) -> str:
 
 def described(error: BaseException, *, with_text: bool = True) -> str:
     """An error in one line, with the place in the user's code. Without its text where that may have a secret."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]  # of a Trio nursery
     text = f"{type(error).__name__}: {error}" if with_text and str(error) else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename is not None:
         return shown(f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})", 500)
