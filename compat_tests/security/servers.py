@@ -72,6 +72,7 @@ class SecureServers:
         self.kinds = list(kinds)
         self.count = count = len(kinds)
         self.users = Users()
+        self.token_key = f"token-key-{uuid.uuid4().hex}"
         self.directory = Path(tempfile.mkdtemp(prefix=f"compat-secure-{kinds[0]}-"))
         self.authority = Authority(self.directory / "ca", "authority")
         self.other_authority = Authority(self.directory / "other-ca", "other-authority")
@@ -144,6 +145,7 @@ class SecureServers:
             # Authorization
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:node;User:admin",
+            "delegation.token.secret.key": self.token_key,
         }
         for listener in ("sasl_plaintext", "sasl_ssl"):
             prefix = f"listener.name.{listener}"

@@ -74,6 +74,25 @@ class Login(NamedTuple):
     password: Password
 
 
+class Token(NamedTuple):
+    """A token that a client has given (SASL mechanism OAUTHBEARER; Kafka's ``OAuthBearerValidatorCallback``)."""
+
+    listener: str
+    host: str
+    """The client's address, without its port."""
+    value: Password
+    """The token itself."""
+
+
+class TokenUser(NamedTuple):
+    """The user that a token is for."""
+
+    name: str
+    expires_at: float
+    """When the session ends, in seconds since 1970; no token holds for ever."""
+    scopes: frozenset[str] = frozenset()
+
+
 class Peer(NamedTuple):
     """A client that has authenticated (Kafka's ``AuthenticationContext``)."""
 

@@ -46,8 +46,9 @@ class RunningBroker(Accessible):
     and ``alice`` (``admin-secret``, ``alice-secret``). With ``super_users`` there is an authorizer, and the others may
     do what ACLs allow. :meth:`client_properties` and its siblings are what clients need.
 
-    ``authorizer``, ``authenticator`` (of PLAIN), ``principal_builder`` and ``quota_callback`` are rules in Python, as
-    callables or objects (:mod:`kbroker.rules`). They are called in other threads than the test's.
+    ``authorizer``, ``authenticator`` (of PLAIN), ``token_validator`` (of OAUTHBEARER), ``principal_builder`` and
+    ``quota_callback`` are rules in Python, as callables or objects (:mod:`kbroker.rules`). They are called in other
+    threads than the test's.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class RunningBroker(Accessible):
         authenticator: object = None,
         principal_builder: object = None,
         quota_callback: object = None,
+        token_validator: object = None,
     ) -> None:
         if security is None and not (users is None and super_users is None):
             raise ValueError("users and super_users need security")
@@ -75,10 +77,11 @@ class RunningBroker(Accessible):
             self._security = BrokerSecurity(security, users, super_users)
             properties = {**self._security.properties(port), **(properties or {})}
         self._rules: GivenRules | None = None
-        if any(rule is not None for rule in (authorizer, authenticator, principal_builder, quota_callback)):
+        given = (authorizer, authenticator, principal_builder, quota_callback, token_validator)
+        if any(rule is not None for rule in given):
             from kbroker.testing.rules import GivenRules, Rules
 
-            rules = Rules(authorizer, authenticator, principal_builder, quota_callback)
+            rules = Rules(*given)
             own = None if self._security is None else self._security.own_login
             self._rules = GivenRules(rules, security, own)
             properties = {**(properties or {}), **self._rules.properties}
@@ -340,6 +343,7 @@ def running_broker(
     authenticator: object = None,
     principal_builder: object = None,
     quota_callback: object = None,
+    token_validator: object = None,
 ) -> Iterator[RunningBroker]:
     """Run a broker for the length of a ``with`` block; see :class:`RunningBroker` for the arguments."""
     broker = RunningBroker(
@@ -353,6 +357,7 @@ def running_broker(
         authenticator=authenticator,
         principal_builder=principal_builder,
         quota_callback=quota_callback,
+        token_validator=token_validator,
     )
     broker.start()
     try:

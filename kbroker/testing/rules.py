@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kbroker.rules import Login, Password
 from kbroker.rules.loading import call_of
+from kbroker.testing.access import MECHANISMS
 
 _numbers = itertools.count(1)
 
@@ -22,6 +23,8 @@ class Rules(NamedTuple):
     """Checks the logins of PLAIN."""
     principal_builder: Any = None
     quota_callback: Any = None
+    token_validator: Any = None
+    """Judges the tokens of OAUTHBEARER."""
 
 
 class GivenRules:
@@ -36,6 +39,12 @@ class GivenRules:
                 raise ValueError("an authenticator needs security='sasl_ssl' or 'sasl_plaintext'")
             checked = with_own_user(rules.authenticator, *own)
             self._add(f"listener.name.{listener}.plain.sasl.server.callback.handler.class", checked)
+        if rules.token_validator is not None:
+            if listener is None or own is None:
+                raise ValueError("a token_validator needs security='sasl_ssl' or 'sasl_plaintext'")
+            prefix = f"listener.name.{listener}"
+            self._add(f"{prefix}.oauthbearer.sasl.server.callback.handler.class", rules.token_validator)
+            self.properties["sasl.enabled.mechanisms"] = ",".join((*MECHANISMS, "OAUTHBEARER"))
         self._add("authorizer.class.name", rules.authorizer)
         self._add("principal.builder.class", rules.principal_builder)
         self._add("client.quota.callback.class", rules.quota_callback)

@@ -26,12 +26,15 @@ from kbroker.rules import (
     Decision,
     KafkaPrincipal,
     Login,
+    Password,
     Peer,
     Quota,
     QuotaCallback,
     QuotaClient,
     QuotaKind,
     ResourceType,
+    Token,
+    TokenUser,
 )
 from kbroker.testing import RunningBroker, running_broker, running_cluster
 
@@ -444,3 +447,48 @@ def test_a_built_principal_is_judged_by_each_of_three_nodes(tmp_path: Path) -> N
                 f"blue-{number % 3 + 1}", b"v", partition=number % 3, on_delivery=lambda e, _: errors.append(e)
             )
         assert producer.flush(SECONDS) == 0 and errors == [None] * 30
+
+
+# --- Tokens ---------------------------------------------------------------------------------------------------------
+
+
+def validate(token: Token) -> TokenUser | None:
+    """Tokens of this test are good for a minute."""
+    name, _, secret = token.value.reveal().partition("~")
+    return TokenUser(name, time.time() + 60) if Password(secret) == "geheim" else None
+
+
+def sent_with_token(broker: RunningBroker, token: str) -> str | None:
+    """Send a record with a token; the name of the error."""
+    ck = pytest.importorskip("confluent_kafka")
+    failures: list[Any] = []
+    properties = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (token, time.time() + 60),
+        "error_cb": failures.append,
+        "message.timeout.ms": SECONDS * 1000,
+    }
+    producer = ck.Producer(properties)
+    delivered: list[Any] = []
+    producer.produce("t", b"v", on_delivery=lambda error, _: delivered.append(error))
+    until(lambda: producer.poll(0.05) or delivered or failures, "the client hears of its token")
+    producer.purge()
+    producer.poll(0)
+    return None if delivered and delivered[0] is None else failures[0].name()
+
+
+def test_tokens_are_judged_by_a_rule() -> None:
+    seen = Seen()
+    with running_broker(security="sasl_plaintext", token_validator=validate, authorizer=seen) as broker:
+        assert sent_with_token(broker, "alice~geheim") is None and seen.producers == {"User:alice"}
+        assert sent_with_token(broker, "alice~wrong") == "_AUTHENTICATION"
+
+
+@pytest.mark.parametrize("rule", [fails, exits, lambda token: True, lambda token: TokenUser("a", float("inf"))])
+def test_a_hostile_token_validator_lets_nobody_in(rule: Any) -> None:
+    with running_broker(security="sasl_plaintext", token_validator=rule) as broker:
+        assert sent_with_token(broker, "alice~geheim") == "_AUTHENTICATION"
+        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and "geheim" not in told[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbroker.config.definition import ConfigKey, Range
+from kbroker.config.security import oauth
 from kbroker.config.shorthand import (
     HIGH,
     INT,
@@ -71,5 +72,5 @@ KEYS: list[ConfigKey] = [
     ),
 ]
 
-AT_START = frozenset(key.name for key in KEYS)
+AT_START = frozenset(key.name for key in (*KEYS, *oauth.KEYS))
 """Those that a node reads when it starts, and never again."""

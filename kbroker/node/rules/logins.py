@@ -31,11 +31,16 @@ class LoginRule:
                 return None
             if answer is True or answer is Decision.ALLOWED:
                 return username
-            if type(answer) is not str or not 0 < len(answer) <= MAX_LENGTH or not answer.isprintable():
+            if not is_name(answer):
                 raise self._calls.nonsense(answer)
             return str(answer)
         except NoAnswer:
             return None
+
+
+def is_name(answer: object) -> bool:
+    """Whether an answer can be the name of a user."""
+    return type(answer) is str and 0 < len(answer) <= MAX_LENGTH and answer.isprintable()
 
 
 class RulePlainServer:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.config.definition import Password
-from kbroker.config.security.rules import SERVER_CALLBACK
+from kbroker.config.security.rules import SERVER_CALLBACK, names_python
 from kbroker.errors import FatalError
 from kbroker.security.sasl.conversation import OfferedMechanism
 from kbroker.security.sasl.jaas import JaasEntry, JaasError, LoginModule, parse_jaas
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
 class ListenerMechanism(Protocol):
     """A mechanism of one listener, its properties checked."""
+
+    @property
+    def task(self) -> Callable[[], Awaitable[None]] | None:
+        """Runs as long as the node, from before its listeners are open; None if there is nothing to do."""
+        ...
 
     def offered(self, services: Services) -> OfferedMechanism:
         """The mechanism as the listener's clients find it."""
@@ -58,7 +64,7 @@ class MechanismProperties:
         """The rule that checks logins, and the property that names it; None without one. It needs the whole prefix."""
         name = f"{self.prefix}{SERVER_CALLBACK}"
         value = (self.config.values.get(name) or "").strip()
-        return (name, value) if value else None
+        return (name, value) if names_python(value) else None
 
     def __getitem__(self, name: str) -> Any:
         """A property of security, typed, as it holds for the listener and the mechanism."""

@@ -22,6 +22,8 @@ class PlainOnListener:
     With a rule nothing is taken from the line, but that the node may log in to others by it.
     """
 
+    task = None
+
     def __init__(self, properties: MechanismProperties) -> None:
         self._max_reauth_ms = properties.max_reauth_ms
         self._rule: LoginRule | None = None
