@@ -190,7 +190,7 @@ def test_threads_that_hang_are_few(gate: threading.Event, caplog: pytest.LogCapt
             with pytest.raises(NoAnswer):
                 await calls.call(None)
             refused += 1
-        assert refused == 5 and len(begun) == 2
+        assert refused == 5 and len(begun) <= 2 and calls._limiter.borrowed_tokens == 2
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert len(caplog.messages) == 1  # of each kind one a minute
