@@ -11,6 +11,7 @@ from typing import Any
 OAUTHBEARER = "OAUTHBEARER"
 
 _MODULES = {
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -22,8 +23,9 @@ _MODULES = {
 class Security:
     """One way to connect: a security protocol, who the client is, and whom it trusts.
 
-    `ca` is a PEM file of certificates; `identity` is a PEM file with the client's key and certificates. `java` holds
-    properties of the Java client in place of what these would give, such as stores of another type.
+    `ca` is a PEM file of certificates; `identity` is a PEM file with the client's key and certificates. With
+    GSSAPI, `username` is a principal, and its key is in `keytab`; clients in Python find it by ``KRB5_CLIENT_KTNAME``.
+    `java` holds properties of the Java client in place of what these would give, such as stores of another type.
     """
 
     protocol: str
@@ -32,6 +34,7 @@ class Security:
     password: str = field(default="", repr=False)
     ca: Path | None = None
     identity: Path | None = None
+    keytab: Path | None = None
     java: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     token_url: str = ""
     """With OAUTHBEARER: where the client asks for a token, by its name and password."""
@@ -62,6 +65,9 @@ class Security:
         elif self.sasl:
             login = f'username="{self.username}" password="{self.password}"'
             found["sasl.mechanism"] = self.mechanism
+            if self.mechanism == "GSSAPI":
+                login = f'useKeyTab=true storeKey=true keyTab="{self.keytab}" principal="{self.username}"'
+                found["sasl.kerberos.service.name"] = "kafka"
             found["sasl.jaas.config"] = f"{_MODULES[self.mechanism]} required {login};"
         if self.encrypted and self.ca is not None:
             found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca)}
@@ -72,7 +78,14 @@ class Security:
     def librdkafka(self) -> dict[str, Any]:
         """For librdkafka: confluent-kafka's dictionary and kcat's ``-X``."""
         found: dict[str, Any] = {"security.protocol": self.protocol.lower()}
-        if self.mechanism == OAUTHBEARER:
+        if self.mechanism == "GSSAPI":
+            found |= {
+                "sasl.mechanism": "GSSAPI",
+                "sasl.kerberos.service.name": "kafka",
+                "sasl.kerberos.keytab": str(self.keytab),
+                "sasl.kerberos.principal": self.username,
+            }
+        elif self.mechanism == OAUTHBEARER:
             found |= {
                 "sasl.mechanism": self.mechanism,
                 "sasl.oauthbearer.method": "oidc",
@@ -102,7 +115,9 @@ class Security:
         found: dict[str, Any] = {"security_protocol": self.protocol}
         if self.sasl:
             found["sasl_mechanism"] = self.mechanism
-        if self.sasl and self.mechanism != OAUTHBEARER:
+        if self.mechanism == "GSSAPI":
+            found["sasl_kerberos_service_name"] = "kafka"
+        elif self.sasl and self.mechanism != OAUTHBEARER:
             found |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
         return found
 

@@ -46,6 +46,8 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
+KERBEROS_LOGIN = "com.sun.security.auth.module.Krb5LoginModule required"
+
 START_SECONDS = 60.0
 
 SESSION_SECONDS = 2
@@ -71,7 +73,9 @@ class Users:
 class SecureServers:
     """One node or several, each of "kbroker" or "apache", with the listeners above."""
 
-    def __init__(self, *kinds: str, mechanism_between: str = "PLAIN") -> None:
+    def __init__(self, *kinds: str, mechanism_between: str = "PLAIN", keytab: Path | None = None) -> None:
+        """``keytab`` holds the key of ``kafka/localhost``, if the listeners are to have GSSAPI, too."""
+        self._keytab = keytab
         self.kinds = list(kinds)
         self.count = count = len(kinds)
         self.users = Users()
@@ -157,7 +161,24 @@ class SecureServers:
             found[f"{prefix}.plain.sasl.jaas.config"] = f"{PLAIN_LOGIN} {login} {plain_users};"
             for mechanism in ("scram-sha-256", "scram-sha-512"):
                 found[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{SCRAM_LOGIN} {login};"
-        return found
+        return found | self._kerberos()
+
+    def _kerberos(self) -> dict[str, str]:
+        """What the listeners need for GSSAPI. Nodes are User:kafka to one another."""
+        if self._keytab is None:
+            return {}
+        options = f'useKeyTab=true storeKey=true keyTab="{self._keytab}" principal="kafka/localhost"'
+        lines = {
+            f"listener.name.{listener}.gssapi.sasl.jaas.config": f"{KERBEROS_LOGIN} {options};"
+            for listener in ("sasl_plaintext", "sasl_ssl")
+        }
+        return {
+            **lines,
+            "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "GSSAPI")),
+            "sasl.kerberos.service.name": "kafka",
+            "sasl.kerberos.principal.to.local.rules": "RULE:[1:$1](ALICE)/L,DEFAULT",
+            "super.users": "User:node;User:admin;User:kafka",
+        }
 
     def _tokens(self) -> dict[str, str]:
         prefix = "listener.name.tokens.oauthbearer"
