@@ -310,10 +310,11 @@ class Members(RuleBasedStateMachine):
 
     @rule(
         member=st.sampled_from("abc"),
-        first=st.integers(0, 99),
+        ahead=st.integers(-3, 12),
         kinds=st.lists(st.sampled_from((GAP, ACCEPT, ACCEPT, RELEASE, REJECT, RENEW)), min_size=1, max_size=8),
     )
-    def acknowledge(self, member: str, first: int, kinds: list[int]) -> None:
+    def acknowledge(self, member: str, ahead: int, kinds: list[int]) -> None:
+        first = max(0, self.partition.start_offset + ahead)
         try:
             write = self.fixture.acknowledge(member, first, first + len(kinds) - 1, *kinds)
         except ApiError:
