@@ -16,6 +16,8 @@ CORDONED = "cordoned.log.dirs"
 ALL_CORDONED = "*"
 """In ``cordoned.log.dirs``: all log directories."""
 
+_RULES = ("principal.builder.class", "client.quota.callback.class", "sasl.server.callback.handler.class")
+
 
 def check(config: BrokerProperties) -> None:
     """:class:`FatalError` for the first rule that is broken (KafkaConfig.validateValues).
@@ -78,6 +80,10 @@ def check(config: BrokerProperties) -> None:
         from kbroker.config.security.authorization import check_authorization
 
         check_authorization(config)
+    if any(name.endswith(_RULES) for name in config.values):
+        from kbroker.config.security.rules import check_rules
+
+        check_rules(config)
 
 
 def _check_cordoned(config: BrokerProperties) -> None:

@@ -59,7 +59,7 @@ GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
 }
 """Names of the broker properties that bound each one, in the order in which Kafka checks them."""
 
-_KINDS_NOT_SERVED = ("share.", "streams.")
+_KINDS_NOT_SERVED = ("share.", "streams.", "errors.deadletterqueue.")
 
 
 class GroupConfig(NamedTuple):
@@ -78,12 +78,8 @@ def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]
     for name in configs:
         if name not in GROUP_CONFIGS:
             if name.startswith(_KINDS_NOT_SERVED):
-                kind = name.partition(".")[0]
+                kind = "streams" if name.startswith("streams.") else "share"
                 raise InvalidConfig(f"{name}: this broker has no {kind} groups")
-            from kbroker.config.absent.groups import ABSENT_GROUP_CONFIGS
-
-            if name in ABSENT_GROUP_CONFIGS:
-                raise InvalidConfig(f"{name} cannot be set: {ABSENT_GROUP_CONFIGS[name].no_effect}")
             raise InvalidConfig(f"Unknown group config name: {name}")
     values = {name: broker[synonym] for name, synonym in GROUP_CONFIG_SYNONYMS.items()}
     values.update((name, GROUP_CONFIGS.parse(name, text)) for name, text in configs.items())

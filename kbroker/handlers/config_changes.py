@@ -121,7 +121,7 @@ def _may_alter(resource: ConfigResource, ctx: RequestContext) -> bool:
 
 
 def _may_alter_brokers(ctx: RequestContext) -> bool:
-    return ctx.authorizer is None or may_on_cluster(ctx, AclOperation.ALTER_CONFIGS)
+    return may_on_cluster(ctx, AclOperation.ALTER_CONFIGS)
 
 
 def _codes(results: ConfigErrors) -> list[int]:
