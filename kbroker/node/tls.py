@@ -140,8 +140,11 @@ class TlsAdmission:
     """The step of an admission that makes TLS of a client's connection, and says who its certificate belongs to."""
 
     def __init__(self, tls: ListenerTls, scratch: bytearray, threads: trio.CapacityLimiter) -> None:
-        """``threads`` is shared by the listeners. A step of a handshake takes as long as tens of requests, and those who
-        are connected are served meanwhile, as OpenSSL needs no Python for it."""
+        """``threads`` is shared by the listeners.
+
+        A step of a handshake takes as long as tens of requests. Those who are connected are served meanwhile, as
+        OpenSSL needs no Python for it.
+        """
         self._tls = tls
         self._scratch = scratch
         self._threads = threads
