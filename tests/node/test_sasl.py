@@ -172,7 +172,9 @@ async def scram(node: Node, mechanism: str, user: str, password: str) -> Any:
     """The last answer of an authentication."""
     client = await node.connect()
     await handshake(client, mechanism)
-    side = client_mechanism(mechanism, f'{SCRAM_MODULE} required username="{user}" password="{password}";', {}).make("localhost")
+    side = client_mechanism(mechanism, f'{SCRAM_MODULE} required username="{user}" password="{password}";', {}).make(
+        "localhost"
+    )
     response = await authenticate(client, side.first())
     assert response.error_code == 0
     response = await authenticate(client, side.respond(bytes(response.auth_bytes)))
