@@ -30,6 +30,8 @@ class Security:
     ca: Path | None = None
     identity: Path | None = None
     java: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    is_token: bool = False
+    """Whether `username` is a delegation token's id and `password` its secret: of these libraries Java's alone can."""
 
     @property
     def encrypted(self) -> bool:
@@ -46,6 +48,8 @@ class Security:
         found = {"security.protocol": self.protocol}
         if self.sasl:
             login = f'username="{self.username}" password="{self.password}"'
+            if self.is_token:
+                login += ' tokenauth="true"'
             found["sasl.mechanism"] = self.mechanism
             found["sasl.jaas.config"] = f"{_MODULES[self.mechanism]} required {login};"
         if self.encrypted and self.ca is not None:

@@ -76,6 +76,7 @@ class SecureServers:
         self.authority = Authority(self.directory / "ca", "authority")
         self.other_authority = Authority(self.directory / "other-ca", "other-authority")
         self._mechanism_between = mechanism_between
+        self.token_key = f"token-key-{uuid.uuid4().hex}"
         names = [*PROTOCOLS, "CONTROLLER"]
         ports = free_ports(count * len(names))
         self._ports = [dict(zip(names, ports[index * len(names) :], strict=False)) for index in range(count)]
@@ -144,6 +145,7 @@ class SecureServers:
             # Authorization
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:node;User:admin",
+            "delegation.token.secret.key": self.token_key,
         }
         for listener in ("sasl_plaintext", "sasl_ssl"):
             prefix = f"listener.name.{listener}"

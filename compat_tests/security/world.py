@@ -76,6 +76,8 @@ class World:
     def __init__(self, servers: SecureServers) -> None:
         self.servers = servers
         self._drivers: dict[str, LineDriverClient] = {}
+        self.token_secrets: list[str] = []
+        """Those of the delegation tokens that tests have made."""
         admin = servers.plain("admin", "SASL_SSL")
         self.admin = AdminClient(
             {"bootstrap.servers": servers.bootstrap("SASL_SSL"), "log_level": 0, **admin.librdkafka()}
@@ -94,6 +96,7 @@ class World:
         """The passwords, stores' and users', that the nodes' logs hold; only their beginnings."""
         log = self.servers.log()
         secrets = [*self.servers.users.passwords.values(), STORE_PASSWORD, SECRET, "PRIVATE KEY"]
+        secrets += [self.servers.token_key, *self.token_secrets]
         return [secret[:12] for secret in secrets if secret in log]
 
     # clients
