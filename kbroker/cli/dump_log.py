@@ -194,6 +194,8 @@ def _content(topic: str, header: BatchHeader, record: Record) -> Entry:
             return _group_record(record.key, record.value)
         if topic == "__transaction_state" and record.key is not None:
             return _transaction_record(record.key, record.value)
+        if topic == "__share_group_state" and record.key is not None:
+            return _share_state_record(record.key, record.value)
     except WireError as error:
         return {"key": _readable(record.key), "value": _readable(record.value), "undecodable": str(error)}
     return {"key": _readable(record.key), "value": _readable(record.value)}
@@ -214,22 +216,34 @@ def _control(record: Record) -> Entry:
 
 
 def _group_record(key: bytes, value: bytes | None) -> Entry:
-    from kbroker.wire.compiler import decode
-    from kbroker.wire.records.versioned import decode_versioned, group_record_classes, read_version
+    from kbroker.wire.records.versioned import group_record_classes, read_version
 
-    key_class, value_class = group_record_classes(read_version(key))
-    decoded, _ = decode(key_class, 0, key, 2)
-    content = None if value is None else _fields(decode_versioned(value_class, value)[0])
-    return {"type": key_class.__name__.removesuffix("Key"), "key": _fields(decoded), "value": content}
+    return _coordinator_record(*group_record_classes(read_version(key)), key, value)
 
 
 def _transaction_record(key: bytes, value: bytes | None) -> Entry:
     from kbroker.wire.records.transaction_state import TransactionLogKey, TransactionLogValue
-    from kbroker.wire.records.versioned import decode_versioned
 
-    decoded, _ = decode_versioned(TransactionLogKey, key)
-    content = None if value is None else _fields(decode_versioned(TransactionLogValue, value)[0])
-    return {"type": "TransactionLog", "key": _fields(decoded), "value": content}
+    return _coordinator_record(TransactionLogKey, TransactionLogValue, key, value)
+
+
+def _share_state_record(key: bytes, value: bytes | None) -> Entry:
+    from kbroker.wire.records.share_state import share_record_classes
+    from kbroker.wire.records.versioned import read_version
+
+    return _coordinator_record(*share_record_classes(read_version(key)), key, value)
+
+
+def _coordinator_record(key_class: type[Any], value_class: type[Any], key: bytes, value: bytes | None) -> Entry:
+    from kbroker.wire.compiler import decode
+    from kbroker.wire.records.versioned import decode_versioned, read_version
+    from kbroker.wire.schema import struct_spec
+
+    if read_version(key) != struct_spec(key_class).api_key:
+        raise WireError(f"unknown record type {read_version(key)}")
+    decoded, _ = decode(key_class, 0, key, 2)
+    content = None if value is None else _fields(decode_versioned(value_class, value)[0])
+    return {"type": key_class.__name__.removesuffix("Key"), "key": _fields(decoded), "value": content}
 
 
 def _fields(message: Any) -> Any:

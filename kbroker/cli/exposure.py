@@ -33,10 +33,10 @@ class Exposure(NamedTuple):
         for listener in config.listeners:
             if listener.is_loopback:
                 continue
-            if listener.security_protocol == "SASL_PLAINTEXT":
-                readable.append(listener)
-            elif not config.authenticates(listener):
+            if not config.authenticates(listener):
                 unknown.append(listener)
+            elif listener.security_protocol == "SASL_PLAINTEXT":
+                readable.append(listener)
         if not unknown:
             return cls([], [], readable)
         from kbroker.config.security.authorization import has_authorizer

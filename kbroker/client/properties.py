@@ -9,7 +9,19 @@ from typing import Any, Final
 from kbroker.client.errors import ClientError
 from kbroker.config import read_properties_file
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf
-from kbroker.config.shorthand import LIST, LOW, MEDIUM, PASSWORD, STRING
+from kbroker.config.shorthand import (
+    BOOLEAN,
+    CLASS,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    MEDIUM,
+    PASSWORD,
+    SHORT,
+    STRING,
+)
 from kbroker.errors import FatalError
 
 CLIENT_CONFIGS: Final = ConfigDef(
@@ -27,6 +39,28 @@ CLIENT_CONFIGS: Final = ConfigDef(
         ),
         ConfigKey("sasl.mechanism", STRING, "GSSAPI", MEDIUM, "SASL mechanism by which the client says who it is."),
         ConfigKey("sasl.jaas.config", PASSWORD, None, MEDIUM, "Login module with the user's name and password."),
+        ConfigKey("sasl.login.callback.handler.class", CLASS, None, MEDIUM, "How tokens of OAUTHBEARER are had."),
+        ConfigKey("sasl.login.connect.timeout.ms", INT, None, LOW, "Time for a connection to a token provider."),
+        ConfigKey("sasl.login.read.timeout.ms", INT, None, LOW, "Time for a token provider's answer."),
+        ConfigKey("sasl.login.refresh.buffer.seconds", SHORT, "300", LOW, "Seconds of a token that are not used."),
+        ConfigKey("sasl.login.refresh.min.period.seconds", SHORT, "60", LOW, "Least time between two tokens."),
+        ConfigKey("sasl.login.refresh.window.factor", DOUBLE, "0.8", LOW, "Share of a token's time that is used."),
+        ConfigKey("sasl.login.refresh.window.jitter", DOUBLE, "0.05", LOW, "Share of it that is left to chance."),
+        ConfigKey("sasl.login.retry.backoff.max.ms", LONG, "10000", LOW, "How long a token provider is tried."),
+        ConfigKey("sasl.login.retry.backoff.ms", LONG, "100", LOW, "First wait before it is tried again."),
+        ConfigKey("sasl.oauthbearer.client.credentials.client.id", STRING, None, MEDIUM, "The client at its provider."),
+        ConfigKey("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, MEDIUM, "Its secret there."),
+        ConfigKey("sasl.oauthbearer.header.urlencode", BOOLEAN, "false", LOW, "URL-encode the two, as RFC 6749 says."),
+        ConfigKey(
+            "sasl.oauthbearer.jwt.retriever.class",
+            CLASS,
+            "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+            MEDIUM,
+            "How tokens are had.",
+        ),
+        ConfigKey("sasl.oauthbearer.scope", STRING, None, MEDIUM, "Scope that is asked for."),
+        ConfigKey("sasl.oauthbearer.sub.claim.name", STRING, "sub", LOW, "Claim that holds the subject."),
+        ConfigKey("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM, "Token provider, or a token's file."),
         ConfigKey("ssl.cipher.suites", LIST, "", LOW, "Cipher suites allowed; by default those of OpenSSL."),
         ConfigKey("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", MEDIUM, "Versions of TLS allowed."),
         ConfigKey(
@@ -51,14 +85,14 @@ CLIENT_CONFIGS: Final = ConfigDef(
 )
 """Names, types and defaults are those of Apache Kafka's clients (``SslConfigs``, ``SaslConfigs``)."""
 
+_TOKEN_LOGIN: Final = "sasl.login.callback.handler.class"
+
 _UNSUPPORTED: Final = frozenset(
     {
         "sasl.client.callback.handler.class",
         "sasl.kerberos.service.name",
-        "sasl.login.callback.handler.class",
         "sasl.login.class",
         "sasl.oauthbearer.jwks.endpoint.url",
-        "sasl.oauthbearer.token.endpoint.url",
         "security.providers",
         "ssl.engine.factory.class",
     }
@@ -87,6 +121,8 @@ class ClientProperties:
                 self._values[name] = CLIENT_CONFIGS.parse(name, given[name])
             except InvalidConfig as error:
                 raise ClientError(f"{source}: {error.message}") from None
+        if self[_TOKEN_LOGIN] and self["sasl.mechanism"] != "OAUTHBEARER":
+            raise ClientError(f"{source}: {_TOKEN_LOGIN} is not supported by this client, but with OAUTHBEARER")
 
     @classmethod
     def read(cls, path: Path) -> ClientProperties:

@@ -77,6 +77,12 @@ class BrokerConfig(BrokerProperties):
 
     def authenticates(self, listener: Listener) -> bool:
         """Whether a listener lets in only who has shown who they are: by SASL, or by a certificate."""
+        if listener.security_protocol.startswith("SASL_"):
+            from kbroker.config.security.oauth import UNSECURED_VALIDATOR
+
+            handler = self.security(listener.name, "OAUTHBEARER")["sasl.server.callback.handler.class"]
+            is_offered = "OAUTHBEARER" in self.security(listener.name)["sasl.enabled.mechanisms"]
+            return not (is_offered and handler == UNSECURED_VALIDATOR)
         if listener.security_protocol == "SSL":
             return bool(self.security(listener.name)["ssl.client.auth"] == "required")
         return listener.security_protocol != "PLAINTEXT"

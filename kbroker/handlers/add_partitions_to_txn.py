@@ -11,7 +11,7 @@ from functools import partial
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import May, may, may_each, may_on_cluster
+from kbroker.handlers.authorization import May, ask_each, may, may_each, may_on_cluster, would_allow
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
@@ -36,7 +36,16 @@ _FROM_BROKERS = 4
 _TopicResults = list[AddPartitionsToTxnTopicResult]
 
 
-@handler(AddPartitionsToTxnRequest)
+async def _ask_ahead(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> None:
+    if ctx.api_version >= _FROM_BROKERS:
+        return
+    transactional_id = request.v3_and_below_transactional_id
+    if would_allow(ctx, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        names = (topic.name for topic in request.v3_and_below_topics if topic.name not in INTERNAL_TOPICS)
+        await ask_each(ctx, AclOperation.WRITE, ResourceType.TOPIC, names)
+
+
+@handler(AddPartitionsToTxnRequest, ask_ahead=_ask_ahead)
 def handle(
     request: AddPartitionsToTxnRequest, ctx: RequestContext
 ) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:

@@ -120,7 +120,7 @@ def may_each(
     """
     if ctx.authorizer is None:
         return None
-    known: dict[str, bool] = {}
+    known: dict[str, bool] = getattr(ctx, "asked_ahead", None) or {}
 
     def may_one(name: str) -> bool:
         allowed = known.get(name)
@@ -129,6 +129,19 @@ def may_each(
         return allowed
 
     return may_one
+
+
+async def ask_each(
+    ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
+) -> None:
+    """Ask about each of ``names`` for the one :func:`may_each` of a plain handler. Gives way to others."""
+    share = FairShare()
+    known: dict[str, bool] = {}
+    for name in names:
+        if name not in known:
+            await share.next()
+            known[name] = may(ctx, operation, resource_type, name)
+    ctx.asked_ahead = known
 
 
 def would_allow(ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:

@@ -82,7 +82,10 @@ class RequestContext:
     are then gathered, and written at its end. It holds until the handler waits for the first time.
     """
 
-    __slots__ = ("connection", "denials", "header", "round", "services")
+    __slots__ = ("asked_ahead", "connection", "denials", "header", "round", "services")
+
+    asked_ahead: dict[str, bool]
+    """What the principal may do that ``authorization.may_each`` is asked for, by name; not set if nothing was asked."""
 
     denials: int
     """How many denials of this request the audit log has; not set before the first."""

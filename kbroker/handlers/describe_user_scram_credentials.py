@@ -32,7 +32,8 @@ async def handle(
         return DescribeUserScramCredentialsResponse(
             error_code=error.code,
             error_message=error.message,
-            results=[_refused(user, error.code, error.message) for user in asked],
+            # Without their names, as in Apache Kafka.
+            results=[_refused("", error.code, error.message) for _ in request.users or ()],
         )
     infos: defaultdict[str, list[CredentialInfo]] = defaultdict(list)
     for (user, mechanism), credential in sorted(ctx.services.metadata.image.principals.scram.items()):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_each
+from kbroker.handlers.authorization import ask_each, may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.later import Later
@@ -45,7 +45,11 @@ MOST_AT_ONCE = 1000
 """Known offsets that one request is told without giving way to others."""
 
 
-@handler(ListOffsetsRequest)
+async def _ask_ahead(request: ListOffsetsRequest, ctx: RequestContext) -> None:
+    await ask_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in request.topics))
+
+
+@handler(ListOffsetsRequest, ask_ahead=_ask_ahead)
 def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse | Later[ListOffsetsResponse]:
     """Look each partition up; a partition named twice is refused, as in Kafka.
 

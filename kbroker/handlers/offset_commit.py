@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import May, may_each, require_group
+from kbroker.handlers.authorization import May, ask_each, may_each, require_group, would_allow
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.later import Later
@@ -32,7 +32,18 @@ Refused = dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
 """Partitions that do not exist or that the principal may not read, by their topic's name and id."""
 
 
-@handler(OffsetCommitRequest)
+async def _ask_ahead(request: OffsetCommitRequest, ctx: RequestContext) -> None:
+    if not would_allow(ctx, AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return  # nothing is asked about the topics then
+    topics = ctx.services.metadata.image.topics
+    if ctx.api_version >= 10:
+        names = (found.name for topic in request.topics if (found := topics.by_id.get(topic.topic_id)) is not None)
+    else:
+        names = (topic.name for topic in request.topics)
+    await ask_each(ctx, AclOperation.READ, ResourceType.TOPIC, names)
+
+
+@handler(OffsetCommitRequest, ask_ahead=_ask_ahead)
 def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
     """Commit the offsets of the partitions that exist; the others get their error, the rest is served.
 

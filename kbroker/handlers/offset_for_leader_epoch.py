@@ -29,6 +29,7 @@ async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> O
         may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
     share = FairShare()
     for topic in request.topics:
+        await share.next()
         if may_see is not None and not may_see(topic.topic):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             refused = [EpochEndOffset(partition=wanted.partition, error_code=code) for wanted in topic.partitions]

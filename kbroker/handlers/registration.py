@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -67,6 +67,8 @@ class Registration:
     handle: Callable[[Any, RequestContext], Any]
     check: Callable[[Any], None] | None
     """Raises ``CloseConnection`` for what no node can read: it is not passed on to the controller either."""
+    ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None
+    """Asks the authorizer about all that a large request names, in turns with everything else. Of plain handlers."""
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class Registration:
         self.forwarding = forwarding
         self.is_async = is_async
         self.check = check
+        self.ask_ahead = None
         if request_class is not None and handle is not None:
             self.request_class, self.handle = request_class, handle
 
@@ -105,6 +108,7 @@ class Registration:
         row = _REGISTRATIONS[self.api_key]
         if row is not self:
             self.request_class, self.handle, self.check = row.request_class, row.handle, row.check
+            self.ask_ahead = row.ask_ahead
 
     def with_unstable(self) -> Registration:
         """The same API with its unstable versions; itself where it has none."""
@@ -128,7 +132,12 @@ def api_key_of(request_class: type[Any]) -> int:
     return int(request_class.api_key)
 
 
-def handler(request_class: type[Any], *, check: Callable[[Any], None] | None = None) -> Callable[[_Handle], _Handle]:
+def handler(
+    request_class: type[Any],
+    *,
+    check: Callable[[Any], None] | None = None,
+    ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
+) -> Callable[[_Handle], _Handle]:
     """Make ``async def handle(request, ctx)`` serve an API; a plain ``def`` if it never waits and must be fast.
 
     The function answers with the response object, with ``None`` when the client is to get no answer, or with a
@@ -136,6 +145,7 @@ def handler(request_class: type[Any], *, check: Callable[[Any], None] | None = N
     ``ApiError`` must not escape it: errors to clients are fields of the response.
 
     ``check`` is `Registration.check`; the function calls it, too, if it is to hold for requests that it gets.
+    ``ask_ahead`` is `Registration.ask_ahead`.
 
     ValueError when the API has no row in this file, or a row whose ``is_async`` is not the function's.
     """
@@ -148,6 +158,7 @@ def handler(request_class: type[Any], *, check: Callable[[Any], None] | None = N
         if row.is_async != iscoroutinefunction(function):
             raise ValueError(f"the row of {API_KEYS[key].name} in kbroker.handlers.registration is to say is_async")
         row.request_class, row.handle, row.check = request_class, function, check
+        row.ask_ahead = ask_ahead
         return function
 
     return register

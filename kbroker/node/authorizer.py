@@ -31,17 +31,23 @@ class AclLoader:
         authorizer.when_too_early = self._on_early_question
         self._known: Mapping[Uuid, AccessControlEntryRecord] | None = None
 
+    def begin(self, image: MetadataImage) -> None:
+        """Take over the ACLs of the first image that has all that was committed (``MetadataPlane.when_loaded``).
+
+        Until then the authorizer decides about super users alone: by the ACLs of an earlier state of the cluster it
+        would allow what is denied since.
+        """
+        acls = self._known = image.principals.acls
+        self._authorizer.when_too_early = None
+        self._authorizer.replace(map(acl_of, acls.values()))
+        logger.info("the authorizer has loaded %d ACLs", len(acls))
+
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take over the image's ACLs; before the first one, the authorizer decides about super users alone."""
+        """Take over the ACLs of each later image."""
         acls, known = image.principals.acls, self._known
-        if acls is known:
+        if known is None or acls is known:
             return
         self._known = acls
-        if known is None:
-            self._authorizer.when_too_early = None
-            self._authorizer.replace(map(acl_of, acls.values()))
-            logger.info("the authorizer has loaded %d ACLs", len(acls))
-            return
         removed = [acl_of(record) for acl_id, record in known.items() if acls.get(acl_id) is not record]
         if len(removed) > _MANY:
             self._authorizer.replace(map(acl_of, acls.values()))

@@ -151,7 +151,9 @@ class Broker:
         if self._authorizer is not None:
             from kbroker.node.authorizer import AclLoader
 
-            self.metadata.subscribe(AclLoader(self._authorizer).on_image)
+            metadata, loader = self.metadata, AclLoader(self._authorizer)
+            metadata.subscribe(loader.on_image)
+            metadata.when_loaded(lambda: loader.begin(metadata.image))
         self.lifecycle = lifecycle = BrokerLifecycle(config, self.metadata, self.log_manager)
         self._producer_ids = ProducerIdAllocator(
             lambda: self.metadata.client.allocate_producer_ids(lifecycle.broker_epoch)
@@ -264,6 +266,7 @@ class Broker:
 
     async def _start_parts(self, nursery: trio.Nursery) -> None:
         config, metadata = self.config, self.metadata
+        self.security.start(nursery)
         await nursery.start(metadata.run)
         if not metadata.is_alone:
             # The others must reach this node before there can be a leader.

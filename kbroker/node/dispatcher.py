@@ -93,6 +93,10 @@ class Dispatcher:
         registration = self._table.get(api_key)
         if registration is None or registration.is_async:
             return False
+        if len(frame) > LONG_REQUEST and self._services.authorizer is not None:
+            registration.load()
+            if registration.ask_ahead is not None:
+                return False  # what it names is asked about in turns
         if self._services.quotas is not None and self._limits(frame) is not None:
             return False  # the connection's own task measures it, and waits
         shortcut = self._shortcuts.known.get(api_key)
@@ -154,7 +158,11 @@ class Dispatcher:
         if is_long:
             await self._give_way(registration)
         try:
-            response = await self._handle(registration, request, context)
+            if registration.is_async:
+                response = await self._handle(registration, request, context)
+            else:
+                await self._ask_ahead(registration, request, context)
+                response = registration.handle(request, context)
         except (CloseConnection, ConnectionLost):
             raise
         except Exception as error:
@@ -199,6 +207,8 @@ class Dispatcher:
             if registration.is_async:
                 response = await meter.run(self._handle(registration, request, context))
             else:
+                if is_long:
+                    await self._ask_ahead(registration, request, context)
                 meter.start()
                 response = registration.handle(request, context)
         except (CloseConnection, ConnectionLost):
@@ -214,6 +224,11 @@ class Dispatcher:
         meter.close()
         if throttle_ms:
             await self._connection.mute(throttle_ms / 1000)
+
+    async def _ask_ahead(self, registration: Registration, request: Any, context: RequestContext) -> None:
+        """Ask about what a large request for a plain handler names: the handler itself gives way to nobody."""
+        if registration.ask_ahead is not None and context.authorizer is not None:
+            await registration.ask_ahead(request, context)
 
     async def _handle(self, registration: Registration, request: Any, context: RequestContext) -> Any:
         """Call the handler, or have the active controller answer if the connection is to forward the request."""

@@ -89,6 +89,8 @@ class MetadataPlane:
                 raise
             raise failure from error
         self._early_credentials: EarlyCredentials | None = None
+        self._is_loaded = False
+        self._when_loaded: list[Callable[[], None]] = []
         self.snapshots = MetadataSnapshots(
             files.replicated,
             files.snapshots,
@@ -139,8 +141,11 @@ class MetadataPlane:
     def on_high_watermark(self, high_watermark: int) -> None:
         """More of the log is committed."""
         self.controller_log.on_high_watermark(high_watermark)
-        if self.image.features.metadata_version and self.quorum.core.leader_id >= 0:
-            self.quorum.set_ready()
+        if self.is_loaded:
+            while self._when_loaded:
+                self._when_loaded.pop()()
+            if self.quorum.core.leader_id >= 0:
+                self.quorum.set_ready()
         self.snapshots.on_high_watermark()
 
     def on_quorum_failed(self) -> None:
@@ -154,11 +159,31 @@ class MetadataPlane:
         """The latest image; everything in it is committed."""
         return self.images.image
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether an image has had all that was committed in the leader's eyes. From then on it is True.
+
+        Before, an image may be any earlier state of the cluster: a replica that comes back reads the log in pieces, and
+        a new cluster begins with an empty one (``MetadataLoader.stillNeedToCatchUp``).
+        """
+        if not self._is_loaded and self.image.features.metadata_version:
+            core, next_offset = self.quorum.core, self.images.next_offset
+            leader = core.leader
+            if leader is not None:
+                self._is_loaded = next_offset > leader.epoch_start_offset
+            else:
+                self._is_loaded = 0 <= core.leader_high_watermark <= next_offset
+        return self._is_loaded
+
+    def when_loaded(self, callback: Callable[[], None]) -> None:
+        """Call ``callback()`` once, as soon as the image has all that was committed."""
+        self._when_loaded.append(callback)
+
     def scram_credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
-        """A user's SCRAM credential; before there is an image, the one on this node's disk."""
-        image = self.image
-        if image.offset >= 0:
-            return image.principals.scram.get((user, mechanism))
+        """A user's SCRAM credential; before the metadata is loaded, the one on this node's disk."""
+        if self.is_loaded:
+            self._early_credentials = None
+            return self.image.principals.scram.get((user, mechanism))
         if self._early_credentials is None:
             from kbroker.node.early_credentials import EarlyCredentials  # only controllers with SCRAM need it
 

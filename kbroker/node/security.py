@@ -113,6 +113,12 @@ class NodeSecurity:
 
     # --- while the node runs
 
+    def start(self, nursery: trio.Nursery) -> None:
+        """Start what clients need who are to be let in, nodes among them: before a listener is open."""
+        for sasl in self._sasl.values():
+            for task in sasl.tasks:
+                nursery.start_soon(task)
+
     @property
     def has_tasks(self) -> bool:
         """Whether ``run`` has anything to do."""

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from kbroker.cli import main
+from kbroker.coordinator.result import CoordinatorRecord
+from kbroker.share_coordinator.records import Snapshot, snapshot_record, tombstone
+from kbroker.share_state import SharePartitionKey, StateBatch
+from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch
 
@@ -93,3 +97,20 @@ def test_checkpoints_and_unknown_files(tmp_path: Path, capsys: pytest.CaptureFix
     assert entries(capsys, tmp_path / "unrelated.txt")[0] == 1
     assert main(["dump-log", str(tmp_path / "missing.log")]) == 1
     assert "cannot read" in capsys.readouterr().err
+
+
+def test_states_of_share_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = SharePartitionKey("workers", Uuid(b"sixteen bytes..."), 3)
+    snapshot = Snapshot(2, 1, 7, 40, 5, created_ms=1000, written_ms=2000, batches=(StateBatch(41, 45, 2, 1),))
+    records = [snapshot_record(key, snapshot), tombstone(key), CoordinatorRecord(b"\0\x09", b"")]
+    (tmp_path / "__share_group_state-0").mkdir()
+    path = tmp_path / "__share_group_state-0" / f"{0:020d}.log"
+    path.write_bytes(build_batch([Record(index, 1000, *record) for index, record in enumerate(records)]))
+    code, (_, whole, gone, unknown) = entries(capsys, path)
+    assert code == 0
+    assert whole["type"] == gone["type"] == "ShareSnapshot" and gone["value"] is None
+    assert whole["key"] == {"group_id": "workers", "topic_id": uuid_to_str(key.topic_id), "partition": 3}
+    assert whole["value"]["state_batches"] == [
+        {"first_offset": 41, "last_offset": 45, "delivery_state": 2, "delivery_count": 1}
+    ]
+    assert "unknown record type 9" in unknown["undecodable"]

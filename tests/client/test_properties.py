@@ -45,7 +45,8 @@ def test_what_cannot_be_followed_is_refused(given: dict[str, str], problem: str)
     [
         ({}, "sasl.mechanism is not set, and Kafka's default GSSAPI is not supported; PLAIN, SCRAM"),
         ({"sasl.mechanism": "PLAIN"}, "SASL_PLAINTEXT needs sasl.jaas.config"),
-        ({"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": LINE}, "OAUTHBEARER is not supported"),
+        ({"sasl.mechanism": "GSSAPI", "sasl.jaas.config": LINE}, "GSSAPI is not supported"),
+        ({"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": LINE}, "OAUTHBEARER needs .*OAuthBearerLoginModule"),
         ({"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": LINE}, "SCRAM-SHA-256 needs .*ScramLoginModule"),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": LINE.rstrip(";")}, "semicolon"),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "s3cr3t"}, "login module"),

@@ -12,7 +12,9 @@ import trio.testing
 from node_harness import run, running_node
 
 from kbroker.handlers import fair_share, list_offsets
-from kbroker.node import dispatcher, reply_queue, timestamp_lookup_queue
+from kbroker.node import dispatcher, fetch_reader, reply_queue, timestamp_lookup_queue
+from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -20,10 +22,12 @@ from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.describe_producers import DescribeProducersRequest
@@ -32,6 +36,7 @@ from kbroker.wire.messages.describe_topic_partitions import DescribeTopicPartiti
 from kbroker.wire.messages.describe_topic_partitions import TopicRequest as PartitionsTopic
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -40,12 +45,21 @@ from kbroker.wire.messages.incremental_alter_configs import (
 from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kbroker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -56,6 +70,7 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.handlers.principals import connect_as, under
 
 PARTS = 120
 NAMES = [f"n{index}" for index in range(PARTS)]
@@ -113,6 +128,64 @@ def requests() -> Iterator[Any]:
     yield ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="none", partitions=wanted)])
 
 
+def for_many_names() -> Iterator[tuple[Any, int | None]]:
+    """Requests with many names of topics, and their version where it is not the newest. Produce counts for itself."""
+    for request in requests():
+        yield request, None
+    yield (
+        ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+                for name in NAMES
+            ],
+        ),
+        None,
+    )
+    commits = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+    yield (
+        OffsetCommitRequest(
+            group_id="g", topics=[OffsetCommitRequestTopic(name=name, partitions=commits) for name in NAMES]
+        ),
+        8,
+    )
+    added = [AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in NAMES]
+    yield AddPartitionsToTxnRequest(v3_and_below_transactional_id="id", v3_and_below_topics=added), 3
+    yield DescribeProducersRequest(topics=[ProducersTopic(name=name, partition_indexes=[0]) for name in NAMES]), None
+    deleted = [DeleteRecordsPartition(partition_index=0, offset=0)]
+    yield DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=deleted) for name in NAMES]), None
+    epochs = [OffsetForLeaderPartition(partition=0, leader_epoch=0)]
+    yield (
+        OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name, partitions=epochs) for name in NAMES]),
+        None,
+    )
+    offsets = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+    yield (
+        TxnOffsetCommitRequest(
+            transactional_id="id",
+            group_id="g",
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=offsets) for name in NAMES],
+        ),
+        None,
+    )
+    yield DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in NAMES], timeout_ms=1000), None
+    wanted = [FetchPartition(partition=0, partition_max_bytes=1)]
+    yield (
+        FetchRequest(
+            max_bytes=1, session_epoch=-1, topics=[FetchTopic(topic=name, partitions=wanted) for name in NAMES]
+        ),
+        12,
+    )
+    fetched = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in NAMES]
+    yield OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=fetched)]), 8
+    yield (
+        ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", rebalance_timeout_ms=1000, subscribed_topic_names=NAMES, topic_partitions=[]
+        ),
+        None,
+    )
+
+
 def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fair_share, "PARTS", 2)
     monkeypatch.setattr(list_offsets, "MOST_AT_ONCE", PARTS - 1)
@@ -132,6 +205,35 @@ def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path, mon
                 answer = await client.ask(request)
                 assert steps.count >= PARTS / 2, (steps.count, answer)
             trio.lowlevel.remove_instrument(steps)
+
+    run(test)
+
+
+def test_others_have_a_turn_between_the_denials_of_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who may do nothing can ask for fifty thousand names, and each is asked about."""
+    monkeypatch.setattr(fair_share, "PARTS", 2)
+    monkeypatch.setattr(dispatcher, "LONG_REQUEST", 0)
+    monkeypatch.setattr(fetch_reader, "STEP_PARTITIONS", 2)
+    denied = [(operation, kind) for operation in AclOperation for kind in (ResourceType.TOPIC, ResourceType.CLUSTER)]
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            under(node).deny("topicless", *denied)
+            client = await connect_as(node, "topicless")
+            steps = Steps()
+            trio.lowlevel.add_instrument(steps)
+            found = []
+            for request, version in for_many_names():
+                if NAMES[-1] not in repr(request):
+                    continue
+                await trio.testing.wait_all_tasks_blocked()
+                steps.count = 0
+                await client.ask(request, version)
+                if steps.count < PARTS / 2:
+                    found.append(f"{type(request).__name__}: {steps.count} turns")
+            trio.lowlevel.remove_instrument(steps)
+            assert not found, "\n".join(found)
 
     run(test)
 

@@ -102,7 +102,7 @@ def test_who_may_not_changes_and_learns_nothing(tmp_path: Path, operation: AclOp
             assert shown.error_code == 0
         else:
             assert (shown.error_code, shown.results) == (refused, [])
-            assert [(result.user, result.error_code) for result in named.results] == [("alice", refused)]
+            assert [(result.user, result.error_code) for result in named.results] == [("", refused)]
             assert not named.results[0].credential_infos
 
     converse(tmp_path, talk)

@@ -148,7 +148,7 @@ def test_a_node_that_is_no_super_user_is_told_of_once(caplog: pytest.LogCaptureF
         "User:node2 (127.0.0.1) asks for CLUSTER_ACTION before there are ACLs",
         "'User:a\\nb' (127.0.0.1) asks for CLUSTER_ACTION before there are ACLs",
     ]
-    loader.on_image(*image_of())
+    loader.begin(EMPTY_IMAGE)
     caplog.clear()
     assert not asks("node3") and not [each for each in caplog.records if each.levelname == "WARNING"]
 
@@ -163,8 +163,9 @@ def test_an_image_is_taken_over_as_a_whole() -> None:
     )
     authorizer = StandardAuthorizer()
     loader = AclLoader(authorizer)
-    assert not authorizer.loaded
-    loader.on_image(*image_of())
+    loader.on_image(*image_of(first))
+    assert not authorizer.loaded, "which may be of long ago"
+    loader.begin(EMPTY_IMAGE)
     assert authorizer.loaded and not may_read(authorizer)
     delta, one = image_of(first)
     loader.on_image(delta, one)
@@ -270,6 +271,41 @@ def test_every_node_decides_by_the_same_acls(tmp_path: Path) -> None:
             assert may_read(cluster.nodes[3].services.authorizer)
 
     run(test)
+
+
+def test_a_node_that_comes_back_decides_by_no_acls_of_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads what it has missed in pieces, each of them committed; an ACL may be taken back in the last of them."""
+    seen: list[bool] = []
+    begun: list[bool] = []
+    on_image, begin = AclLoader.on_image, AclLoader.begin
+
+    def watched_image(loader: AclLoader, delta: MetadataDelta, image: MetadataImage) -> None:
+        on_image(loader, delta, image)
+        seen.append(loader._authorizer.loaded)
+
+    def watched_begin(loader: AclLoader, image: MetadataImage) -> None:
+        begin(loader, image)
+        begun.append(may_read(loader._authorizer))
+
+    async def test() -> None:
+        async with three_nodes(tmp_path, **AUTHORIZER, **{"controller.quorum.fetch.max.bytes": "1"}) as cluster:
+            leader = cluster.leader()
+            away = next(node_id for node_id in cluster.nodes if node_id != leader)
+            client = await cluster.node(leader).connect()
+            await change(client, creation())
+            await everywhere(cluster, True)
+            await cluster.stop(away)
+            for number in range(5):
+                await change(client, creation(f"t{number}"))
+            await change(client, deletion())
+            monkeypatch.setattr(AclLoader, "on_image", watched_image)
+            monkeypatch.setattr(AclLoader, "begin", watched_begin)
+            await cluster.start(away)
+            await everywhere(cluster, False)
+
+    run(test)
+    assert seen[:5] == [False] * 5
+    assert begun == [False]
 
 
 def test_what_no_node_can_read_is_not_passed_on(tmp_path: Path) -> None:

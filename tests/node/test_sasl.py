@@ -387,7 +387,11 @@ def test_a_session_ends_and_is_renewed_in_time(password: str) -> None:
     ("more", "text"),
     [
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "SASL mechanism GSSAPI is not supported yet; set .*enabled.mechanisms"),
-        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "SASL mechanism OAUTHBEARER is not supported yet"),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"},
+            "OAUTHBEARER needs the address of the token",
+        ),
+        ({"sasl.login.callback.handler.class": "x.Y"}, "it has values for OAUTHBEARER alone"),
         ({"sasl.enabled.mechanisms": ""}, "is empty"),
         ({f"{LISTENER}.plain.sasl.jaas.config": "wrong-secret"}, "not one of the login modules"),
         ({f"{LISTENER}.plain.sasl.jaas.config": f"{SCRAM_MODULE} required;"}, "does not serve SASL mechanism PLAIN"),

@@ -13,6 +13,7 @@ from node_harness import CLUSTER_ID, Client, Node, batch, produce_request, run
 from quorum_harness import LISTENER, Quorum, quorum
 
 from kbroker.env import RealEnv
+from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.controller.scram import credential_record
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.security.sasl.add_scram import parse_add_scram
@@ -24,6 +25,7 @@ from kbroker.wire.messages.alter_user_scram_credentials import (
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.records.metadata import UserScramCredentialRecord
 
 MECHANISM = "SCRAM-SHA-512"
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -94,8 +96,20 @@ async def leader_of(cluster: Quorum, topic: str) -> int:
     return leader()
 
 
-def test_nodes_log_in_to_one_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nodes_log_in_to_one_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown: list[str] = []
+    look_up = MetadataPlane.scram_credential
+
+    def watched(metadata: MetadataPlane, user: str, mechanism: int) -> UserScramCredentialRecord | None:
+        found = look_up(metadata, user, mechanism)
+        if found is None:
+            unknown.append(user)
+        return found
+
     async def test() -> None:
+        monkeypatch.setattr(MetadataPlane, "scram_credential", watched)
         format_nodes(tmp_path)
         options: dict[str, Any] = {**PROPERTIES, "connections.max.reauth.ms": "300"}
         async with quorum(tmp_path, **options) as cluster:
@@ -139,6 +153,7 @@ def test_nodes_log_in_to_one_another(tmp_path: Path, caplog: pytest.LogCaptureFi
         run(test)
     assert not any(secret in caplog.text for secret in SECRETS)
     assert "internal error" not in caplog.text and "Authentication failed" not in caplog.text
+    assert not unknown, "not even before the first records of a new cluster are there"
 
 
 def test_a_node_with_a_wrong_password_is_not_let_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

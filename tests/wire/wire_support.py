@@ -30,6 +30,7 @@ ARTIFACTS = (
     "kafka-metadata",
     "kafka-group-coordinator",
     "kafka-transaction-coordinator",
+    "kafka-share-coordinator",
     "kafka-raft",
 )
 

@@ -1,13 +1,13 @@
-"""Properties of SASL/OAUTHBEARER."""
+"""Properties of SASL/OAUTHBEARER: those of assertions, by which a client asks for tokens with a key of its own."""
 
 from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, OneOf, Range
-from kbroker.config.shorthand import BOOLEAN, CLASS, HIGH, INT, LIST, LONG, LOW, MEDIUM, PASSWORD, STRING
+from kbroker.config.shorthand import BOOLEAN, INT, LOW, MEDIUM, PASSWORD, STRING
 
 KEYS = missing(
-    "kbroker has no OAUTHBEARER",
+    "kbroker asks for tokens by client credentials alone",
     ConfigKey(
         "sasl.oauthbearer.assertion.algorithm",
         STRING,
@@ -87,110 +87,5 @@ KEYS = missing(
         None,
         MEDIUM,
         "File with the header and claims that assertions begin with.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.client.credentials.client.id",
-        STRING,
-        None,
-        MEDIUM,
-        "Client id with which a token is asked for.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.client.credentials.client.secret",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Client secret with which a token is asked for.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.clock.skew.seconds",
-        INT,
-        "30",
-        LOW,
-        "Seconds by which the clocks of token provider and broker may differ.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.expected.audience",
-        LIST,
-        "",
-        HIGH,
-        "Audiences of which a token must name one.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.expected.issuer",
-        STRING,
-        None,
-        HIGH,
-        "Issuer that a token must name.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        LONG,
-        "3600000",
-        LOW,
-        "Milliseconds between two looks at the provider's keys.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        LONG,
-        "10000",
-        LOW,
-        "Longest wait between two attempts to get the provider's keys, in milliseconds.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        LONG,
-        "100",
-        LOW,
-        "First wait between two attempts to get the provider's keys, in milliseconds.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.jwks.endpoint.url",
-        STRING,
-        None,
-        MEDIUM,
-        "Address of the provider's keys.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.jwt.retriever.class",
-        CLASS,
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
-        MEDIUM,
-        "Java class that gets tokens.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.jwt.validator.class",
-        CLASS,
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
-        MEDIUM,
-        "Java class that judges tokens.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.scope",
-        STRING,
-        None,
-        MEDIUM,
-        "Scope with which a token is asked for.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.scope.claim.name",
-        STRING,
-        "scope",
-        LOW,
-        "Claim of a token that holds its scope.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.sub.claim.name",
-        STRING,
-        "sub",
-        LOW,
-        "Claim of a token that holds its subject.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.token.endpoint.url",
-        STRING,
-        None,
-        MEDIUM,
-        "Address at which tokens are asked for.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Properties of SASL that belong to Kerberos, to logins by OAuth and to Java classes."""
+"""Properties of SASL that belong to Kerberos and to Java classes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from kbroker.config.definition import ConfigKey
 from kbroker.config.shorthand import (
     CLASS,
     DOUBLE,
-    INT,
     LIST,
     LONG,
-    LOW,
     MEDIUM,
     PER_BROKER,
-    SHORT,
     STRING,
 )
 
@@ -79,88 +76,11 @@ KEYS = [
             "Java class that answers callbacks of SASL clients.",
         ),
         ConfigKey(
-            "sasl.login.callback.handler.class",
-            CLASS,
-            None,
-            MEDIUM,
-            "Java class that answers callbacks of a login.",
-        ),
-        ConfigKey(
             "sasl.login.class",
             CLASS,
             None,
             MEDIUM,
             "Java class that logs in.",
-        ),
-        ConfigKey(
-            "sasl.server.callback.handler.class",
-            CLASS,
-            None,
-            MEDIUM,
-            "Java class that answers callbacks of SASL servers.",
-        ),
-    ),
-    *missing(
-        "kbroker has no OAUTHBEARER",
-        ConfigKey(
-            "sasl.login.connect.timeout.ms",
-            INT,
-            None,
-            LOW,
-            "Milliseconds that a connection to an authentication provider may take.",
-        ),
-        ConfigKey(
-            "sasl.login.read.timeout.ms",
-            INT,
-            None,
-            LOW,
-            "Milliseconds that an answer of an authentication provider may take.",
-        ),
-        ConfigKey(
-            "sasl.login.refresh.buffer.seconds",
-            SHORT,
-            "300",
-            MEDIUM,
-            "Seconds before a credential's end at which it has been refreshed at the latest.",
-            update_mode=PER_BROKER,
-        ),
-        ConfigKey(
-            "sasl.login.refresh.min.period.seconds",
-            SHORT,
-            "60",
-            MEDIUM,
-            "Seconds between two refreshes of a credential at least.",
-            update_mode=PER_BROKER,
-        ),
-        ConfigKey(
-            "sasl.login.refresh.window.factor",
-            DOUBLE,
-            "0.8",
-            MEDIUM,
-            "Share of a credential's lifetime after which it is refreshed.",
-            update_mode=PER_BROKER,
-        ),
-        ConfigKey(
-            "sasl.login.refresh.window.jitter",
-            DOUBLE,
-            "0.05",
-            MEDIUM,
-            "Share of random jitter added to the time of a credential's refresh.",
-            update_mode=PER_BROKER,
-        ),
-        ConfigKey(
-            "sasl.login.retry.backoff.max.ms",
-            LONG,
-            "10000",
-            LOW,
-            "Longest wait between two attempts to reach an authentication provider, in milliseconds.",
-        ),
-        ConfigKey(
-            "sasl.login.retry.backoff.ms",
-            LONG,
-            "100",
-            LOW,
-            "First wait between two attempts to reach an authentication provider, in milliseconds.",
         ),
     ),
 ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from kbroker.config.definition import ConfigKey, Range
+from kbroker.config.security import oauth
 from kbroker.config.shorthand import (
+    CLASS,
     HIGH,
     INT,
     LIST,
@@ -63,6 +65,13 @@ KEYS: list[ConfigKey] = [
         update_mode=PER_BROKER,
     ),
     ConfigKey(
+        "sasl.server.callback.handler.class",
+        CLASS,
+        None,
+        MEDIUM,
+        "Java class that answers callbacks of SASL servers.",
+    ),
+    ConfigKey(
         "sasl.server.max.receive.size",
         INT,
         "524288",
@@ -71,5 +80,5 @@ KEYS: list[ConfigKey] = [
     ),
 ]
 
-AT_START = frozenset(key.name for key in KEYS)
+AT_START = frozenset(key.name for key in (*KEYS, *oauth.KEYS))
 """Those that a node reads when it starts, and never again."""

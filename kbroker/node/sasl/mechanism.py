@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.config.definition import Password
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 class ListenerMechanism(Protocol):
     """A mechanism of one listener, its properties checked."""
+
+    @property
+    def task(self) -> Callable[[], Awaitable[None]] | None:
+        """Runs as long as the node, from before its listeners are open; None if there is nothing to do."""
+        ...
 
     def offered(self, services: Services) -> OfferedMechanism:
         """The mechanism as the listener's clients find it."""

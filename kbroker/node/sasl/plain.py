@@ -18,6 +18,8 @@ _FORM = f'{LoginModule.PLAIN.value} required user_alice="secret";'
 class PlainOnListener:
     """The mechanism of one listener. ``FatalError`` if its line of JAAS is missing or cannot be read."""
 
+    task = None
+
     def __init__(self, properties: MechanismProperties) -> None:
         entry = properties.jaas(LoginModule.PLAIN, _FORM, "it names the users of SASL mechanism PLAIN")
         self._passwords = PasswordTable(plain_users(entry.options))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class ScramOnListener:
     """One of the mechanisms of SCRAM on one listener."""
 
+    task = None
+
     def __init__(self, properties: MechanismProperties) -> None:
         mechanism = ScramMechanism.of_name(properties.mechanism)
         assert mechanism is not None

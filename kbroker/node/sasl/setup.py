@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -26,13 +26,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+def _oauthbearer(properties: MechanismProperties) -> ListenerMechanism:
+    from kbroker.node.sasl.oauthbearer import OAuthBearerOnListener
+
+    return OAuthBearerOnListener(properties)
+
+
 MECHANISMS: Final[Mapping[str, Callable[[MechanismProperties], ListenerMechanism]]] = {
     PLAIN: PlainOnListener,
     **{mechanism.mechanism_name: ScramOnListener for mechanism in ScramMechanism},
+    "OAUTHBEARER": _oauthbearer,
 }
 """Those that a listener may have, and how each is set up; a module that imports much is imported by a function."""
 
 _CALLBACKS = "sasl.server.callback.handler.class"
+_LOGIN_CALLBACKS = "sasl.login.callback.handler.class"
 
 
 def warn_without_effect(config: BrokerConfig, name: str = "sasl.jaas.config") -> None:
@@ -60,12 +69,17 @@ class ListenerSasl:
         if not names:
             raise FatalError(f"listener {listener_name}: sasl.enabled.mechanisms is empty")
         for name in config.raw:
-            if name.endswith(_CALLBACKS):
+            if name.endswith(_CALLBACKS) and ".oauthbearer." not in name:
                 raise FatalError(f"{name}: Java classes cannot be loaded; users of PLAIN stand in sasl.jaas.config")
         warn_without_effect(config, f"listener.name.{listener_name.lower()}.sasl.jaas.config")
         self.mechanisms = {
             name: MECHANISMS[name](MechanismProperties(config, listener_name, name)) for name in dict.fromkeys(names)
         }
+
+    @property
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """Those of the mechanisms that run as long as the node."""
+        return [mechanism.task for mechanism in self.mechanisms.values() if mechanism.task is not None]
 
     def admission(self, services: Services, *, is_controller: bool) -> SaslAdmission:
         """The step of the listener's admission."""
@@ -92,6 +106,8 @@ def connection_step(config: BrokerConfig, listener_name: str, mechanism_property
             f" {', '.join(CLIENT_MECHANISMS)}"
         )
     properties = MechanismProperties(config, listener_name, mechanism)
+    if properties[_LOGIN_CALLBACKS] and mechanism != "OAUTHBEARER":
+        raise FatalError(f"{_LOGIN_CALLBACKS}: Java classes cannot be loaded; it has values for OAUTHBEARER alone")
     if properties.jaas_line is None:
         raise FatalError(
             f"{properties.jaas_name} is not set: this node logs in to others by it, as"

@@ -189,6 +189,11 @@ class RaftCore:
         return self._state.high_watermark
 
     @property
+    def leader_high_watermark(self) -> int:
+        """The high watermark that the leader told in this epoch, which the local log may not have reached; or -1."""
+        return self._state.leader_high_watermark
+
+    @property
     def flushed_offset(self) -> int:
         """All below is on this replica's disk."""
         return self._state.flushed_offset

@@ -190,6 +190,9 @@ class RaftReplication:
                 return False
             quorum.fetching = SnapshotFetch(response.snapshot_id)
         else:
+            if state.leader_high_watermark < 0 <= response.high_watermark and state.high_watermark >= 0:
+                # Whoever waits for all that is committed is told so, even if no more is to come.
+                ready.high_watermark = state.high_watermark
             state.leader_high_watermark = max(state.leader_high_watermark, response.high_watermark)
             if response.records:
                 ready.records = response.records

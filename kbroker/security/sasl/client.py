@@ -6,12 +6,12 @@ Those who carry the messages, blocking or not, drive a :class:`Login`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.jaas import JaasEntry, JaasError, LoginModule, parse_jaas
-from kbroker.security.sasl.mechanism import SaslClient
+from kbroker.security.sasl.mechanism import SaslClient, Settings
 from kbroker.security.sasl.plain import PLAIN, PlainClient
 from kbroker.security.sasl.scram import ScramClient, ScramMechanism
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -19,12 +19,6 @@ from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 
 _MOST_ROUNDS: Final = 10
 """No mechanism exchanges as many messages."""
-
-
-class Settings(Protocol):
-    """A client's properties, or those by which a node connects, typed and with Kafka's defaults."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class ClientMechanism(NamedTuple):
@@ -63,6 +57,17 @@ def _scram(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechan
     return ClientMechanism(mechanism, lambda _: ScramClient(of, user, password, is_token=is_token))
 
 
+def _oauthbearer(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechanism:
+    from kbroker.config.definition import InvalidConfig
+    from kbroker.security.sasl.oauthbearer.login import token_login
+
+    try:
+        make, may_block = token_login(entry.options, settings)
+    except InvalidConfig as error:
+        raise ValueError(error.message) from None
+    return ClientMechanism(mechanism, lambda _: make(), may_block)
+
+
 def _with_password(module: LoginModule, set_up: Callable[[str, JaasEntry, Settings], ClientMechanism]) -> ClientSetup:
     return ClientSetup(module, f'{module.value} required username="broker" password="secret";', set_up)
 
@@ -70,6 +75,7 @@ def _with_password(module: LoginModule, set_up: Callable[[str, JaasEntry, Settin
 CLIENT_MECHANISMS: Final[Mapping[str, ClientSetup]] = {
     PLAIN: _with_password(LoginModule.PLAIN, _plain),
     **{mechanism.mechanism_name: _with_password(LoginModule.SCRAM, _scram) for mechanism in ScramMechanism},
+    "OAUTHBEARER": ClientSetup(LoginModule.OAUTHBEARER, f"{LoginModule.OAUTHBEARER.value} required;", _oauthbearer),
 }
 """Those by which kbroker logs in; a module that imports much is imported by a function."""
 

@@ -127,6 +127,7 @@ class SaslConversation:
             return answer
         except SaslAuthenticationError as error:
             self._fail(str(error))
+            self.detail = error.detail
             raise
         except SaslError as error:
             name = server.mechanism if server is not None else self.mechanism

@@ -9,3 +9,8 @@ class SaslError(Exception):
 
 class SaslAuthenticationError(SaslError):
     """An authentication that failed, with a text that the client is told (Kafka's ``SaslAuthenticationException``)."""
+
+    def __init__(self, text: str, detail: str = "") -> None:
+        """``detail`` is what only the log may say beyond ``text``."""
+        super().__init__(text)
+        self.detail = detail

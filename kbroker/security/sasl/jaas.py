@@ -41,7 +41,7 @@ class JaasEntry:
         return value
 
 
-SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM)
+SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM, LoginModule.OAUTHBEARER)
 """Those by which one can log in here; the others are known by name."""
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")

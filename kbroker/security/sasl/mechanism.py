@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Protocol
+from typing import Any, Protocol
 
 from kbroker.security.principal import KafkaPrincipal
 
@@ -12,8 +12,11 @@ class SaslServer(Protocol):
     """The server's side of one authentication."""
 
     mechanism: str
-    is_done: bool
-    """Whether the client has been let in. ``principal`` and ``expires_at_ms`` hold from then on."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the client has been let in. ``principal`` and ``expires_at_ms`` hold from then on."""
+        ...
 
     @property
     def principal(self) -> KafkaPrincipal:
@@ -47,3 +50,9 @@ class SaslClient(Protocol):
     def respond(self, challenge: bytes) -> bytes:
         """The message that follows upon the server's; :class:`~kbroker.security.sasl.errors.SaslError` if none does."""
         ...
+
+
+class Settings(Protocol):
+    """A client's properties, or those by which a node connects, typed and with Kafka's defaults."""
+
+    def __getitem__(self, name: str, /) -> Any: ...

@@ -1,0 +1,74 @@
+"""Three nodes that log in to one another by OAUTHBEARER, brokers and controllers, with tokens that end soon."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import trio
+from node_harness import Client, batch, produce_request, run
+from quorum_harness import LISTENER, quorum
+
+from kbroker.testing.token_provider import TokenProvider
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+
+
+def properties(provider: TokenProvider) -> dict[str, str]:
+    found = {
+        "listener.security.protocol.map": f"PLAINTEXT:SASL_PLAINTEXT,{LISTENER}:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": provider.jwks_url,
+        "sasl.oauthbearer.expected.audience": "kbroker",
+        "sasl.oauthbearer.expected.issuer": provider.issuer,
+        "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+        "sasl.oauthbearer.client.credentials.client.id": "broker",
+        "sasl.oauthbearer.client.credentials.client.secret": "broker-secret",
+        "connection.failed.authentication.delay.ms": "1",
+    }
+    for listener in ("plaintext", LISTENER.lower()):
+        found[f"listener.name.{listener}.oauthbearer.sasl.jaas.config"] = f"{MODULE} required;"
+    return found
+
+
+async def logged_in(client: Client, token: str) -> Client:
+    await client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+    message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+    response = await client.ask(SaslAuthenticateRequest(auth_bytes=message))
+    assert (response.error_code, response.auth_bytes) == (0, b"")
+    return client
+
+
+def test_nodes_log_in_to_one_another_by_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        with TokenProvider(clients={"broker": "broker-secret"}, lifetime=2.0, algorithm="ES256") as provider:
+            async with quorum(tmp_path, **properties(provider)) as cluster:
+                await cluster.start(1, 2, 3)
+                await cluster.await_leader()
+                token = provider.token("alice", exp=1 << 32)
+                admin = await logged_in(await cluster.node(1).connect(), token)
+                topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
+                created = await admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+                assert created.topics[0].error_code == 0
+                await cluster.topics_everywhere(["t"])
+                asked = provider.requests.count("/token")
+                # Replication goes on over the ends of the nodes' tokens.
+                with trio.fail_after(30):
+                    while provider.requests.count("/token") < asked + 6:
+                        leader = cluster.newest_image().topics.by_name["t"].partitions[0].leader
+                        client = await logged_in(await cluster.node(leader).connect(), token)
+                        response = await client.ask(produce_request("t", batch(b"x"), acks=-1), 12)
+                        assert response.responses[0].partition_responses[0].error_code == 0
+                        await client.stream.aclose()
+
+    with caplog.at_level(logging.DEBUG, "kbroker"):
+        run(test)
+    assert "broker-secret" not in caplog.text and "eyJ" not in caplog.text
+    assert "internal error" not in caplog.text

@@ -1,0 +1,86 @@
+"""docs/security/oauth.md: its blocks are run, against a node started as it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli.cluster_plan import free_ports
+from kbroker.config import BrokerConfig, read_properties_file
+from kbroker.env import RealEnv
+from kbroker.node.security import NodeSecurity
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "security" / "oauth.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_leads_to_a_node_that_takes_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    ports = dict(zip(("9092", "9093", "9094"), map(str, free_ports(3)), strict=True))
+    texts = [re.sub("909[234]", lambda match: ports[match[0]], text) for _, text in BLOCKS]
+    languages = [language for language, _ in BLOCKS]
+    assert languages == ["properties", "python", "sh", "python", "properties", "sh", "properties"]
+    (tmp_path / "server.properties").write_text(texts[0])
+    (tmp_path / "alice.properties").write_text(texts[4])
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = f'kbroker() {{ "{sys.executable}" -m kbroker "$@"; }}\n'
+    made, start = texts[2].splitlines()
+    assert start == "kbroker start -c server.properties"
+    provider = subprocess.Popen([sys.executable, "-c", texts[1]], env=environment)
+    node = None
+    try:
+        subprocess.run(["bash", "-ec", command + made], cwd=tmp_path, env=environment, check=True)
+        _await_port(int(ports["9094"]), provider)
+        node = subprocess.Popen(
+            [sys.executable, "-m", *start.split()],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / "log").open("w"),
+            text=True,
+        )
+        assert node.stdout is not None
+        assert "kbroker ready" in node.stdout.readline(), (tmp_path / "log").read_text()
+        subprocess.run([sys.executable, "-c", texts[3]], cwd=tmp_path, env=environment, check=True)
+        script = command + texts[5]
+        done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+        assert done.returncode == 0 and b"greetings" in done.stdout
+    finally:
+        provider.kill()
+        provider.wait()
+        if node is not None:
+            node.send_signal(signal.SIGTERM)
+            node.communicate(timeout=20)
+    log = (tmp_path / "log").read_text()
+    assert "-secret" not in log and "eyJ" not in log
+
+
+def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except ConnectionRefusedError:
+            pass
+    raise AssertionError("the provider has ended")
+
+
+def test_the_lines_for_unsecured_tokens_can_be_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = [
+        line
+        for line in BLOCKS[0][1].splitlines()
+        if ("sasl.oauthbearer." not in line and "name.clients.oauth" not in line)
+    ]
+    text = "\n".join([*kept, "sasl.mechanism.controller.protocol=PLAIN", BLOCKS[-1][1]])
+    text = text.replace("CONTROLLER:SASL_PLAINTEXT", "CONTROLLER:PLAINTEXT")
+    (tmp_path / "server.properties").write_text(text)
+    NodeSecurity(BrokerConfig.from_properties(read_properties_file(tmp_path / "server.properties")), RealEnv())
+    assert "takes OAUTHBEARER tokens without a signature" in caplog.text
