@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -140,14 +139,3 @@ def test_no_cluster_of_one_by_mistake(tmp_path: Path) -> None:
     process = run_container(tmp_path, **variables, KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS=address)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 1 and "KAFKA_CONTROLLER_QUORUM_VOTERS" in errors.splitlines()[-1]
-
-
-def test_the_compose_file_sets_properties_that_exist() -> None:
-    text = (ROOT / "docker-compose.yml").read_text()
-    names = {property_name(variable) for variable in re.findall(r"^ +(KAFKA_\w+):", text, re.MULTILINE)}
-    assert names <= set(BROKER_CONFIGS) and len(names) > 12
-    nodes = re.findall(r"KAFKA_NODE_ID: (\d)", text)
-    assert nodes == ["1", "2", "3"]
-    assert re.findall(r'"--broker", "(\d)"', text) == nodes, "each node's health check asks for that node"
-    voters = re.search(r'KAFKA_CONTROLLER_QUORUM_VOTERS: "(.*)"', text)
-    assert voters is not None and voters[1] == ",".join(f"{node}@kafka-{node}:9093" for node in nodes)

@@ -119,18 +119,21 @@ class Compose:
             time.sleep(0.2)
 
 
+def engine_here() -> tuple[str, list[str]]:
+    """The engine of this machine, and its compose. Skips where there is none."""
+    if shutil.which("podman") and shutil.which("podman-compose"):
+        return "podman", ["podman-compose", "--podman-build-args=--network=host"]
+    if shutil.which("docker"):
+        return "docker", ["docker", "compose"]
+    pytest.skip("there is neither docker nor podman-compose")
+
+
 @pytest.fixture(scope="module")
 def composed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
     """The three nodes, built and started."""
     if not request.config.getoption("--containers"):
         pytest.skip("only with --containers")
-    directory = tmp_path_factory.mktemp("compose")
-    if shutil.which("podman") and shutil.which("podman-compose"):
-        made = Compose("podman", ["podman-compose", "--podman-build-args=--network=host"], directory)
-    elif shutil.which("docker"):
-        made = Compose("docker", ["docker", "compose"], directory)
-    else:
-        pytest.skip("there is neither docker nor podman-compose")
+    made = Compose(*engine_here(), tmp_path_factory.mktemp("compose"))
     try:
         made.compose("build")
         made.compose("up", "-d")

@@ -95,6 +95,17 @@ class Authority:
             )
         return path
 
+    def jks_truststore(self) -> Path | None:
+        """The same as JKS, or None where there is no keytool."""
+        path = self.pem.with_suffix(".truststore.jks")
+        if not path.exists():
+            if shutil.which("keytool") is None:
+                return None
+            command = ["keytool", "-importcert", "-noprompt", "-alias", "authority", "-file", str(self.pem)]
+            command += ["-keystore", str(path), "-storetype", "JKS", "-storepass", STORE_PASSWORD]
+            subprocess.run(command, check=True, capture_output=True)
+        return path
+
 
 class Identity:
     """A key with its certificate. `pem` has both, as Kafka's PEM stores want them; `p12` is the same as PKCS12."""

@@ -72,11 +72,11 @@ class SecureServers:
         self.kinds = list(kinds)
         self.count = count = len(kinds)
         self.users = Users()
+        self.token_key = f"token-key-{uuid.uuid4().hex}"
         self.directory = Path(tempfile.mkdtemp(prefix=f"compat-secure-{kinds[0]}-"))
         self.authority = Authority(self.directory / "ca", "authority")
         self.other_authority = Authority(self.directory / "other-ca", "other-authority")
         self._mechanism_between = mechanism_between
-        self.token_key = f"token-key-{uuid.uuid4().hex}"
         names = [*PROTOCOLS, "CONTROLLER"]
         ports = free_ports(count * len(names))
         self._ports = [dict(zip(names, ports[index * len(names) :], strict=False)) for index in range(count)]

@@ -95,8 +95,14 @@ class World:
     def told_secrets(self) -> list[str]:
         """The passwords, stores' and users', that the nodes' logs hold; only their beginnings."""
         log = self.servers.log()
-        secrets = [*self.servers.users.passwords.values(), STORE_PASSWORD, SECRET, "PRIVATE KEY"]
-        secrets += [self.servers.token_key, *self.token_secrets]
+        secrets = [
+            *self.servers.users.passwords.values(),
+            *self.token_secrets,
+            self.servers.token_key,
+            STORE_PASSWORD,
+            SECRET,
+            "PRIVATE KEY",
+        ]
         return [secret[:12] for secret in secrets if secret in log]
 
     # clients

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the `spark` extra is not installed")
 
 _numbers = itertools.count(1)
-_BROKERS = ("broker", "busy_broker")
+_BROKERS = ("broker", "busy_broker", "world")
 """The fixtures that are a broker under test."""
 
 

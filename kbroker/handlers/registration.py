@@ -82,6 +82,7 @@ class Registration:
         handle: Callable[[Any, RequestContext], Any] | None = None,
         unstable: Versions | None = None,
         check: Callable[[Any], None] | None = None,
+        ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
     ) -> None:
         self.api_key = api_key
         self.versions = versions
@@ -91,7 +92,7 @@ class Registration:
         self.forwarding = forwarding
         self.is_async = is_async
         self.check = check
-        self.ask_ahead = None
+        self.ask_ahead = ask_ahead
         if request_class is not None and handle is not None:
             self.request_class, self.handle = request_class, handle
 

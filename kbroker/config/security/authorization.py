@@ -40,6 +40,11 @@ def has_authorizer(config: BrokerProperties) -> bool:
     return bool((config.values.get(AUTHORIZER) or "").strip())
 
 
+def allows_everyone(config: BrokerProperties) -> bool:
+    """Whether everybody may use what no ACL is for."""
+    return config.raw.get(ALLOW_EVERYONE, "").strip().lower() == "true"
+
+
 def check_authorization(config: BrokerProperties) -> None:
     """:class:`FatalError` for an authorizer or a listener that there is not."""
     name = (config.values.get(AUTHORIZER) or "").strip()

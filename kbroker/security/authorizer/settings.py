@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from kbroker.config import BrokerConfig
-from kbroker.config.security.authorization import ALLOW_EVERYONE, SUPER_USERS
+from kbroker.config.security.authorization import SUPER_USERS, allows_everyone
 from kbroker.errors import FatalError
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.principal import KafkaPrincipal, parse_principal
@@ -20,7 +20,7 @@ def standard_authorizer(config: BrokerConfig) -> StandardAuthorizer:
     no principal."""
     return StandardAuthorizer(
         super_users=_super_users(config.raw.get(SUPER_USERS, "")),
-        allow_everyone=config.raw.get(ALLOW_EVERYONE, "").strip().lower() == "true",
+        allow_everyone=allows_everyone(config),
     )
 
 
