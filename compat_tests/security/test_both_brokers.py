@@ -13,8 +13,8 @@ from compat_tests.client import Record
 from compat_tests.client_security import Security
 from compat_tests.security.conftest import FULL
 from compat_tests.security.servers import SecureServers
+from compat_tests.security.test_delegation_tokens import Tokens, holder, logs_in_with
 from compat_tests.security.test_protocols import works
-from compat_tests.security.test_tokens import Tokens, holder, logs_in_with
 from compat_tests.security.world import World, all_in_sync, eventually, logs_in
 
 

@@ -1,130 +1,131 @@
-"""Delegation tokens: made, shown, renewed and removed by Kafka's own tool, and Java's clients that log in with them.
-
-kafka-python, aiokafka, kafkajs and librdkafka cannot log in with a token: SCRAM's extension is not theirs.
-"""
+"""What a listener with OAUTHBEARER answers to the bytes of a client, the same on both brokers."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from compat_tests.client_security import Security
-from compat_tests.clients import unavailable
-from compat_tests.java_tools.driver import Output, ToolDriver
-from compat_tests.security.test_protocols import works
-from compat_tests.security.world import World, eventually, feature
-from kbroker.client import Client
-from kbroker.client.errors import AuthenticationFailed
-from kbroker.client.properties import ClientProperties
-from kbroker.client.security import security_of
+from compat_tests.security.world import World
+from kbroker.testing.token_provider import TokenProvider
+from kbroker.wire.conversation import Conversation
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
-_ROW = re.compile(r"^(\S{22})\s+(\S{88})\s+(\S+)\s+(\S+)\s+\[(.*?)\]\s+(\S+)\s+(\S+)\s+(\S+)\s*$", re.MULTILINE)
-"""TOKENID HMAC OWNER REQUESTER RENEWERS ISSUEDATE EXPIRYDATE MAXDATE."""
+INVALID = b'{"status":"invalid_token"}'
+GENERIC = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
+Token = Callable[[TokenProvider], str]
 
 
-class Tokens:
-    """The tool ``kafka-delegation-tokens``, as whoever logs in."""
+class Raw:
+    """A connection to the listener TOKENS that has chosen its mechanism."""
 
-    def __init__(self, world: World, directory: Path, address: str = "") -> None:
-        self.world = world
-        self._directory = directory
-        self._address = address or world.servers.bootstrap("SASL_SSL")
-        self._driver = ToolDriver(self._address)
+    def __init__(self, world: World) -> None:
+        host, _, port = world.servers.bootstrap("TOKENS").partition(":")
+        self._socket = socket.create_connection((host, int(port)), 20)
+        self._talk = Conversation("raw")
+        assert self._ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
 
-    def close(self) -> None:
-        """End the tool's process."""
-        self._driver.close()
+    def __enter__(self) -> Raw:
+        return self
 
-    def run(self, who: Security, *options: str, tool: str = "kafka-delegation-tokens") -> Output:
-        """Run the tool, or another one, as someone."""
-        file = self._directory / "client.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in who.java_properties().items()))
-        return self._driver.run(tool, "--bootstrap-server", self._address, "--command-config", str(file), *options)
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
 
-    def create(self, who: Security, *options: str) -> tuple[str, ...]:
-        """A new token: the columns of the tool's table."""
-        told = self.run(who, "--create", "--max-life-time-period", "-1", *options)
-        assert told.exit == 0, told
-        (row,) = _ROW.findall(told.out)
-        self.world.token_secrets.append(row[1])
-        return tuple(row)
+    def _ask(self, request: Any, version: int) -> Any:
+        self._socket.sendall(b"".join(self._talk.send(request, version)))
+        return self._talk.receive(memoryview(self._read(int.from_bytes(self._read(4), "big"))))
 
-    def shown(self, who: Security, owner: str) -> list[tuple[str, ...]]:
-        """The tokens of an owner or renewer that someone sees. Without one the tool asks for those of nobody."""
-        told = self.run(who, "--describe", "--owner-principal", f"User:{owner}")
-        assert told.exit == 0, told
-        return _ROW.findall(told.out)
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            received = self._socket.recv(size - len(data))
+            assert received, "the connection has ended"
+            data += received
+        return data
 
-
-@pytest.fixture
-def tokens(world: World, tmp_path: Path) -> Iterator[Tokens]:
-    """The tool, at the node under test."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
-    made = Tokens(world, tmp_path)
-    yield made
-    made.close()
+    def show(self, message: bytes) -> tuple[int, str, bytes]:
+        """Error, its text and the bytes of the answer to a message."""
+        answer = self._ask(SaslAuthenticateRequest(auth_bytes=message), 2)
+        return answer.error_code, answer.error_message or "", bytes(answer.auth_bytes)
 
 
-def logs_in_with(address: str, token: Security) -> bool:
-    """Whether the node at `address` lets in kbroker's own client with a token."""
-    security = security_of(ClientProperties(token.java_properties()))
-    try:
-        with Client(address, security=security, timeout=10) as client:
-            client.any_broker(client.deadline())
-    except AuthenticationFailed:
-        return False
-    return True
+def first(token: str, header: str = "n,,", more: str = "") -> bytes:
+    return f"{header}\x01auth=Bearer {token}\x01{more}\x01".encode()
 
 
-def _sees(tokens: Tokens, who: Security, expected: list[tuple[str, ...]]) -> bool:
-    return [row[:2] for row in tokens.shown(who, "alice")] == [row[:2] for row in expected]
+LET_IN = {
+    "a token": lambda provider: first(provider.token()),
+    "an audience of several": lambda provider: first(provider.token(aud=["elsewhere", provider.audience])),
+    "somebody's own name": lambda provider: first(provider.token("alice"), "n,a=alice,"),
+    "extensions": lambda provider: first(provider.token(), more="traceId=7\x01other=a b\x01"),
+    "a scheme in capitals": lambda provider: first(provider.token()).replace(b"Bearer", b"BEARER"),
+    "scopes": lambda provider: first(provider.token(scope=["a", "b"])),
+    "just over, within the skew": lambda provider: first(provider.token(iat=1, exp=time.time() - 5)),
+}
+BAD_TOKENS: dict[str, Token] = {
+    "another issuer": lambda provider: provider.token(iss="https://elsewhere"),
+    "no issuer": lambda provider: provider.token(iss=None),
+    "issuers": lambda provider: provider.token(iss=[provider.issuer]),
+    "another audience": lambda provider: provider.token(aud="elsewhere"),
+    "no audience": lambda provider: provider.token(aud=None),
+    "no end": lambda provider: provider.token(exp=None),
+    "over": lambda provider: provider.token(iat=1, exp=time.time() - 40),
+    "an end that is text": lambda provider: provider.token(exp=str(time.time() + 60)),
+    "no beginning": lambda provider: provider.token(iat=None),
+    "not yet": lambda provider: provider.token(nbf=time.time() + 40),
+    "nobody": lambda provider: provider.token(sub=None),
+    "a blank name": lambda provider: provider.token(sub=" "),
+    "a number for a name": lambda provider: provider.token(sub=7),
+    "a scope twice": lambda provider: provider.token(scope=["a", "a"]),
+    "an empty scope": lambda provider: provider.token(scope=""),
+    "an unknown key": lambda provider: provider.token(header={"kid": "unknown"}),
+    "a changed signature": lambda provider: provider.token()[:-6] + "AAAAAA",
+    "no signature": lambda provider: provider.token().rpartition(".")[0] + ".",
+    "no JWT": lambda provider: "abc",
+}
+BAD_MESSAGES = {
+    "nothing": b"",
+    "a confirmation of nothing": b"\x01",
+    "no token": b"n,,\x01\x01",
+    "no end": b"n,,\x01auth=Bearer abc\x01",
+    "channel binding": b"y,,\x01auth=Bearer abc\x01\x01",
+    "another scheme": b"n,,\x01auth=Basic abc\x01\x01",
+    "a name with a digit": b"n,,\x01auth=Bearer abc\x01a1=b\x01\x01",
+    "a value that is empty": b"n,,\x01auth=Bearer abc\x01a=\x01\x01",
+    "no UTF-8": b"n,,\x01auth=Bearer \xff\x01\x01",
+}
 
 
-def holder(who: Security, token: tuple[str, ...], mechanism: str) -> Security:
-    """The holder of a token, who comes the same way."""
-    return replace(who, mechanism=mechanism, username=token[0], password=token[1], is_token=True)
+@pytest.mark.parametrize("case", LET_IN)
+def test_let_in(world: World, case: str) -> None:
+    with Raw(world) as raw:
+        assert raw.show(LET_IN[case](world.servers.provider)) == (0, "", b"")
 
 
-@feature("java", "delegation tokens")
-def test_kafkas_tool_makes_tokens_that_java_logs_in_with(tokens: Tokens) -> None:
-    world = tokens.world
-    alice, admin, bob = (world.servers.plain(name, "SASL_SSL") for name in ("alice", "admin", "bob"))
-    token = tokens.create(alice, "--renewer-principal", "User:bob")
-    assert token[2:5] == ("User:alice", "User:alice", "User:bob")
-    for who in (alice, bob):
-        eventually(partial(_sees, tokens, who, [token]))
-    assert tokens.shown(bob, "bob") == tokens.shown(alice, "alice")
-    assert tokens.shown(alice, "admin") == []
-    assert "Total number of tokens : 0" in tokens.run(alice, "--describe").out
-    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-        client = world.client("java", "SASL_SSL", holder(alice, token, mechanism))
-        works(world, client)
-        world.done_with(client)
-    # It is alice, and not more than alice; nobody has another token of it.
-    for what in ("--create --max-life-time-period -1", f"--renew --renew-time-period -1 --hmac {token[1]}"):
-        told = tokens.run(holder(alice, token, "SCRAM-SHA-512"), *what.split())
-        assert told.exit == 1
-        assert "Delegation Token requests are not allowed" in told.out + told.err, told
-    told = tokens.run(bob, "--renew", "--renew-time-period", "3600000", "--hmac", token[1])
-    assert told.exit == 0 and "Completed renew operation. New expiry date" in told.out, told
-    told = tokens.run(bob, "--create", "--max-life-time-period", "-1", "--owner-principal", "User:alice")
-    assert told.exit == 1 and "Delegation Token authorization failed." in told.out + told.err, told
-    right = ["--allow-principal", "User:bob", "--operation", "CreateTokens", "--user-principal", "User:alice"]
-    assert tokens.run(admin, "--add", *right, tool="kafka-acls").exit == 0
-    eventually(lambda: "CREATE_TOKENS" in tokens.run(admin, "--list", tool="kafka-acls").out)
-    of_alice = tokens.create(bob, "--owner-principal", "User:alice")
-    assert of_alice[2:4] == ("User:alice", "User:bob")
-    for row in (token, of_alice):
-        told = tokens.run(alice, "--expire", "--expiry-time-period", "-1", "--hmac", row[1])
-        assert told.exit == 0 and "Completed expire operation." in told.out, told
-    eventually(partial(_sees, tokens, admin, []))
-    told = tokens.run(holder(alice, token, "SCRAM-SHA-512"), "--describe", "--owner-principal", "User:alice")
-    assert told.exit == 1 and "due to invalid credentials with SASL mechanism SCRAM-SHA-512" in told.out + told.err
-    assert tokens.run(admin, "--remove", "--force", *right, tool="kafka-acls").exit == 0
+@pytest.mark.parametrize("case", BAD_TOKENS)
+def test_token_is_refused_in_two_steps(world: World, case: str) -> None:
+    with Raw(world) as raw:
+        assert raw.show(first(BAD_TOKENS[case](world.servers.provider))) == (0, "", INVALID)
+        assert raw.show(b"\x01") == (58, INVALID.decode(), b"")
+
+
+@pytest.mark.parametrize("case", BAD_MESSAGES)
+def test_message_is_refused(world: World, case: str) -> None:
+    if case == "another scheme" and "apache" in world.servers.kinds:
+        pytest.skip("Apache Kafka 4.3.1 and 4.4.0 close the connection, with an internal error")
+    with Raw(world) as raw:
+        assert raw.show(BAD_MESSAGES[case]) == (58, GENERIC, b"")
+
+
+def test_nobody_acts_for_somebody_else(world: World) -> None:
+    with Raw(world) as raw:
+        error, text, _ = raw.show(first(world.servers.provider.token("alice"), "n,a=bob,"))
+        assert error == 58
+        assert text == (
+            "Authentication failed: Client requested an authorization id (bob) that is different from the token's"
+            " principal name (alice)"
+        )
