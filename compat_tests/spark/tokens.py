@@ -40,7 +40,7 @@ class TokenProvider:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Credentials have no way back but a new user. With the token alone there, the connector would miss the settings.
+        # Credentials have no way back but a new user. With the token alone, the connector would miss the settings.
         self._jvm.org.apache.hadoop.security.UserGroupInformation.setLoginUser(None)
         for name in self._settings:
             self._conf.remove(name)
