@@ -140,6 +140,10 @@ class Env(Protocol):
         """Whether reading these file bytes would not wait for a disk, as far as can be told cheaply."""
         ...
 
+    def read_now(self, fd: int, position: int, length: int) -> bytearray | None:
+        """These file bytes if all of them are there and reading them does not wait for a disk; None if not."""
+        ...
+
     def read_ahead(self, fd: int, position: int, length: int) -> None:
         """Bring file bytes into the page cache; waits for the disk, so it is for ``run_blocking``."""
         ...
@@ -399,6 +403,16 @@ class RealEnv:
         except OSError:
             return True  # the file system cannot say
         return True
+
+    def read_now(self, fd: int, position: int, length: int) -> bytearray | None:
+        if not _HAS_NOWAIT:
+            return None
+        data = bytearray(length)
+        try:
+            count = os.preadv(fd, [data], position, os.RWF_NOWAIT)
+        except OSError:
+            return None
+        return data if count == length else None
 
     def read_ahead(self, fd: int, position: int, length: int) -> None:
         end = position + length

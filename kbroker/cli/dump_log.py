@@ -23,7 +23,7 @@ from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, parse_header
 from kbroker.wire.errors import WireError
 from kbroker.wire.record_batch import Record, iter_records
-from kbroker.wire.schema import SECRET_FIELDS
+from kbroker.wire.schema import is_hidden
 
 Entry = dict[str, Any]
 
@@ -249,8 +249,9 @@ def _coordinator_record(key_class: type[Any], value_class: type[Any], key: bytes
 def _fields(message: Any) -> Any:
     """A message as plain data: bytes readable, ids as Kafka prints them."""
     if dataclasses.is_dataclass(message) and not isinstance(message, type):
+        sibling = getattr(message, "name", None)
         return {
-            entry.name: "[hidden]" if entry.name in SECRET_FIELDS else _fields(getattr(message, entry.name))
+            entry.name: "[hidden]" if is_hidden(entry.name, sibling) else _fields(getattr(message, entry.name))
             for entry in dataclasses.fields(message)
         }
     if isinstance(message, list | tuple):

@@ -254,14 +254,27 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -
             gc.set_threshold(_COLLECT_AFTER)
             gc.enable()
             print(ready_line(broker, config), flush=True)
-            nursery.start_soon(_import_the_rest)
+            nursery.start_soon(_import_the_rest, _is_plain(config))
         besides.cancel_scope.cancel()
 
 
-async def _import_the_rest() -> None:
+_ADMINISTERS_SECURITY = frozenset({17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51})
+"""API keys of SASL, ACLs, delegation tokens, quotas and SCRAM users."""
+
+
+def _is_plain(config: BrokerConfig) -> bool:
+    """Whether a node has no security: each listener is PLAINTEXT, and all may do all."""
+    return {config.listener_security_protocol_map[listener.name] for listener in config.listeners} == {
+        "PLAINTEXT"
+    } and not config.values.get("authorizer.class.name")
+
+
+async def _import_the_rest(is_plain: bool = False) -> None:
     """Import the handlers that nobody has asked for, and what groups need, once the first clients have theirs.
 
     No later request waits for an import, nor gets a module of the release that was installed over this one since.
+    Except what administers security, in a node that ``is_plain``: hardly anybody asks it for that, and everybody would
+    have it in memory.
     """
     import trio
 
@@ -270,6 +283,8 @@ async def _import_the_rest() -> None:
     await trio.sleep(_IMPORT_AFTER_SECONDS)
     try:
         for registration in registrations(BOTH).values():
+            if is_plain and registration.api_key in _ADMINISTERS_SECURITY:
+                continue
             registration.load()
             await trio.lowlevel.checkpoint()
         importlib.import_module("kbroker.groups.group_coordinator")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
-
-import xxhash
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker.types import Uuid
+
+if TYPE_CHECKING:
+    import xxhash
 
 _HASH_FORMAT = 0
 _LONG = struct.Struct("<Q")
@@ -72,6 +73,8 @@ class NoTopics:
 
 def topic_hash(topic: TopicMetadata) -> int:
     """64 bits, signed, over id, name, partitions and their racks; the value that Kafka stores."""
+    import xxhash  # a node without groups starts without it
+
     hasher = xxhash.xxh3_64()
     hasher.update(bytes([_HASH_FORMAT]))
     # Kafka hashes the id as two numbers, each in the byte order of the hash.
@@ -88,6 +91,8 @@ def topic_hash(topic: TopicMetadata) -> int:
 
 def group_hash(topics: Iterable[tuple[str, int]]) -> int:
     """64 bits, signed, over the hashes of topics given with their names; 0 for none."""
+    import xxhash
+
     ordered = sorted(topics)
     if not ordered:
         return 0

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.types import TopicPartition
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Network
     from kbroker.node.peer import Peer
+    from kbroker.transactions.coordinator import ProducerIdAndEpoch
     from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
     from kbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 

@@ -36,6 +36,13 @@ WRITE_CHUNK = 1 << 20
 MAX_IOV = 64
 """Buffers per ``sendmsg`` (IOV_MAX is 1024 on Linux, 16 at least elsewhere)."""
 
+SMALL_REGION = 8 * 1024
+"""Records up to this size (bytes) are copied and go out with what is before them: one call, where ``sendfile`` takes
+three and a task of its own."""
+
+MAX_COPIED = 64 * 1024
+"""The most bytes of records that are copied for one write: about what is kept for a peer that takes nothing."""
+
 LARGE_REPLY = 4096
 """After a reply this large (bytes), write it and yield before serving the next buffered request.
 
@@ -222,7 +229,10 @@ class ReplyQueue:
         while out:
             first = out[0]
             if isinstance(first, FileRegion):
-                return False
+                records = self._records(first)
+                if records is None:
+                    return False
+                out[0] = first = records
             try:
                 if len(out) == 1:
                     sent = stream.send(first)
@@ -230,11 +240,7 @@ class ReplyQueue:
                         out.popleft()
                         return True
                 else:
-                    buffers: list[bytes | bytearray | memoryview] = []
-                    for part in out:
-                        if isinstance(part, FileRegion) or len(buffers) == MAX_IOV:
-                            break
-                        buffers.append(part)
+                    buffers = self._buffers()
                     # Before file bytes the header waits for them: one packet, one wake-up of the client less.
                     more = len(out) > len(buffers) and isinstance(out[len(buffers)], FileRegion)
                     sent = stream.send_more(buffers) if more else stream.sendmsg(buffers)
@@ -242,6 +248,27 @@ class ReplyQueue:
                 return False
             self._take_sent(sent)
         return True
+
+    def _buffers(self) -> list[bytes | bytearray | memoryview]:
+        """The next parts for one call, up to a file region that is left to ``sendfile``."""
+        buffers: list[bytes | bytearray | memoryview] = []
+        out, copied = self.parts, 0
+        for index in range(min(len(out), MAX_IOV)):
+            part = out[index]
+            if isinstance(part, FileRegion):
+                records = self._records(part) if copied < MAX_COPIED else None
+                if records is None:
+                    break
+                copied += len(records)
+                out[index] = part = records
+            buffers.append(part)
+        return buffers
+
+    def _records(self, region: FileRegion) -> bytearray | None:
+        """The bytes of a small region, if there is no need to wait for a disk."""
+        if region.length > SMALL_REGION:
+            return None
+        return self._env.read_now(region.fd, region.position, region.length)
 
     def _take_sent(self, sent: int) -> None:
         out = self.parts

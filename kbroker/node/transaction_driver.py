@@ -17,16 +17,15 @@ from kbroker.node.coordinator_shard import Shard
 from kbroker.node.transaction_markers import MarkerWriter
 from kbroker.raft_metadata.features import TRANSACTION_VERSION
 from kbroker.raft_metadata.topics import TRANSACTION_STATE_TOPIC
-from kbroker.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.settings import TransactionSettings
-from kbroker.transactions.transaction import TV_2
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.producer_ids import ProducerIdAllocator
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch, TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ R = TypeVar("R")
 PartitionErrors = dict[TopicPartition, ErrorCode]
 
 
-class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
+class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
     """Drives the transactions that this node coordinates."""
 
     TOPIC = TRANSACTION_STATE_TOPIC
@@ -79,6 +78,9 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
         return 0 if self._image is None else int(self._image.features.levels.get(TRANSACTION_VERSION, 0))
 
     def _new_core(self) -> TransactionCoordinator:
+        # With the first shard: a node without transactions starts without them.
+        from kbroker.transactions.coordinator import TransactionCoordinator
+
         return TransactionCoordinator(lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take)
 
     def on_image(self, delta: Any, image: Any) -> None:
@@ -300,6 +302,8 @@ class TransactionDriver(CoordinatorDriver[TransactionCoordinator]):
             question = MembershipQuestion(transactional_id, producer, tuple(partitions), add, answer.set)
             self._remote_coordinators.ask(leader, question)
         elif add:
+            from kbroker.transactions.transaction import TV_2  # as the core itself
+
             added: Later[None] = Later()
             added.on_done(lambda: all_get(ErrorCode.NONE if added.error is None else added.error.code))
             patience_ms = self.settings.add_partitions_retry_backoff_max_ms

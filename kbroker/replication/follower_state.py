@@ -80,6 +80,8 @@ def find_divergence(
     ``last_fetched_epoch`` (``Partition.readRecords``). :class:`OffsetOutOfRange` if it fetches below the log's start,
     or from an epoch that the leader does not know.
     """
+    if last_fetched_epoch == epochs.latest != UNDEFINED_EPOCH and log_start_offset <= fetch_offset <= log_end_offset:
+        return None  # mostly
     end = epochs.end_offset_for(last_fetched_epoch, log_end_offset)
     if end.epoch == UNDEFINED_EPOCH or end.offset == UNDEFINED_OFFSET or fetch_offset < log_start_offset:
         raise OffsetOutOfRange

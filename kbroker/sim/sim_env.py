@@ -123,5 +123,8 @@ class SimEnv:
     def in_memory(self, fd: int, position: int, length: int) -> bool:
         return True
 
+    def read_now(self, fd: int, position: int, length: int) -> bytearray | None:
+        raise NotImplementedError("files of a simulated disk have no descriptors")
+
     def read_ahead(self, fd: int, position: int, length: int) -> None:
         raise NotImplementedError("files of a simulated disk have no descriptors")

@@ -17,7 +17,7 @@ import construct
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
 from kbroker.wire.registry import API_KEYS, request_header_version, response_header_version
-from kbroker.wire.schema import MISSING, SECRET_FIELDS, FieldSpec, TypeSpec, VersionRange, struct_spec
+from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, VersionRange, is_hidden, struct_spec
 
 M = TypeVar("M")
 
@@ -417,22 +417,20 @@ _SHOWN: Final = 8
 
 def render(nodes: list[Node], data: bytes, depth: int = 0) -> Iterator[str]:
     """The lines of a tree."""
+    sibling = next((node.value for node in nodes if node.name == "name"), None)
     for node in nodes:
         raw = data[node.start : node.stop]
         is_group = bool(node.children)
-        shown = (
-            ""
-            if is_group or node.name in SECRET_FIELDS
-            else raw[:_SHOWN].hex(" ") + (" .." if len(raw) > _SHOWN else "")
-        )
-        yield f"{node.start:>8}  {shown:<26}  {'  ' * depth}{_line(node)}".rstrip()
+        hides = is_hidden(node.name, sibling)
+        shown = "" if is_group or hides else raw[:_SHOWN].hex(" ") + (" .." if len(raw) > _SHOWN else "")
+        yield f"{node.start:>8}  {shown:<26}  {'  ' * depth}{_line(node, hides)}".rstrip()
         if node.children:
             yield from render(node.children, data, depth + 1)
         elif node.type in ("Records", "ResponseRecords") and node.value:
             yield from _batches(node, depth + 1)
 
 
-def _line(node: Node) -> str:
+def _line(node: Node, hides: bool) -> str:
     size = node.stop - node.start
     if node.type == "":
         return f"{node.name} ({size} bytes)"
@@ -442,7 +440,7 @@ def _line(node: Node) -> str:
             return f"{node.name}: {node.type}, {count} element{'' if count == 1 else 's'}"
         return f"{node.name}: {node.type}"
     value = node.value
-    if node.name in SECRET_FIELDS:
+    if hides:
         text = "[hidden]"
     elif isinstance(value, bytes):
         if node.type == "UuidField":

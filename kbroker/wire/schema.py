@@ -199,6 +199,15 @@ class StructSpec(NamedTuple):
 SECRET_FIELDS: Final = frozenset({"auth_bytes", "hmac", "salted_password", "server_key", "stored_key"})
 """Fields whose values no text shows, in whatever message (CVE-2026-33558)."""
 
+_SECRET_PROPERTIES: Final = ("password", "secret", "jaas.config", "keystore.key", "credential")
+
+
+def is_hidden(field_name: str, sibling_name: object) -> bool:
+    """Whether no text shows a field: always, or as the ``value`` of a property with such a ``name`` beside it."""
+    if field_name != "value":
+        return field_name in SECRET_FIELDS
+    return isinstance(sibling_name, str) and any(part in sibling_name.lower() for part in _SECRET_PROPERTIES)
+
 
 class Message:
     """Base of all declared classes: value semantics without code generated per class."""
@@ -207,8 +216,9 @@ class Message:
     __kafka__: _Declaration
 
     def __repr__(self) -> str:
+        sibling = getattr(self, "name", None)
         inner = ", ".join(
-            f"{name}=[hidden]" if name in SECRET_FIELDS else f"{name}={getattr(self, name)!r}"
+            f"{name}=[hidden]" if is_hidden(name, sibling) else f"{name}={getattr(self, name)!r}"
             for name in type(self).__slots__
         )
         return f"{type(self).__name__}({inner})"

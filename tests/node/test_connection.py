@@ -325,6 +325,9 @@ def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
         def in_memory(self, fd: int, position: int, length: int) -> bool:
             return False
 
+        def read_now(self, fd: int, position: int, length: int) -> bytearray | None:
+            return None
+
         def read_ahead(self, fd: int, position: int, length: int) -> None:
             cold.append(length)
             super().read_ahead(fd, position, length)

@@ -18,6 +18,7 @@ from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import CloseConnection
 from kbroker.later import Later
+from kbroker.node import reply_queue
 from kbroker.node.reply_queue import LARGE_REPLY, MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.request_wait import ConnectionLost
 from kbroker.types import FileRegion
@@ -170,7 +171,10 @@ def test_whatever_is_delayed_and_however_little_the_socket_takes_the_order_is_ke
     trio.run(test)
 
 
-def test_records_of_a_file_go_out_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("small", [0, 6], ids=["sendfile", "copied"])
+def test_records_of_a_file_go_out_in_their_place(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reply_queue, "SMALL_REGION", small)
+
     async def test() -> None:
         with tempfile.TemporaryFile() as file:
             file.write(b"0123456789")
@@ -182,6 +186,33 @@ def test_records_of_a_file_go_out_in_their_place(monkeypatch: pytest.MonkeyPatch
             await replies.flush()
             assert bytes(socket.sent) == b"before 234567 after"
             assert socket.waits == len(progress) == 3
+
+    run(test)
+
+
+def test_few_records_are_copied_and_many_are_left_to_sendfile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call takes header and records of each reply; what is copied at a time is bounded."""
+    monkeypatch.setattr(reply_queue, "MAX_COPIED", 8)
+    calls: list[bytes] = []
+
+    class Counted(Socket):
+        def sendmsg(self, buffers: list[Any]) -> int:
+            calls.append(b"".join(bytes(buffer) for buffer in buffers))
+            return super().sendmsg(buffers)
+
+        send_more = sendmsg
+
+    async def test() -> None:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"0123456789")
+            file.flush()
+            socket = Counted()
+            replies = queue_on(socket)
+            for number in range(4):
+                replies.add([b"reply%d " % number, FileRegion(file.fileno(), number, 6)])
+            assert replies.try_write()
+            assert bytes(socket.sent) == b"reply0 012345reply1 123456reply2 234567reply3 345678"
+            assert calls == [b"reply0 012345reply1 123456reply2 ", b"234567reply3 345678"]
 
     run(test)
 

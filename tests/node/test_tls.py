@@ -179,6 +179,17 @@ def test_a_node_checks_its_clients(tmp_path: Path, issued: Issued | None, said: 
         assert not any(SECRET in text or "PRIVATE KEY" in text for text in texts)
 
 
+@pytest.mark.parametrize("highest", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
+def test_nothing_below_tls_1_2_is_agreed_on(broker: RunningBroker, highest: ssl.TLSVersion) -> None:
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    context.maximum_version = highest
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with socket.create_connection((broker.host, broker.port), 10) as plain, pytest.raises((ssl.SSLError, OSError)):
+        context.wrap_socket(plain, server_hostname="localhost")
+
+
 def test_a_client_that_no_rule_fits_is_refused(tmp_path: Path) -> None:
     context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
     (tmp_path / "client.pem").write_text(ALICE.pem())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.security.authorizer.hosts import AddressRange, host_matches, java_text
+from tests.security.acl_host_samples import samples
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,18 @@ def test_ranges_of_ipv4(network: ipaddress.IPv4Address, prefix: int, host: ipadd
     expected = host in ipaddress.ip_network((network, prefix), strict=False)
     assert (str(host) in AddressRange(f"{network}/{prefix}")) is expected
     assert str(network) in AddressRange(f"{network}/{prefix}")
+
+
+def test_ranges_are_apache_kafkas() -> None:
+    """Right and wrong ranges of both families, with addresses in them, near them and elsewhere."""
+    facts = (Path(__file__).parent.parent / "facts" / "acl_hosts.txt").read_text().strip()
+    found = [
+        (host, pattern, fact)
+        for (host, pattern), fact in zip(samples(), facts, strict=True)
+        if host != pattern and host_matches(pattern, host) is not (fact == "1")
+    ]
+    assert not found
+    assert len(facts) / 10 < facts.count("1")
 
 
 def test_addresses_as_java_prints_them() -> None:

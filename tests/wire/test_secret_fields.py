@@ -16,7 +16,13 @@ from kbroker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.records.metadata import ConfigRecord
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import SECRET_FIELDS, struct_spec
 
@@ -25,7 +31,10 @@ SECRET = b"hunter2 hunter2 hunter2"
 
 def test_requests_hide_them() -> None:
     upsertion = ScramCredentialUpsertion(name="alice", salted_password=SECRET)
+    config = AlterableConfig(name="listener.name.a.ssl.Key.Password", config_operation=0, value=SECRET.decode())
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
     for request in (
+        IncrementalAlterConfigsRequest(resources=[resource]),
         SaslAuthenticateRequest(auth_bytes=SECRET),
         AlterUserScramCredentialsRequest(upsertions=[upsertion]),
     ):
@@ -40,10 +49,11 @@ def test_dumps_hide_them(tmp_path: Path) -> None:
     user = parse_add_scram("SCRAM-SHA-256=[name=alice,password=hunter2]")
     path = tmp_path / "__cluster_metadata-0" / "00000000000000000010-0000000001.checkpoint"
     path.parent.mkdir()
-    records = [*bootstrap_records(), credential_record(*user)]
+    config = ConfigRecord(resource_type=4, resource_name="1", name="ssl.key.password", value="hunter2")
+    records = [*bootstrap_records(), credential_record(*user), config]
     path.write_bytes(encode_snapshot(records, now_ms=0, last_contained_log_timestamp=0))
     text = repr(list(read_entries(path)))
-    assert "alice" in text and text.count("'[hidden]'") == 2
+    assert "alice" in text and text.count("'[hidden]'") == 3 and "hunter2" not in text
     assert user.credential.stored_key.hex() not in text
 
 

@@ -15,7 +15,9 @@ from kbroker.node.sasl.connection import SaslConnection
 from kbroker.node.sasl.mechanism import ListenerMechanism, MechanismProperties
 from kbroker.node.sasl.plain import PlainOnListener
 from kbroker.node.sasl.scram import ScramOnListener
+from kbroker.node.sasl.threads import LoginThreads
 from kbroker.security.sasl.client import CLIENT_MECHANISMS, client_mechanism
+from kbroker.security.sasl.mechanism import GSSAPI
 from kbroker.security.sasl.plain import PLAIN
 from kbroker.security.sasl.scram import ScramMechanism
 
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+def _gssapi(properties: MechanismProperties) -> ListenerMechanism:
+    from kbroker.node.sasl.gssapi import GssapiOnListener
+
+    return GssapiOnListener(properties)
+
+
 def _oauthbearer(properties: MechanismProperties) -> ListenerMechanism:
     from kbroker.node.sasl.oauthbearer import OAuthBearerOnListener
 
@@ -36,6 +44,7 @@ def _oauthbearer(properties: MechanismProperties) -> ListenerMechanism:
 MECHANISMS: Final[Mapping[str, Callable[[MechanismProperties], ListenerMechanism]]] = {
     PLAIN: PlainOnListener,
     **{mechanism.mechanism_name: ScramOnListener for mechanism in ScramMechanism},
+    GSSAPI: _gssapi,
     "OAUTHBEARER": _oauthbearer,
 }
 """Those that a listener may have, and how each is set up; a module that imports much is imported by a function."""
@@ -117,4 +126,4 @@ def connection_step(config: BrokerConfig, listener_name: str, mechanism_property
         client = client_mechanism(mechanism, properties.jaas_line, properties.values)
     except ValueError as error:
         raise FatalError(f"{properties.jaas_name}: {error}") from None
-    return SaslConnection(client, f"kbroker-{config.node_id}", env.run_blocking, trio.current_time)
+    return SaslConnection(client, f"kbroker-{config.node_id}", LoginThreads().run, trio.current_time)

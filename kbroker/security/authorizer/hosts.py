@@ -118,8 +118,10 @@ def _parse_ipv6_range(text: str) -> tuple[int, int]:
 
 
 def _ipv6_value(text: str) -> int:
+    groups = text.partition("%")[0].split(":")
     try:
-        address = IPv6Address(text.partition("%")[0])
+        # Java takes any number of leading zeros.
+        address = IPv6Address(":".join(group.lstrip("0") or "0" if len(group) > 4 else group for group in groups))
     except AddressValueError:
         raise ValueError(f"Could not parse [{text}]") from None
     if address.ipv4_mapped is not None:

@@ -1,0 +1,110 @@
+"""A thousand clients that begin to shake hands and then say nothing more: others are let in, and their time ends."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from node_harness import Client, Node, running_node
+from tls_harness import AUTHORITY, properties
+
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+pytest.importorskip("cryptography")
+
+CLIENTS = 1000
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+Begin = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+async def nothing(stream: trio.SocketStream) -> None:
+    """Connect, and no more."""
+
+
+async def half_a_hello(stream: trio.SocketStream) -> None:
+    """Half a record of TLS."""
+    await stream.send_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+
+
+async def half_a_token(stream: trio.SocketStream) -> None:
+    """A mechanism that is agreed on, and half a frame."""
+    await Client(stream).ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    await stream.send_all(b"\0\0\1\0\0\x24")
+
+
+async def by_tls(node: Node) -> Client:
+    """A client that shakes hands as it should."""
+    plain = await trio.open_tcp_stream(*node.broker.ports["CLIENTS"])
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    stream: Any = trio.SSLStream(plain, context, server_hostname="localhost")
+    await stream.do_handshake()
+    return Client(stream)
+
+
+async def by_sasl(node: Node) -> Client:
+    """A client that logs in."""
+    client = Client(await trio.open_tcp_stream(*node.broker.ports["CLIENTS"]))
+    await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = await client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2)
+    assert answer.error_code == 0
+    return client
+
+
+@pytest.mark.parametrize(
+    ("protocol", "begin", "connect"),
+    [
+        ("SSL", nothing, by_tls),
+        ("SSL", half_a_hello, by_tls),
+        ("SASL_PLAINTEXT", nothing, by_sasl),
+        ("SASL_PLAINTEXT", half_a_token, by_sasl),
+    ],
+)
+def test_a_thousand_half_handshakes_keep_nobody_out_and_end_in_time(
+    tmp_path: Path, protocol: str, begin: Begin, connect: Callable[[Node], Awaitable[Client]]
+) -> None:
+    given = properties() | {
+        "listeners": "CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "listener.security.protocol.map": f"CLIENTS:{protocol},CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "CLIENTS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.clients.plain.sasl.jaas.config": (
+            f'{PLAIN_MODULE} required username="alice" password="secret" user_alice="secret";'
+        ),
+    }
+    del given["security.inter.broker.protocol"]
+    clock = trio.testing.MockClock(rate=1.0)
+
+    async def test() -> None:
+        async with running_node(tmp_path, env=None, **given) as node:
+            server = next(server for server in node.broker.listeners if server.name == "CLIENTS")
+            own = server._quota.total
+            half = [await trio.open_tcp_stream(*node.broker.ports["CLIENTS"]) for _ in range(CLIENTS)]
+            for stream in half:
+                await begin(stream)
+            assert server._quota.total - own == CLIENTS
+            client = await connect(node)
+            answer = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+            assert answer.api_keys, "an ordinary client is let in, and served"
+            assert server._quota.total - own == CLIENTS + 1, "while all of them wait"
+
+            clock.jump(server._quota.limits.handshake)
+            for stream in half:
+                try:
+                    assert await stream.receive_some(100) == b""
+                except trio.BrokenResourceError:
+                    pass
+                await stream.aclose()
+            assert server._quota.total - own == 1
+            answer = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+            assert answer.api_keys, "who is in stays in"
+
+    trio.run(test, clock=clock)

@@ -1,0 +1,136 @@
+"""A node's secrets, and those that clients send, are searched for in all that it says: logs, describes, tracebacks."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from node_harness import Client, running_node
+from tls_harness import NODE, properties
+
+from kbroker.handlers import alter_user_scram_credentials
+from kbroker.security.sasl.scram import ScramMechanism
+from kbroker.wire.messages import alter_user_scram_credentials as alter
+from kbroker.wire.messages import describe_configs as describe
+from kbroker.wire.messages import incremental_alter_configs as incremental
+from kbroker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+pytest.importorskip("cryptography")
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+BROKER, ALICE, WRONG, BOB, CHANGED, STORE, TOKENS, KEY = (
+    f"{name}-is-secret-{index * 7919}"
+    for index, name in enumerate(("broker", "alice", "wrong", "bob", "changed", "store", "tokens", "key"))
+)
+SALTED = ScramMechanism.SCRAM_SHA_256.salted_password(BOB, b"some salt", 4096)
+CREDENTIAL = ScramMechanism.SCRAM_SHA_256.hmac(SALTED, b"Server Key")
+PRIVATE_KEY = NODE.key_pem().splitlines()[1]
+
+
+def forms(secret: bytes) -> set[str]:
+    """The texts by which a secret could show."""
+    found = {secret.hex(), secret.hex(" "), base64.b64encode(secret).decode().rstrip("="), repr(secret)[2:-1]}
+    return found | ({secret.decode()} if secret.isascii() else set())
+
+
+SECRETS = {
+    text
+    for secret in (BROKER, ALICE, WRONG, BOB, CHANGED, STORE, TOKENS, KEY, PRIVATE_KEY)
+    for text in forms(secret.encode())
+} | {text for secret in (SALTED, CREDENTIAL) for text in forms(secret)}
+
+
+def line(user: str, password: str) -> str:
+    return f'{MODULE} required username="{user}" password="{password}" user_broker="{BROKER}" user_alice="{ALICE}";'
+
+
+PROPERTIES = properties() | {
+    "listeners": "CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+    "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "CLIENTS",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.clients.plain.sasl.jaas.config": line("broker", BROKER),
+    "sasl.jaas.config": line("broker", BROKER),
+    "listener.name.other.ssl.truststore.password": STORE,
+    "ssl.key.password": KEY,
+    "ssl.keystore.key": NODE.key_pem(KEY),
+    "delegation.token.secret.key": TOKENS,
+    "connection.failed.authentication.delay.ms": "0",
+    "an.unknown.property.password": STORE,
+}
+del PROPERTIES["security.inter.broker.protocol"]
+
+
+async def log_in(node: Any, token: bytes, mechanism: str = "PLAIN") -> tuple[Client, Any]:
+    client = Client(await trio.open_tcp_stream(*node.broker.ports["CLIENTS"]))
+    await client.ask(SaslHandshakeRequest(mechanism=mechanism), 1)
+    return client, await client.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+
+
+def changes(**configs: str) -> incremental.IncrementalAlterConfigsRequest:
+    """Of the node's own properties; ``ssl__key__password`` stands for ``ssl.key.password``."""
+    altered = [
+        incremental.AlterableConfig(name=name.replace("__", "."), config_operation=0, value=value)
+        for name, value in configs.items()
+    ]
+    broker = incremental.AlterConfigsResource(resource_type=4, resource_name="1", configs=altered)
+    return incremental.IncrementalAlterConfigsRequest(resources=[broker])
+
+
+def test_no_secret_is_in_what_a_node_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = io.StringIO()
+
+    async def test() -> None:
+        async with running_node(tmp_path, env=None, **PROPERTIES) as node:
+            client, answer = await log_in(node, f"\0alice\0{ALICE}".encode())
+            assert answer.error_code == 0
+            for token in (f"\0alice\0{WRONG}", f"\0{WRONG}\0{WRONG}", f"{WRONG}\0alice\0{ALICE}", ALICE):
+                assert (await log_in(node, token.encode()))[1].error_code
+            assert (await log_in(node, f"n,,n=alice,r={WRONG}".encode(), "SCRAM-SHA-256"))[1].error_code == 0
+
+            upsertion = alter.ScramCredentialUpsertion(
+                name="bob", mechanism=1, iterations=4096, salt=b"some salt", salted_password=SALTED
+            )
+            request = alter.AlterUserScramCredentialsRequest(upsertions=[upsertion])
+            for message in (
+                request,
+                changes(ssl__key__password=CHANGED),
+                changes(listener__name__clients__ssl__key__password=CHANGED),
+                changes(listener__name__clients__plain__sasl__jaas__config=line("broker", CHANGED)),
+                changes(listener__name__clients__ssl__keystore__password=CHANGED, num__io__threads=CHANGED[:0]),
+                DescribeUserScramCredentialsRequest(users=None),
+                *(
+                    describe.DescribeConfigsRequest(
+                        resources=[describe.DescribeConfigsResource(resource_type=kind, resource_name="1")],
+                        include_synonyms=True,
+                        include_documentation=True,
+                    )
+                    for kind in (4, 8)
+                ),
+            ):
+                said.write(f"{message}\n{await client.ask(message)}\n")
+
+            def mistake(*_: Any, **__: Any) -> None:
+                raise RuntimeError(f"a mistake in the code, with {request} at hand")
+
+            monkeypatch.setattr(alter_user_scram_credentials, "alter_scram_credentials", mistake)
+            said.write(repr(await client.ask(request)))
+            said.write(repr(node.broker.config) + repr(node.broker.config.values) + repr(node.broker.services))
+
+    with caplog.at_level(logging.DEBUG):
+        trio.run(test)
+    assert "a mistake in the code" in caplog.text and "Traceback" in caplog.text
+    text = caplog.text + said.getvalue()
+    assert "name='bob'" in text and "listener.name.clients.plain.sasl.jaas.config" in text
+    assert [secret for secret in SECRETS if secret in text or json.dumps(secret)[1:-1] in text] == []
