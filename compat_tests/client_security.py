@@ -38,6 +38,8 @@ class Security:
     java: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     token_url: str = ""
     """With OAUTHBEARER: where the client asks for a token, by its name and password."""
+    is_token: bool = False
+    """Whether `username` is a delegation token's id and `password` its secret: of these libraries Java's alone can."""
 
     @property
     def encrypted(self) -> bool:
@@ -64,6 +66,8 @@ class Security:
             }
         elif self.sasl:
             login = f'username="{self.username}" password="{self.password}"'
+            if self.is_token:
+                login += ' tokenauth="true"'
             found["sasl.mechanism"] = self.mechanism
             if self.mechanism == "GSSAPI":
                 login = f'useKeyTab=true storeKey=true keyTab="{self.keytab}" principal="{self.username}"'
@@ -78,22 +82,20 @@ class Security:
     def librdkafka(self) -> dict[str, Any]:
         """For librdkafka: confluent-kafka's dictionary and kcat's ``-X``."""
         found: dict[str, Any] = {"security.protocol": self.protocol.lower()}
-<<<<<<< HEAD
         if self.mechanism == "GSSAPI":
             found |= {
                 "sasl.mechanism": "GSSAPI",
                 "sasl.kerberos.service.name": "kafka",
                 "sasl.kerberos.keytab": str(self.keytab),
                 "sasl.kerberos.principal": self.username,
-=======
-        if self.mechanism == OAUTHBEARER:
+            }
+        elif self.mechanism == OAUTHBEARER:
             found |= {
                 "sasl.mechanism": self.mechanism,
                 "sasl.oauthbearer.method": "oidc",
                 "sasl.oauthbearer.token.endpoint.url": self.token_url,
                 "sasl.oauthbearer.client.id": self.username,
                 "sasl.oauthbearer.client.secret": self.password,
->>>>>>> s4
             }
         elif self.sasl:
             found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": self.password}
@@ -117,13 +119,9 @@ class Security:
         found: dict[str, Any] = {"security_protocol": self.protocol}
         if self.sasl:
             found["sasl_mechanism"] = self.mechanism
-<<<<<<< HEAD
         if self.mechanism == "GSSAPI":
             found["sasl_kerberos_service_name"] = "kafka"
-        elif self.sasl:
-=======
-        if self.sasl and self.mechanism != OAUTHBEARER:
->>>>>>> s4
+        elif self.sasl and self.mechanism != OAUTHBEARER:
             found |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
         return found
 

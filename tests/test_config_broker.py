@@ -188,7 +188,7 @@ def test_secrets_are_not_shown() -> None:
         ),
         (
             {"authorizer__class__name": "org.example.Authorizer"},
-            "authorizer.class.name: org.example.Authorizer is not supported yet, only "
+            "authorizer.class.name: org.example.Authorizer is not supported, only "
             "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         ),
         ({"early__start__listeners": "PLAINTEXT,OTHER"}, "early.start.listeners contains listener OTHER"),

@@ -40,6 +40,7 @@ class BrokerSecurity:
         if unknown := [user for user in super_users or () if self.protocol.has_sasl and user not in self.users]:
             raise ValueError(f"{unknown[0]} is one of super_users and not one of users")
         self._own_password = secrets.token_urlsafe(16)
+        self._token_key = secrets.token_urlsafe(32)
         self._directory = Path(tempfile.mkdtemp(prefix="kbroker-security-"))
         self._certificates: CertificateFiles | None = None
         try:
@@ -48,6 +49,11 @@ class BrokerSecurity:
         except BaseException:
             self.remove()
             raise
+
+    @property
+    def own_login(self) -> tuple[str, str] | None:
+        """The user and password by which the broker reaches itself; None on a listener without SASL."""
+        return (_OWN_USER, self._own_password) if self.protocol.has_sasl else None
 
     @property
     def ca_file(self) -> Path:
@@ -79,6 +85,7 @@ class BrokerSecurity:
             found |= {
                 "sasl.enabled.mechanisms": ",".join(MECHANISMS),
                 "sasl.mechanism.inter.broker.protocol": "PLAIN",
+                "delegation.token.secret.key": self._token_key,
                 f"listener.name.{name.lower()}.plain.sasl.jaas.config": login_line("PLAIN", own | passwords),
             }
         if self._super_users is not None:

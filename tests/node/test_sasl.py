@@ -404,7 +404,6 @@ def test_a_session_ends_and_is_renewed_in_time(password: str) -> None:
             {f"{LISTENER}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_a="wrong-secret";'},
             "needs the option username",
         ),
-        ({f"{LISTENER}.plain.sasl.server.callback.handler.class": "x.Y"}, "Java classes cannot be loaded"),
     ],
 )
 def test_what_cannot_be_followed_keeps_a_node_from_starting(tmp_path: Path, more: dict[str, str], text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kbroker.config.definition import ConfigKey, Range
 from kbroker.config.security import oauth
 from kbroker.config.shorthand import (
-    CLASS,
     DOUBLE,
     HIGH,
     INT,
@@ -112,13 +111,6 @@ KEYS: list[ConfigKey] = [
         MEDIUM,
         "SASL mechanism between brokers.",
         update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "sasl.server.callback.handler.class",
-        CLASS,
-        None,
-        MEDIUM,
-        "Java class that answers callbacks of SASL servers.",
     ),
     ConfigKey(
         "sasl.server.max.receive.size",

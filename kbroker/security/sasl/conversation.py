@@ -24,6 +24,8 @@ class OfferedMechanism(NamedTuple):
 
     make_server: Callable[[], SaslServer]
     max_reauth_ms: int
+    make_server_of: Callable[[str], SaslServer] | None = None
+    """Makes it instead of ``make_server`` where it is to know the client's address."""
 
 
 class SaslConversation:
@@ -43,6 +45,8 @@ class SaslConversation:
         self._refusal = ""
         self._is_waiting = False
         self._began_at: float | None = None
+        self.client_host = ""
+        """The client's address, without its port."""
         self.principal: KafkaPrincipal = ANONYMOUS
         self.mechanism = ""
         """That by which the client has authenticated; empty before it has."""
@@ -89,7 +93,8 @@ class SaslConversation:
             )
         else:
             self._refusal = ""
-            self._server = offered.make_server()
+            of_host = offered.make_server_of
+            self._server = offered.make_server() if of_host is None else of_host(self.client_host)
         return SaslHandshakeResponse(mechanisms=names)
 
     async def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
