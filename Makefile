@@ -42,6 +42,7 @@ $(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(GSSAPI)
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.dev
@@ -55,6 +56,11 @@ $(VENV)/.bench: $(VENV)/.dev
 $(VENV)/.site: $(VENV)/.dev
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@touch $@
+
+# Kerberos is compiled, so it is there only where the machine has what that needs; its tests skip elsewhere.
+GSSAPI = if command -v krb5-config >/dev/null 2>&1; then \
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gssapi]' \
+		|| echo "gssapi cannot be built; tests of Kerberos are skipped"; fi
 
 # --- Use --------------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+OAUTHBEARER = "OAUTHBEARER"
+
 _MODULES = {
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 
 
@@ -19,8 +23,9 @@ _MODULES = {
 class Security:
     """One way to connect: a security protocol, who the client is, and whom it trusts.
 
-    `ca` is a PEM file of certificates; `identity` is a PEM file with the client's key and certificates. `java` holds
-    properties of the Java client in place of what these would give, such as stores of another type.
+    `ca` is a PEM file of certificates; `identity` is a PEM file with the client's key and certificates. With
+    GSSAPI, `username` is a principal, and its key is in `keytab`; clients in Python find it by ``KRB5_CLIENT_KTNAME``.
+    `java` holds properties of the Java client in place of what these would give, such as stores of another type.
     """
 
     protocol: str
@@ -29,7 +34,10 @@ class Security:
     password: str = field(default="", repr=False)
     ca: Path | None = None
     identity: Path | None = None
+    keytab: Path | None = None
     java: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    token_url: str = ""
+    """With OAUTHBEARER: where the client asks for a token, by its name and password."""
 
     @property
     def encrypted(self) -> bool:
@@ -44,9 +52,22 @@ class Security:
     def java_properties(self) -> dict[str, str]:
         """For Kafka's Java clients and tools, as in a client.properties."""
         found = {"security.protocol": self.protocol}
-        if self.sasl:
+        if self.mechanism == OAUTHBEARER:
+            package = "org.apache.kafka.common.security.oauthbearer"
+            found |= {
+                "sasl.mechanism": self.mechanism,
+                "sasl.jaas.config": f"{_MODULES[self.mechanism]} required;",
+                "sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler",
+                "sasl.oauthbearer.token.endpoint.url": self.token_url,
+                "sasl.oauthbearer.client.credentials.client.id": self.username,
+                "sasl.oauthbearer.client.credentials.client.secret": self.password,
+            }
+        elif self.sasl:
             login = f'username="{self.username}" password="{self.password}"'
             found["sasl.mechanism"] = self.mechanism
+            if self.mechanism == "GSSAPI":
+                login = f'useKeyTab=true storeKey=true keyTab="{self.keytab}" principal="{self.username}"'
+                found["sasl.kerberos.service.name"] = "kafka"
             found["sasl.jaas.config"] = f"{_MODULES[self.mechanism]} required {login};"
         if self.encrypted and self.ca is not None:
             found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca)}
@@ -57,7 +78,22 @@ class Security:
     def librdkafka(self) -> dict[str, Any]:
         """For librdkafka: confluent-kafka's dictionary and kcat's ``-X``."""
         found: dict[str, Any] = {"security.protocol": self.protocol.lower()}
-        if self.sasl:
+        if self.mechanism == "GSSAPI":
+            found |= {
+                "sasl.mechanism": "GSSAPI",
+                "sasl.kerberos.service.name": "kafka",
+                "sasl.kerberos.keytab": str(self.keytab),
+                "sasl.kerberos.principal": self.username,
+            }
+        elif self.mechanism == OAUTHBEARER:
+            found |= {
+                "sasl.mechanism": self.mechanism,
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": self.token_url,
+                "sasl.oauthbearer.client.id": self.username,
+                "sasl.oauthbearer.client.secret": self.password,
+            }
+        elif self.sasl:
             found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": self.password}
         if self.encrypted:
             # Before 2.0 the host was not checked unless one asked for it; kcat may be linked with either.
@@ -79,12 +115,19 @@ class Security:
         found: dict[str, Any] = {"security_protocol": self.protocol}
         if self.sasl:
             found["sasl_mechanism"] = self.mechanism
+        if self.mechanism == "GSSAPI":
+            found["sasl_kerberos_service_name"] = "kafka"
+        elif self.sasl and self.mechanism != OAUTHBEARER:
             found |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
         return found
 
     def kafka_python(self) -> dict[str, Any]:
         """Keyword arguments of kafka-python's clients."""
         found = self._python()
+        if self.mechanism == OAUTHBEARER:
+            from compat_tests.security.tokens import kafka_python_tokens
+
+            found["sasl_oauth_token_provider"] = kafka_python_tokens(self.token_url, self.username, self.password)
         if self.encrypted:
             found["ssl_check_hostname"] = True
             if self.ca is not None:
@@ -96,6 +139,10 @@ class Security:
     def aiokafka(self) -> dict[str, Any]:
         """Keyword arguments of aiokafka's clients."""
         found = self._python()
+        if self.mechanism == OAUTHBEARER:
+            from compat_tests.security.tokens import aiokafka_tokens
+
+            found["sasl_oauth_token_provider"] = aiokafka_tokens(self.token_url, self.username, self.password)
         if self.encrypted:
             found["ssl_context"] = self.ssl_context()
         return found
@@ -109,4 +156,6 @@ class Security:
         if self.sasl:
             mechanism = self.mechanism.lower()
             found["sasl"] = {"mechanism": mechanism, "username": self.username, "password": self.password}
+            if self.mechanism == OAUTHBEARER:
+                found["sasl"]["tokenUrl"] = self.token_url
         return found

@@ -97,11 +97,11 @@ def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() ->
         group__share__record__lock__duration__ms="20000",
         remote__log__storage__system__enable="false",
         authorizer__class__name="",
-        **{"listener.name.plaintext.sasl.kerberos.kinit.cmd": "x", "listener.name.plaintext.max.connections": "7"},
+        **{"listener.name.plaintext.sasl.login.class": "x", "listener.name.plaintext.max.connections": "7"},
     )
     assert node.absent == {
         "group.share.record.lock.duration.ms": "kbroker has no share groups",
-        "listener.name.plaintext.sasl.kerberos.kinit.cmd": "kbroker has no Kerberos",
+        "listener.name.plaintext.sasl.login.class": "kbroker loads no Java classes",
         "ssl.provider": "kbroker's TLS is OpenSSL's, and there is no JVM",
     }
     assert node.unknown == ("listener.name.plaintext.max.connections",)
@@ -188,7 +188,7 @@ def test_secrets_are_not_shown() -> None:
         ),
         (
             {"authorizer__class__name": "org.example.Authorizer"},
-            "authorizer.class.name: org.example.Authorizer is not supported yet, only "
+            "authorizer.class.name: org.example.Authorizer is not supported, only "
             "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         ),
         ({"early__start__listeners": "PLAINTEXT,OTHER"}, "early.start.listeners contains listener OTHER"),

@@ -33,6 +33,19 @@ class Refused extends Error {
   }
 }
 
+// OAUTHBEARER with tokens that are asked for by client credentials.
+function byToken({ mechanism, tokenUrl, username, password }) {
+  const headers = {
+    Authorization: `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`,
+    'Content-Type': 'application/x-www-form-urlencoded',
+  }
+  const oauthBearerProvider = async () => {
+    const answer = await fetch(tokenUrl, { method: 'POST', headers, body: 'grant_type=client_credentials' })
+    return { value: (await answer.json()).access_token }
+  }
+  return { mechanism, oauthBearerProvider }
+}
+
 // The properties of the client for a command's security: PEM files are read here.
 function secured(security) {
   if (!security) return {}
@@ -40,7 +53,7 @@ function secured(security) {
   const read = (path) => (path === null ? undefined : readFileSync(path, 'utf8'))
   return {
     ...(ssl ? { ssl: { ca: read(ssl.ca), cert: read(ssl.identity), key: read(ssl.identity) } } : {}),
-    ...(sasl ? { sasl } : {}), ...(retry ? { retry } : {}),
+    ...(sasl ? { sasl: sasl.tokenUrl ? byToken(sasl) : sasl } : {}), ...(retry ? { retry } : {}),
   }
 }
 

@@ -7,6 +7,7 @@
 | ELSEWHERE | TLS with a certificate for another host |
 | SASL_PLAINTEXT | PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 |
 | NARROW | SASL_PLAINTEXT with SCRAM-SHA-512 alone, and sessions that end |
+| TOKENS | SASL_PLAINTEXT with OAUTHBEARER alone: tokens of the provider in `tokens.py` |
 | SASL_SSL | as SASL_PLAINTEXT, over TLS; the nodes use it, too. JKS where there is a keytool |
 | CONTROLLER | TLS with certificates on both sides |
 """
@@ -25,8 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compat_tests.apache_kafka import ApacheKafka, random_uuid
-from compat_tests.client_security import Security
+from compat_tests.client_security import OAUTHBEARER, Security
 from compat_tests.security.certificates import STORE_PASSWORD, Authority
+from compat_tests.security.tokens import provider
 from kbroker.cli.cluster_plan import cluster_properties, free_ports
 
 PROTOCOLS = {
@@ -35,6 +37,7 @@ PROTOCOLS = {
     "ELSEWHERE": "SSL",
     "SASL_PLAINTEXT": "SASL_PLAINTEXT",
     "NARROW": "SASL_PLAINTEXT",
+    "TOKENS": "SASL_PLAINTEXT",
     "SASL_SSL": "SASL_SSL",
 }
 """Listener -> security protocol."""
@@ -42,6 +45,8 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+KERBEROS_LOGIN = "com.sun.security.auth.module.Krb5LoginModule required"
 
 START_SECONDS = 60.0
 
@@ -68,10 +73,13 @@ class Users:
 class SecureServers:
     """One node or several, each of "kbroker" or "apache", with the listeners above."""
 
-    def __init__(self, *kinds: str, mechanism_between: str = "PLAIN") -> None:
+    def __init__(self, *kinds: str, mechanism_between: str = "PLAIN", keytab: Path | None = None) -> None:
+        """``keytab`` holds the key of ``kafka/localhost``, if the listeners are to have GSSAPI, too."""
+        self._keytab = keytab
         self.kinds = list(kinds)
         self.count = count = len(kinds)
         self.users = Users()
+        self.provider = provider()
         self.token_key = f"token-key-{uuid.uuid4().hex}"
         self.directory = Path(tempfile.mkdtemp(prefix=f"compat-secure-{kinds[0]}-"))
         self.authority = Authority(self.directory / "ca", "authority")
@@ -141,6 +149,7 @@ class SecureServers:
             "listener.name.narrow.sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "listener.name.narrow.scram-sha-512.sasl.jaas.config": f"{SCRAM_LOGIN};",
             "listener.name.narrow.scram-sha-512.connections.max.reauth.ms": str(SESSION_SECONDS * 1000),
+            **self._tokens(),
             "connection.failed.authentication.delay.ms": "0",
             # Authorization
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -152,7 +161,36 @@ class SecureServers:
             found[f"{prefix}.plain.sasl.jaas.config"] = f"{PLAIN_LOGIN} {login} {plain_users};"
             for mechanism in ("scram-sha-256", "scram-sha-512"):
                 found[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{SCRAM_LOGIN} {login};"
-        return found
+        return found | self._kerberos()
+
+    def _kerberos(self) -> dict[str, str]:
+        """What the listeners need for GSSAPI. Nodes are User:kafka to one another."""
+        if self._keytab is None:
+            return {}
+        options = f'useKeyTab=true storeKey=true keyTab="{self._keytab}" principal="kafka/localhost"'
+        lines = {
+            f"listener.name.{listener}.gssapi.sasl.jaas.config": f"{KERBEROS_LOGIN} {options};"
+            for listener in ("sasl_plaintext", "sasl_ssl")
+        }
+        return {
+            **lines,
+            "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "GSSAPI")),
+            "sasl.kerberos.service.name": "kafka",
+            "sasl.kerberos.principal.to.local.rules": "RULE:[1:$1](ALICE)/L,DEFAULT",
+            "super.users": "User:node;User:admin;User:kafka",
+        }
+
+    def _tokens(self) -> dict[str, str]:
+        prefix = "listener.name.tokens.oauthbearer"
+        package = "org.apache.kafka.common.security.oauthbearer"
+        return {
+            "listener.name.tokens.sasl.enabled.mechanisms": OAUTHBEARER,
+            f"{prefix}.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+            f"{prefix}.sasl.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
+            f"{prefix}.sasl.oauthbearer.jwks.endpoint.url": self.provider.jwks_url,
+            f"{prefix}.sasl.oauthbearer.expected.audience": self.provider.audience,
+            f"{prefix}.sasl.oauthbearer.expected.issuer": self.provider.issuer,
+        }
 
     def pem_stores(self) -> dict[str, str]:
         """A node's key, its certificate, and the authority that it trusts, for all listeners."""
@@ -236,6 +274,11 @@ class SecureServers:
     def sasl(self, protocol: str, mechanism: str, user: str, password: str) -> Security:
         """By SASL, trusting the nodes' authority."""
         return Security(protocol, mechanism, user, password, ca=self.authority.pem, java=self._java_trust(protocol))
+
+    def tokens(self, client: str) -> Security:
+        """By a token that the client of the provider gets."""
+        secret = self.provider.clients[client]
+        return Security("SASL_PLAINTEXT", OAUTHBEARER, client, secret, token_url=self.provider.token_url)
 
     def tls(self, identity: Path | None = None) -> Security:
         """By TLS, with a certificate or without."""

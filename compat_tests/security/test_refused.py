@@ -14,6 +14,7 @@ from compat_tests.security.certificates import STORE_PASSWORD
 from compat_tests.security.conftest import FULL
 from compat_tests.security.refusals import LET_IN, attempt
 from compat_tests.security.servers import SecureServers
+from compat_tests.security.tokens import ELSEWHERE
 from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, feature
 
 
@@ -61,6 +62,8 @@ _NO_MECHANISM = {
 # An answer that comes with the end of its connection is read by kafka-python at times only: Apache Kafka's, too.
 _ENDED = {"kafka-python": "Authentication failed: Invalid username or password|socket disconnected"}
 _ENDED_SCRAM = {"kafka-python": "due to invalid credentials with SASL mechanism SCRAM|socket disconnected"}
+# kafkajs goes on after the broker's error, too, and makes nothing of the answer to its next request.
+_NO_TOKEN = {"kafka-python": "invalid_token|socket disconnected", "kafkajs": "No brokers in the broker pool"}
 _NO_CREDENTIALS = "due to invalid credentials with SASL mechanism "
 
 
@@ -89,6 +92,14 @@ FAULTS = {
         _as("SASL_PLAINTEXT", "SCRAM-SHA-512", user="known", password="not-theirs"),
         f"{_NO_CREDENTIALS}SCRAM-SHA-512",
         _ENDED_SCRAM,
+    ),
+    "token for another service": Fault(
+        "TOKENS",
+        lambda servers: servers.tokens(ELSEWHERE),
+        "invalid_token",
+        _NO_TOKEN,
+        # kcat cannot ask a provider. aiokafka takes either broker's error for success; its next request is refused.
+        but=("kcat", "aiokafka"),
     ),
     "mechanism that is off": Fault("NARROW", _as("SASL_PLAINTEXT", "PLAIN"), "", _NO_MECHANISM),
     "node of another authority": Fault(

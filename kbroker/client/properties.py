@@ -39,6 +39,29 @@ CLIENT_CONFIGS: Final = ConfigDef(
         ),
         ConfigKey("sasl.mechanism", STRING, "GSSAPI", MEDIUM, "SASL mechanism by which the client says who it is."),
         ConfigKey("sasl.jaas.config", PASSWORD, None, MEDIUM, "Login module with the user's name and password."),
+        ConfigKey(
+            "sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", LOW, "Command that renews the tickets of a cache."
+        ),
+        ConfigKey(
+            "sasl.kerberos.min.time.before.relogin",
+            LONG,
+            "60000",
+            LOW,
+            "Milliseconds between two renewals of a ticket.",
+        ),
+        ConfigKey(
+            "sasl.kerberos.service.name", STRING, None, MEDIUM, "First part of the brokers' Kerberos principals."
+        ),
+        ConfigKey(
+            "sasl.kerberos.ticket.renew.jitter", DOUBLE, "0.05", LOW, "Random share added to the time of renewal."
+        ),
+        ConfigKey(
+            "sasl.kerberos.ticket.renew.window.factor",
+            DOUBLE,
+            "0.8",
+            LOW,
+            "Share of a ticket's lifetime after which it is renewed.",
+        ),
         ConfigKey("sasl.login.callback.handler.class", CLASS, None, MEDIUM, "How tokens of OAUTHBEARER are had."),
         ConfigKey("sasl.login.connect.timeout.ms", INT, None, LOW, "Time for a connection to a token provider."),
         ConfigKey("sasl.login.read.timeout.ms", INT, None, LOW, "Time for a token provider's answer."),
@@ -90,7 +113,6 @@ _TOKEN_LOGIN: Final = "sasl.login.callback.handler.class"
 _UNSUPPORTED: Final = frozenset(
     {
         "sasl.client.callback.handler.class",
-        "sasl.kerberos.service.name",
         "sasl.login.class",
         "sasl.oauthbearer.jwks.endpoint.url",
         "security.providers",

@@ -61,18 +61,14 @@ class ClientSecurity:
         self._mechanism = self._sasl_mechanism() if protocol.has_sasl else None
 
     def _sasl_mechanism(self) -> ClientMechanism:
-        from kbroker.security.sasl.client import CLIENT_MECHANISMS, client_mechanism
+        from kbroker.security.sasl.client import client_mechanism
         from kbroker.security.sasl.jaas import JaasError
 
         properties = self._properties
         source = properties.source
-        if "sasl.mechanism" not in properties:
-            told = ", ".join(CLIENT_MECHANISMS)
-            raise ClientError(
-                f"{source}: sasl.mechanism is not set, and Kafka's default GSSAPI is not supported; {told} are"
-            )
         if "sasl.jaas.config" not in properties:
-            raise ClientError(f"{source}: {self.protocol.name} needs sasl.jaas.config")
+            told = "" if "sasl.mechanism" in properties else ", and sasl.mechanism unless it is GSSAPI"
+            raise ClientError(f"{source}: {self.protocol.name} needs sasl.jaas.config{told}")
         try:
             return client_mechanism(properties["sasl.mechanism"], properties["sasl.jaas.config"].value, properties)
         except JaasError as error:

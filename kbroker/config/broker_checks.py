@@ -12,6 +12,9 @@ REPLICA_SELECTORS = tuple(
 )
 
 
+_RULES = ("principal.builder.class", "client.quota.callback.class", "sasl.server.callback.handler.class")
+
+
 def check(config: BrokerProperties) -> None:
     """:class:`FatalError` for the first rule that is broken (KafkaConfig.validateValues).
 
@@ -72,6 +75,10 @@ def check(config: BrokerProperties) -> None:
         from kbroker.config.security.authorization import check_authorization
 
         check_authorization(config)
+    if any(name.endswith(_RULES) for name in config.values):
+        from kbroker.config.security.rules import check_rules
+
+        check_rules(config)
 
 
 def _check_consumer_groups(config: BrokerProperties) -> None:

@@ -65,6 +65,8 @@ class Services:
     no listener has anything that changes."""
     authorizer: Authorizer | None = None
     """Handlers ask it through ``handlers.authorization``."""
+    authorizer_of: Callable[[RequestContext], Authorizer] | None = None
+    """The authorizer for one request, where it is to know more of it than the principal and its address."""
     tokens: DelegationTokens | None = None
     """The key of delegation tokens; None if the node has none."""
     quotas: Quotas | None = None
@@ -114,7 +116,8 @@ class RequestContext:
     @property
     def authorizer(self) -> Authorizer | None:
         """Decides on what the request asks for; None if it may do everything."""
-        return self.services.authorizer
+        services = self.services
+        return services.authorizer if services.authorizer_of is None else services.authorizer_of(self)
 
     @property
     def meter(self) -> RequestMeter | None:

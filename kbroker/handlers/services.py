@@ -479,11 +479,11 @@ class Quotas(Protocol):
     """The quotas of users and client ids (``node.client_quotas``)."""
 
     @property
-    def table(self) -> object:
-        """All of them, as one object: another one after each change."""
+    def state(self) -> object:
+        """Another object after each change."""
         ...
 
-    def limits(self, user: str, client_id: str | None) -> ClientLimits | None:
+    def limits(self, principal: KafkaPrincipal, client_id: str | None) -> ClientLimits | None:
         """The quotas of a client; None if it has none."""
         ...
 

@@ -30,13 +30,17 @@ class Admitted:
     Each step may put its own stream around ``stream``. It closes nothing when it fails; the admission does.
     """
 
-    __slots__ = ("_limit", "keeper", "principal", "session", "stream")
+    __slots__ = ("_limit", "certificate", "keeper", "mechanism", "principal", "session", "stream")
 
     def __init__(self, stream: Stream, limit: trio.CancelScope | None = None) -> None:
         """``limit`` ends the admission at its deadline."""
         self.stream = stream
         self._limit = limit
         self.principal: KafkaPrincipal = ANONYMOUS
+        self.certificate: bytes | None = None
+        """The client's, in DER; None if it has shown none."""
+        self.mechanism = ""
+        """The mechanism of SASL by which it has authenticated."""
         self.session: object | None = None
         """What SASL keeps of the connection, for authenticating again (KIP-368)."""
         self.keeper: Callable[[Connection], Awaitable[None]] | None = None

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
     from kbroker.node.quota_loader import QuotaLoader
+    from kbroker.node.rules.setup import NodeRules
     from kbroker.security.authorizer.standard import StandardAuthorizer
     from kbroker.security.delegation_tokens import DelegationTokens
 
@@ -51,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 4.5
 """How long the flushes of a clean stop may take."""
+
+RULES = ("authorizer.class.name", "client.quota.callback.class")
+"""Properties that may name a callable in Python for the whole node."""
 
 CLEANER_DELAY_SECONDS = 1.0
 """Clients come first after a start, also before the imports of the cleaner."""
@@ -77,6 +81,8 @@ class Broker:
         self.env = env
         self.security = NodeSecurity(config, env)
         self._authorizer = _make_authorizer(config)
+        """The one that ACLs are for."""
+        self._rules = _make_rules(config, self._authorizer, env)
         self._listeners = Listeners(config, self.security)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
@@ -185,16 +191,20 @@ class Broker:
             authorizer=self._authorizer,
             tokens=_make_tokens(config),
         )
+        if self._rules is not None:
+            self._rules.serve(self.services)
         self.metadata.subscribe(self._on_quotas)
 
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the quotas of clients; a cluster without any does not import what counts them."""
         if self._quota_loader is None:
-            if not image.principals.client_quotas and not self._dynamic_config.limits_connection_rate:
+            clients = None if self._rules is None else self._rules.quotas(self.config)
+            limited = image.principals.client_quotas or self._dynamic_config.limits_connection_rate
+            if not limited and clients is None:
                 return
             from kbroker.node.quota_loader import QuotaLoader
 
-            self._quota_loader = QuotaLoader(self.services, self.config, self._dynamic_config, self.env.now)
+            self._quota_loader = QuotaLoader(self.services, self.config, self._dynamic_config, self.env.now, clients)
         self._quota_loader.on_image(delta, image)
 
     async def _check_listeners(self, changes: Mapping[str, str | None]) -> None:
@@ -277,6 +287,8 @@ class Broker:
         if self.security.has_tasks:
             metadata.subscribe(self.security.on_image)
             await nursery.start(self.security.run, lambda: self._dynamic_config.with_prefix("listener.name."))
+        if self._rules is not None:
+            await nursery.start(self._rules.run)
         nursery.start_soon(self.replica_manager.run)
         nursery.start_soon(self._timestamp_lookups.run)
         nursery.start_soon(self._produce_queue.run)
@@ -440,6 +452,15 @@ def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
     from kbroker.security.authorizer.settings import standard_authorizer
 
     return standard_authorizer(config) if has_authorizer(config) else None
+
+
+def _make_rules(config: BrokerConfig, authorizer: StandardAuthorizer | None, env: Env) -> NodeRules | None:
+    """The rules in Python for the whole node, by its own file; None if there are none."""
+    if not any(str(config.values.get(name) or "").strip().startswith("python:") for name in RULES):
+        return None
+    from kbroker.node.rules.setup import NodeRules
+
+    return NodeRules(config, authorizer, env)
 
 
 def _make_tokens(config: BrokerConfig) -> DelegationTokens | None:

@@ -21,6 +21,7 @@ from kbroker.quotas.meters import QuotaRate, TokenBucket
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.handlers.requester import Requester
+    from kbroker.security.principal import KafkaPrincipal
 
 T = TypeVar("T")
 
@@ -83,9 +84,14 @@ class ClientQuotas:
     def _now_ms(self) -> int:
         return int(self._now() * 1000)
 
-    def limits(self, user: str, client_id: str | None) -> ClientLimits | None:
+    @property
+    def state(self) -> object:
+        """Another object whenever the quotas of a client may be other ones."""
+        return self.table
+
+    def limits(self, principal: KafkaPrincipal, client_id: str | None) -> ClientLimits | None:
         """The quotas of a client; None if it has none."""
-        return self.table.limits(user, client_id or "")
+        return self.table.limits(principal.name, client_id or "")
 
     def produced(self, limit: Limit, size: int) -> int:
         """Count the bytes of a Produce; for how long its client is to wait."""
@@ -130,7 +136,7 @@ class ClientQuotas:
 
         From version ``strict_since`` on changes beyond it are refused; before, the client is throttled afterwards.
         """
-        limits = self.limits(requester.principal.name, requester.header.client_id)
+        limits = self.limits(requester.principal, requester.header.client_id)
         if limits is None or limits.mutation is None:
             return None
         bucket = self._mutation.of(limits.mutation, self._now_ms())

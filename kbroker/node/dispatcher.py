@@ -70,7 +70,7 @@ class Dispatcher:
         self._replies = replies
         self._shortcuts = ShortcutCache(services.authorizer)
         self._known_limits: tuple[object, bytes, KafkaPrincipal, ClientLimits | None] | None = None
-        """The quotas as they were looked up last: all quotas, client id, principal, and what holds for them."""
+        """The quotas as they were looked up last: their state, client id, principal, and what holds for them."""
         self.requests = 0
         """Requests so far."""
         self.surplus_bytes = 0
@@ -180,9 +180,10 @@ class Dispatcher:
         length = int.from_bytes(frame[8:10], "big", signed=True)
         client_id, principal = frame[10 : 10 + max(length, 0)].tobytes(), self._connection.principal
         known = self._known_limits
-        if known is None or known[0] is not quotas.table or known[1] != client_id or known[2] is not principal:
-            limits = quotas.limits(principal.name, str(client_id, "utf-8", "replace"))
-            known = self._known_limits = quotas.table, client_id, principal, limits
+        state = quotas.state
+        if known is None or known[0] is not state or known[1] != client_id or known[2] is not principal:
+            limits = quotas.limits(principal, str(client_id, "utf-8", "replace"))
+            known = self._known_limits = state, client_id, principal, limits
         return known[3]
 
     def _meter(self, frame: memoryview, registration: Registration) -> DispatchedMeter | None:

@@ -34,13 +34,19 @@ class QuotaLoader:
     """
 
     def __init__(
-        self, services: Services, config: BrokerConfig, dynamic_config: DynamicBrokerConfig, now: Callable[[], float]
+        self,
+        services: Services,
+        config: BrokerConfig,
+        dynamic_config: DynamicBrokerConfig,
+        now: Callable[[], float],
+        clients: ClientQuotas | None = None,
     ) -> None:
-        """``now`` gives seconds."""
+        """``now`` gives seconds. ``clients`` counts for quotas that there are whether any is set or not."""
         self._services = services
         self._config = config
         self._dynamic_config = dynamic_config
-        self._clients = ClientQuotas(config, now)
+        self._is_rule = clients is not None
+        self._clients = ClientQuotas(config, now) if clients is None else clients
         self._rates = ConnectionRates(config, now)
         self._known: object = None
 
@@ -50,7 +56,7 @@ class QuotaLoader:
         if quotas is not self._known:
             self._known = quotas
             table = self._clients.table = self._rates.table = QuotaTable(quotas)
-            self._services.quotas = self._clients if table.limits_clients else None
+            self._services.quotas = self._clients if table.limits_clients or self._is_rule else None
             for name in (dict(entity).get(IP) for entity in quotas):
                 if name is not None and address_of(name) is None:
                     logger.warning("the quota of the host %s has no effect: only addresses are limited", name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 logger = logging.getLogger(__name__)
+
+_BUILDER = "principal.builder.class"
 
 LOOK_SECONDS = 10.0
 """How often the files of TLS stores are looked at."""
@@ -45,6 +47,9 @@ class NodeSecurity:
         controllers = config.controller_listener_names[0] if config.controller_listener_names else ""
         self._make_tls({brokers, controllers})
         self._make_sasl()
+        self._builders: dict[str, tuple[Any, str]] = {}
+        """By listener: the principal builder in Python, and its name in the node's file."""
+        self._load_builders()
         self.to_brokers: Network = self._network(brokers, "sasl.mechanism.inter.broker.protocol")
         """For connections to other brokers: over the listener of ``inter.broker.listener.name``."""
         self.to_controllers: Network = self._network(controllers, "sasl.mechanism.controller.protocol")
@@ -92,7 +97,31 @@ class NodeSecurity:
         if listener.name in self._sasl:
             is_controller = listener.name in self._config.controller_listener_names
             steps.append(self._sasl[listener.name].admission(services, is_controller=is_controller))
+        builder = self._principal_builder(listener)
+        if builder is not None:
+            steps.append(builder)
         return Admission(steps, wrap_poller) if steps else None
+
+    def _principal_builder(self, listener: Listener) -> AdmissionStep | None:
+        """The step of a principal builder in Python, by the node's own file; None without one."""
+        builder = self._builders.get(listener.name)
+        if builder is None:
+            return None
+        from kbroker.node.rules.principals import PrincipalStep
+
+        return PrincipalStep(*builder, listener.name, listener.security_protocol)
+
+    def _load_builders(self) -> None:
+        """Load the principal builders that the node's own file names, and no others."""
+        values = self._config.raw
+        for listener in self._config.listeners if any(name.endswith(_BUILDER) for name in values) else ():
+            prefixed = f"listener.name.{listener.name.lower()}.{_BUILDER}"
+            name = prefixed if prefixed in values else _BUILDER
+            value = values.get(name, "").strip()
+            if value.startswith("python:"):
+                from kbroker.rules.loading import load
+
+                self._builders[listener.name] = load(name, value, "build"), value
 
     def _network(self, listener_name: str, mechanism_property: str) -> Network:
         steps: list[ConnectionStep] = []

@@ -153,7 +153,7 @@ class TlsAdmission:
             raise
         except ssl.SSLError as error:
             raise Refused(f"SSL handshake failed: {handshake_problem(error)}") from None
-        certificate = stream.peer_certificate()
+        certificate = client.certificate = stream.peer_certificate()
         if certificate is not None and not self._tls.has_sasl:
             try:
                 client.principal = KafkaPrincipal(USER_TYPE, self._tls.rules.name(subject_name(certificate)))

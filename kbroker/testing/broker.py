@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.node.broker import Broker
     from kbroker.testing.faults import Faults
     from kbroker.testing.local_faults import LocalHost
+    from kbroker.testing.rules import GivenRules
     from kbroker.testing.security import BrokerSecurity, Protocol
 
 T = TypeVar("T")
@@ -44,6 +45,10 @@ class RunningBroker(Accessible):
     of its own. ``users`` maps names to passwords, for PLAIN and both SCRAM mechanisms; by default there are ``admin``
     and ``alice`` (``admin-secret``, ``alice-secret``). With ``super_users`` there is an authorizer, and the others may
     do what ACLs allow. :meth:`client_properties` and its siblings are what clients need.
+
+    ``authorizer``, ``authenticator`` (of PLAIN), ``token_validator`` (of OAUTHBEARER), ``principal_builder`` and
+    ``quota_callback`` are rules in Python, as callables or objects (:mod:`kbroker.rules`). They are called in other
+    threads than the test's.
     """
 
     def __init__(
@@ -55,6 +60,11 @@ class RunningBroker(Accessible):
         security: Protocol | None = None,
         users: Mapping[str, str] | None = None,
         super_users: Sequence[str] | None = None,
+        authorizer: object = None,
+        authenticator: object = None,
+        principal_builder: object = None,
+        quota_callback: object = None,
+        token_validator: object = None,
     ) -> None:
         if security is None and not (users is None and super_users is None):
             raise ValueError("users and super_users need security")
@@ -62,8 +72,19 @@ class RunningBroker(Accessible):
         if security is not None:
             from kbroker.testing.security import BrokerSecurity
 
+            if authorizer is not None and super_users is None:
+                super_users = ()  # the broker itself is one
             self._security = BrokerSecurity(security, users, super_users)
             properties = {**self._security.properties(port), **(properties or {})}
+        self._rules: GivenRules | None = None
+        given = (authorizer, authenticator, principal_builder, quota_callback, token_validator)
+        if any(rule is not None for rule in given):
+            from kbroker.testing.rules import GivenRules, Rules
+
+            rules = Rules(*given)
+            own = None if self._security is None else self._security.own_login
+            self._rules = GivenRules(rules, security, own)
+            properties = {**(properties or {}), **self._rules.properties}
         self._temporary = tempfile.mkdtemp(prefix="kbroker-") if data_dir is None else None
         self.data_dir = Path(data_dir if data_dir is not None else str(self._temporary))
         """Where the broker's files are."""
@@ -242,6 +263,8 @@ class RunningBroker(Accessible):
             shutil.rmtree(self._temporary, ignore_errors=True)
         if self._security is not None:
             self._security.remove()
+        if self._rules is not None:
+            self._rules.remove()
 
     def _run(self) -> None:
         import trio
@@ -316,10 +339,25 @@ def running_broker(
     security: Protocol | None = None,
     users: Mapping[str, str] | None = None,
     super_users: Sequence[str] | None = None,
+    authorizer: object = None,
+    authenticator: object = None,
+    principal_builder: object = None,
+    quota_callback: object = None,
+    token_validator: object = None,
 ) -> Iterator[RunningBroker]:
     """Run a broker for the length of a ``with`` block; see :class:`RunningBroker` for the arguments."""
     broker = RunningBroker(
-        properties, port=port, data_dir=data_dir, security=security, users=users, super_users=super_users
+        properties,
+        port=port,
+        data_dir=data_dir,
+        security=security,
+        users=users,
+        super_users=super_users,
+        authorizer=authorizer,
+        authenticator=authenticator,
+        principal_builder=principal_builder,
+        quota_callback=quota_callback,
+        token_validator=token_validator,
     )
     broker.start()
     try:

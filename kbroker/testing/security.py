@@ -50,6 +50,11 @@ class BrokerSecurity:
             raise
 
     @property
+    def own_login(self) -> tuple[str, str] | None:
+        """The user and password by which the broker reaches itself; None on a listener without SASL."""
+        return (_OWN_USER, self._own_password) if self.protocol.has_sasl else None
+
+    @property
     def ca_file(self) -> Path:
         """The certificate that clients trust, in PEM; ``ValueError`` on a listener without TLS."""
         return self._tls().ca_file

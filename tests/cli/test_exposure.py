@@ -8,6 +8,7 @@ from kbroker.cli.exposure import Exposure, warn_of_exposure
 from kbroker.cli.start import warn_about
 from kbroker.config import BrokerConfig
 from kbroker.config.security.effect import of_no_listener
+from kbroker.config.security.oauth import UNSECURED_VALIDATOR
 
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 
@@ -36,6 +37,11 @@ UNRULED = "NO AUTHORIZER for OUT://0.0.0.0:9092: whoever logs in can"
 GENEROUS = "allow.everyone.if.no.acl.found is true: whoever reaches OUT://0.0.0.0:9092 may"
 GENEROUSLY = {**AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
 
+UNSECURED = {
+    "sasl_enabled_mechanisms": "OAUTHBEARER",
+    "listener_name_out_oauthbearer_sasl_server_callback_handler_class": UNSECURED_VALIDATOR,
+}
+
 
 @pytest.mark.parametrize(
     ("protocol", "more", "beginnings"),
@@ -49,6 +55,8 @@ GENEROUSLY = {**AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
         ("SSL", {"listener_name_out_ssl_client_auth": "required", **AUTHORIZER}, []),
         ("SASL_SSL", {}, [UNRULED]),
         ("SASL_SSL", AUTHORIZER, []),
+        ("SASL_SSL", UNSECURED, [EVERYTHING]),
+        ("SASL_PLAINTEXT", {**UNSECURED, **AUTHORIZER}, [ANONYMOUS]),
         ("SASL_SSL", GENEROUSLY, [GENEROUS]),
         ("SASL_PLAINTEXT", {"sasl_enabled_mechanisms": "SCRAM-SHA-512,PLAIN"}, [PASSWORDS, UNRULED]),
         ("SASL_PLAINTEXT", {"sasl_enabled_mechanisms": "SCRAM-SHA-512", **AUTHORIZER}, [GUESSES]),

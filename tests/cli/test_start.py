@@ -315,7 +315,7 @@ def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> Non
     properties = with_controller_listener(start.development_properties())
     given = {
         "ssl.provider": "Conscrypt",
-        "listener.name.plaintext.sasl.kerberos.kinit.cmd": "kinit",
+        "listener.name.plaintext.sasl.login.class": "x",
         "telemetry.max.bytes": "1048576",
         "unstable.feature.versions.enable": "true",
         "my.own.setting": "x",
@@ -324,7 +324,7 @@ def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> Non
         start.warn_about(BrokerConfig.from_properties(properties | given))
     assert [record.getMessage() for record in caplog.records] == [
         "unknown properties, which have no effect: my.own.setting",
-        "kbroker has no Kerberos: properties without effect: listener.name.plaintext.sasl.kerberos.kinit.cmd",
+        "kbroker loads no Java classes: properties without effect: listener.name.plaintext.sasl.login.class",
         "kbroker's TLS is OpenSSL's, and there is no JVM: properties without effect: ssl.provider",
         "no level of a feature is unstable in kbroker: properties without effect: unstable.feature.versions.enable",
     ]

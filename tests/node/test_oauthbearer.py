@@ -181,6 +181,10 @@ def test_a_provider_that_hangs_holds_nobody_else(
         assert "invalid_token" in await refused(node, provider.token(header={"kid": "newer"}))
         assert (await client.ask(MetadataRequest(topics=[]), 12)).brokers
         await let_in(node, good)
+        # Nobody's token is so long that it is worth reading.
+        began = time.thread_time()
+        assert "invalid_token" in await refused(node, f"{good}{'A' * 500_000}")
+        assert time.thread_time() - began < 1
         hanging.set()
 
     try:

@@ -10,6 +10,7 @@ from node_harness import configuration
 
 from kbroker.node.client_quotas import KEPT_METERS, ClientQuotas, RequestMeter
 from kbroker.quotas.entities import ClientLimits, Limit, QuotaTable
+from kbroker.security.principal import KafkaPrincipal
 
 ONE_PERCENT = ClientLimits(None, None, Limit(1.0, ("u", "c")), None)
 
@@ -80,7 +81,7 @@ def test_clients_that_name_themselves_anew_each_time_take_no_memory(tmp_path: Pa
     quotas.table = QuotaTable({(("client-id", None),): {"producer_byte_rate": 10.0}})
     for number in range(4 * KEPT_METERS):
         clocks.now_s = number / 50
-        limits = quotas.limits("u", f"client-{number}")
+        limits = quotas.limits(KafkaPrincipal("User", "u"), f"client-{number}")
         assert limits is not None and limits.produce is not None
         assert quotas.produced(limits.produce, 10) == 0
     assert len(quotas._produce._by_sharers) <= 2 * KEPT_METERS

@@ -25,6 +25,9 @@ from kbroker.node.sasl.admission import SaslAdmission, _Exchange
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.conversation import OfferedMechanism
+from kbroker.security.sasl.oauthbearer.messages import initial_response
+from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
+from kbroker.security.sasl.oauthbearer.token import BearerToken, TokenRefused
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
 from kbroker.security.sasl.scram import ScramAccount, ScramCredential, ScramMechanism, ScramServer, UnknownUsers
 from kbroker.wire.compiler import encode
@@ -53,6 +56,11 @@ def admission(path: Any) -> SaslAdmission:
     def lookup(name: str, is_token: bool) -> ScramAccount | None:
         return account if name == "alice" and not is_token else None
 
+    def judge(token: str) -> BearerToken:
+        if token == "secret":
+            return BearerToken("alice", None)
+        raise TokenRefused("another token")
+
     services: Any = SimpleNamespace(
         env=RealEnv(),
         config=configuration(path),
@@ -62,6 +70,7 @@ def admission(path: Any) -> SaslAdmission:
         {
             "PLAIN": OfferedMechanism(lambda: PlainServer(users.check), 0),
             SHA_256.mechanism_name: OfferedMechanism(lambda: ScramServer(SHA_256, lookup, unknown), 0),
+            "OAUTHBEARER": OfferedMechanism(lambda: OAuthBearerServer(judge), 0),
         },
         services=services,
         table=registrations(BROKER),
@@ -110,6 +119,8 @@ def frames(rng: random.Random, mechanism: str, version: int) -> Iterator[bytes]:
     yield request(SaslHandshakeRequest(mechanism=mechanism), version)
     if mechanism == "PLAIN":
         tokens = [b"\0alice\0secret"]
+    elif mechanism == "OAUTHBEARER":
+        tokens = [initial_response("secret", {"traceId": "7"}), b"\x01"]
     else:
         client = client_mechanism(mechanism, SCRAM_LINE, {}).make("localhost")
         tokens = [client.first(), b"c=biws,r=abc,p=AAAA"]
@@ -119,7 +130,7 @@ def frames(rng: random.Random, mechanism: str, version: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
 def test_no_frame_is_more_than_an_error(tmp_path: Any, mechanism: str, version: int) -> None:
     listener = admission(tmp_path)
     rng = random.Random(f"{mechanism} {version}")
@@ -152,4 +163,4 @@ def test_no_frame_is_more_than_an_error(tmp_path: Any, mechanism: str, version: 
     trio.run(main)
     assert resident_bytes() - memory < MOST_GROWTH
     assert counts["answered"] > FRAMES / 10 and counts["refused"] > FRAMES / 10
-    assert (counts["let in"] > 0) == (mechanism == "PLAIN"), "with SCRAM nobody knows the server's nonce"
+    assert (counts["let in"] > 0) == (mechanism != "SCRAM-SHA-256"), "with SCRAM nobody knows the server's nonce"

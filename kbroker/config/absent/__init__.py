@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from kbroker.config.absent import access, oauth, others, sasl, share_groups, streams_groups, tiered_storage, tls
+from kbroker.config.absent import oauth, others, sasl, share_groups, streams_groups, tiered_storage, tls
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigDef, ConfigKey
 from kbroker.config.security import SECURITY_CONFIGS
@@ -19,7 +19,6 @@ from kbroker.config.security import SECURITY_CONFIGS
 ABSENT_BROKER_CONFIGS = ConfigDef(
     "broker",
     [
-        *access.KEYS,
         *oauth.KEYS,
         *others.KEYS,
         *sasl.KEYS,
@@ -38,11 +37,9 @@ ALL_BROKER_CONFIGS = ConfigDef(
 
 REFUSED: Mapping[str, str] = {
     "alter.config.policy.class.name": "there are no policy plugins",
-    "client.quota.callback.class": "there are no quota plugins",
     "config.providers": "there are no config providers",
     "cordoned.log.dirs": "log directories cannot be cordoned: they would get new partitions in spite of it",
     "create.topic.policy.class.name": "there are no policy plugins",
-    "principal.builder.class": "there are no plugins that say who a connection belongs to",
     "remote.log.storage.system.enable": "there is no tiered storage",
 }
 """Properties that Kafka acts on in a way that must not be missing, and why a node does not start with them."""

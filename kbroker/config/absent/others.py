@@ -47,16 +47,6 @@ KEYS = [
         ),
     ),
     *missing(
-        "kbroker has no quota plugins",
-        ConfigKey(
-            "client.quota.callback.class",
-            CLASS,
-            None,
-            LOW,
-            "Java class that decides on clients' quotas.",
-        ),
-    ),
-    *missing(
         "kbroker asks no client for metrics",
         ConfigKey(
             "telemetry.max.bytes",

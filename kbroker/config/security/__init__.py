@@ -13,10 +13,10 @@ from typing import Any
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigDef, ConfigKey
-from kbroker.config.security import authorization, delegation_tokens, oauth, sasl, tls
+from kbroker.config.security import authorization, delegation_tokens, oauth, rules, sasl, tls
 
 SECURITY_CONFIGS = ConfigDef(
-    "broker", [*authorization.KEYS, *delegation_tokens.KEYS, *oauth.KEYS, *sasl.KEYS, *tls.KEYS]
+    "broker", [*authorization.KEYS, *delegation_tokens.KEYS, *oauth.KEYS, *rules.KEYS, *sasl.KEYS, *tls.KEYS]
 )
 """Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's."""
 

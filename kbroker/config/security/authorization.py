@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kbroker.config.broker_properties import BrokerProperties
 from kbroker.config.definition import NOT_NULL, ConfigKey
+from kbroker.config.security.rules import FORM, check_name, names_python
 from kbroker.config.shorthand import HIGH, LIST, LOW, STRING
 from kbroker.errors import FatalError
 
@@ -22,7 +23,7 @@ KEYS: list[ConfigKey] = [
         STRING,
         "",
         LOW,
-        f"What decides who may do what: `{STANDARD_AUTHORIZER}`, or nothing, and everybody may do everything.",
+        f"What decides who may do what: `{STANDARD_AUTHORIZER}`, or `{FORM}`. Without one everybody may do all.",
         validator=NOT_NULL,
     ),
     ConfigKey(
@@ -48,8 +49,10 @@ def allows_everyone(config: BrokerProperties) -> bool:
 def check_authorization(config: BrokerProperties) -> None:
     """:class:`FatalError` for an authorizer or a listener that there is not."""
     name = (config.values.get(AUTHORIZER) or "").strip()
-    if name not in ("", STANDARD_AUTHORIZER):
-        raise FatalError(f"{AUTHORIZER}: {name} is not supported yet, only {STANDARD_AUTHORIZER}")
+    if names_python(name):
+        check_name(AUTHORIZER, name)
+    elif name not in ("", STANDARD_AUTHORIZER):
+        raise FatalError(f"{AUTHORIZER}: {name} is not supported, only {STANDARD_AUTHORIZER} and {FORM}")
     known = {listener.name for listener in config.listeners} | set(config.controller_listener_names)
     for listener in config.values.get("early.start.listeners") or ():
         if listener.strip() and listener.strip().upper() not in known:

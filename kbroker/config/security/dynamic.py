@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kbroker.config.definition import InvalidConfig
-from kbroker.config.security import security_key, tls
+from kbroker.config.security import rules, security_key, tls
 
 LISTENER_PREFIX = "listener.name."
 
@@ -37,6 +37,8 @@ def check_changes(configs: Mapping[str, str], before: Mapping[str, str]) -> None
         key = security_key(name)
         if key is None or before.get(name) == text:
             continue
+        if key.name in rules.IN_FILE_ONLY:
+            raise InvalidConfig(f"{name} cannot be set over the wire: it names code, and stands in the node's own file")
         if key.name in _OF_TLS and (key.name not in TLS_STORES or key.name == name):
             raise InvalidConfig(f"{name} cannot be changed while kbroker runs")
         key.parse(text)

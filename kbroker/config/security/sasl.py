@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbroker.config.definition import ConfigKey, Range
 from kbroker.config.security import oauth
 from kbroker.config.shorthand import (
-    CLASS,
+    DOUBLE,
     HIGH,
     INT,
     LIST,
@@ -50,6 +50,54 @@ KEYS: list[ConfigKey] = [
         update_mode=PER_BROKER,
     ),
     ConfigKey(
+        "sasl.kerberos.kinit.cmd",
+        STRING,
+        "/usr/bin/kinit",
+        MEDIUM,
+        "Command that renews the tickets of a cache (`kinit -R`), for logins with `useTicketCache=true`.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
+        "sasl.kerberos.min.time.before.relogin",
+        LONG,
+        "60000",
+        MEDIUM,
+        "Milliseconds between two attempts to renew a Kerberos ticket that has not ended.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
+        "sasl.kerberos.principal.to.local.rules",
+        LIST,
+        "DEFAULT",
+        MEDIUM,
+        "Rules that make users' names from those of Kerberos principals; the first that applies.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
+        "sasl.kerberos.service.name",
+        STRING,
+        None,
+        MEDIUM,
+        "First part of the brokers' Kerberos principals, as `kafka`.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
+        "sasl.kerberos.ticket.renew.jitter",
+        DOUBLE,
+        "0.05",
+        MEDIUM,
+        "Share of random jitter added to the time of a ticket's renewal.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
+        "sasl.kerberos.ticket.renew.window.factor",
+        DOUBLE,
+        "0.8",
+        MEDIUM,
+        "Share of a ticket's lifetime after which it is renewed.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
         "sasl.mechanism.controller.protocol",
         STRING,
         "GSSAPI",
@@ -63,13 +111,6 @@ KEYS: list[ConfigKey] = [
         MEDIUM,
         "SASL mechanism between brokers.",
         update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "sasl.server.callback.handler.class",
-        CLASS,
-        None,
-        MEDIUM,
-        "Java class that answers callbacks of SASL servers.",
     ),
     ConfigKey(
         "sasl.server.max.receive.size",

@@ -116,6 +116,7 @@ class SaslAdmission:
 
     def _let_in(self, client: Admitted, exchange: _Exchange) -> None:
         client.principal = exchange.conversation.principal
+        client.mechanism = exchange.conversation.mechanism
         client.session = exchange.conversation
         if exchange.conversation.expires_at is not None:
             client.keeper = _Keeper(exchange.conversation, self._failure_delay).keep
@@ -176,6 +177,7 @@ class _Exchange:
     def __init__(self, listener: SaslAdmission, client: Admitted) -> None:
         services = listener.services
         self.conversation = SaslConversation(listener.mechanisms, trio.current_time, services.env.wall_clock_ms)
+        self.conversation.client_host = str(client.stream.peer[0])
         self._listener = listener
         self._state = _State.VERSIONS_OR_HANDSHAKE
         self._versions_requests = 0
@@ -225,7 +227,7 @@ class _Exchange:
         response = await self.conversation.authenticate(bytes(request.auth_bytes))
         reply = _reply(header, response)
         if self.conversation.failure is not None:
-            raise FailedAuthentication(self._reason(), reply)
+            raise FailedAuthentication(self._reason(), None if self.conversation.is_silent else reply)
         return reply
 
     def _handshake(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:

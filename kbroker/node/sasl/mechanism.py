@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.config.definition import Password
+from kbroker.config.security.rules import SERVER_CALLBACK, names_python
 from kbroker.errors import FatalError
 from kbroker.security.sasl.conversation import OfferedMechanism
 from kbroker.security.sasl.jaas import JaasEntry, JaasError, LoginModule, parse_jaas
@@ -57,6 +58,13 @@ class MechanismProperties:
     def max_reauth_ms(self) -> int:
         """The mechanism's ``connections.max.reauth.ms``."""
         return int(self.values["connections.max.reauth.ms"])
+
+    @property
+    def callback(self) -> tuple[str, str] | None:
+        """The rule that checks logins, and the property that names it; None without one. It needs the whole prefix."""
+        name = f"{self.prefix}{SERVER_CALLBACK}"
+        value = (self.config.values.get(name) or "").strip()
+        return (name, value) if names_python(value) else None
 
     def __getitem__(self, name: str) -> Any:
         """A property of security, typed, as it holds for the listener and the mechanism."""

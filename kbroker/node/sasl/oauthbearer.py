@@ -23,6 +23,7 @@ from kbroker.security.sasl.oauthbearer.unsecured import unsecured_validator
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
+    from kbroker.node.rules.tokens import TokenRule
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +48,23 @@ class OAuthBearerOnListener:
         """Runs as long as the node, if there is one."""
         line = properties.jaas_line
         self._options = {} if line is None else properties.jaas(LoginModule.OAUTHBEARER, _FORM, "").options
-        self._make_validator = self._chosen()
+        self._rule: TokenRule | None = None
+        if properties.callback is None:
+            self._make_validator = self._chosen()
+            return
+        from kbroker.node.rules.tokens import TokenRule
+        from kbroker.rules.loading import load
+
+        if properties[_URL]:
+            raise self._fatal(_URL, f"has no effect: the rule of {_HANDLER} judges tokens")
+        name, value = properties.callback
+        self._rule = TokenRule(load(name, value, "validate"), value, properties.listener_name)
 
     def offered(self, services: Services) -> OfferedMechanism:
         """The mechanism as the listener's clients find it."""
+        if self._rule is not None:
+            server = self._rule.server
+            return OfferedMechanism(lambda: server(""), self._max_reauth_ms, server)
         validate = self._make_validator(services.env.wall_clock_ms)
         return OfferedMechanism(lambda: OAuthBearerServer(validate), self._max_reauth_ms)
 

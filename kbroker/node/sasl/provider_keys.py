@@ -19,9 +19,6 @@ logger = logging.getLogger(__name__)
 WAIT_SECONDS: Final = 8.0
 """How long a client waits for keys that its token needs. A connection has ten seconds in all to authenticate."""
 
-_LIMITER: Final = trio.lowlevel.RunVar[trio.CapacityLimiter]("kbroker.provider_keys")
-_THREADS: Final = 4
-
 
 class ProviderKeys:
     """The keys of one provider. Nothing is asked before :meth:`run`, which must run while tokens are judged."""
@@ -34,6 +31,8 @@ class ProviderKeys:
         self._ask = ask
         self._times = times
         self._source = source
+        self._thread = trio.CapacityLimiter(1)
+        """Of its own: a provider that hangs must not hold those that the rest of a node needs."""
         self._keys: KeySet | None = None
         self._wanted = trio.Event()
         self._asked = trio.Event()
@@ -66,7 +65,7 @@ class ProviderKeys:
 
     async def _refresh(self) -> None:
         try:
-            text = await trio.to_thread.run_sync(self._ask, abandon_on_cancel=True, limiter=_limiter())
+            text = await trio.to_thread.run_sync(self._ask, abandon_on_cancel=True, limiter=self._thread)
             self._keys = parse_key_set(text)
         except (ProviderError, ValueError) as error:
             told = str(error) if isinstance(error, ProviderError) else f"{self._source} gives no key set: {error}"
@@ -75,16 +74,6 @@ class ProviderKeys:
         else:
             logger.info("%d keys of the token provider %s", len(self._keys), self._source)
             self._times.succeeded(trio.current_time())
-
-
-def _limiter() -> trio.CapacityLimiter:
-    """Threads of their own: a provider that hangs must not hold those that the rest of a node needs."""
-    try:
-        return _LIMITER.get()
-    except LookupError:
-        limiter = trio.CapacityLimiter(_THREADS)
-        _LIMITER.set(limiter)
-        return limiter
 
 
 class FileKeys:

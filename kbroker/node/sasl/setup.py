@@ -15,7 +15,10 @@ from kbroker.node.sasl.connection import SaslConnection
 from kbroker.node.sasl.mechanism import ListenerMechanism, MechanismProperties
 from kbroker.node.sasl.plain import PlainOnListener
 from kbroker.node.sasl.scram import ScramOnListener
+from kbroker.node.sasl.threads import LoginThreads
 from kbroker.security.sasl.client import CLIENT_MECHANISMS, client_mechanism
+from kbroker.security.sasl.mechanism import GSSAPI
+from kbroker.security.sasl.oauthbearer.token import OAUTHBEARER
 from kbroker.security.sasl.plain import PLAIN
 from kbroker.security.sasl.scram import ScramMechanism
 
@@ -27,6 +30,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+def _gssapi(properties: MechanismProperties) -> ListenerMechanism:
+    from kbroker.node.sasl.gssapi import GssapiOnListener
+
+    return GssapiOnListener(properties)
+
+
 def _oauthbearer(properties: MechanismProperties) -> ListenerMechanism:
     from kbroker.node.sasl.oauthbearer import OAuthBearerOnListener
 
@@ -36,11 +45,14 @@ def _oauthbearer(properties: MechanismProperties) -> ListenerMechanism:
 MECHANISMS: Final[Mapping[str, Callable[[MechanismProperties], ListenerMechanism]]] = {
     PLAIN: PlainOnListener,
     **{mechanism.mechanism_name: ScramOnListener for mechanism in ScramMechanism},
+    GSSAPI: _gssapi,
     "OAUTHBEARER": _oauthbearer,
 }
 """Those that a listener may have, and how each is set up; a module that imports much is imported by a function."""
 
-_CALLBACKS = "sasl.server.callback.handler.class"
+WITH_RULES: Final = (PLAIN, OAUTHBEARER)
+"""Mechanisms whose logins a rule of one's own may check."""
+
 _LOGIN_CALLBACKS = "sasl.login.callback.handler.class"
 
 
@@ -68,9 +80,10 @@ class ListenerSasl:
                 )
         if not names:
             raise FatalError(f"listener {listener_name}: sasl.enabled.mechanisms is empty")
-        for name in config.raw:
-            if name.endswith(_CALLBACKS) and ".oauthbearer." not in name:
-                raise FatalError(f"{name}: Java classes cannot be loaded; users of PLAIN stand in sasl.jaas.config")
+        for name in names:
+            mechanism = MechanismProperties(config, listener_name, name)
+            if mechanism.callback is not None and name not in WITH_RULES:
+                raise FatalError(f"{mechanism.callback[0]}: {name} takes no rule, only {', '.join(WITH_RULES)}")
         warn_without_effect(config, f"listener.name.{listener_name.lower()}.sasl.jaas.config")
         self.mechanisms = {
             name: MECHANISMS[name](MechanismProperties(config, listener_name, name)) for name in dict.fromkeys(names)
@@ -117,4 +130,4 @@ def connection_step(config: BrokerConfig, listener_name: str, mechanism_property
         client = client_mechanism(mechanism, properties.jaas_line, properties.values)
     except ValueError as error:
         raise FatalError(f"{properties.jaas_name}: {error}") from None
-    return SaslConnection(client, f"kbroker-{config.node_id}", env.run_blocking, trio.current_time)
+    return SaslConnection(client, f"kbroker-{config.node_id}", LoginThreads().run, trio.current_time)

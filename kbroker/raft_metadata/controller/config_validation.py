@@ -23,6 +23,7 @@ from kbroker.raft_metadata.image import ConfigsImage
 
 _LISTENER_PREFIX = "listener.name."
 _TLS_PREFIX = "ssl."
+_PRINCIPALS_PREFIX = "principal."
 
 
 def validate_topic_config(schema: ConfigSchema, configs: Mapping[str, str]) -> None:
@@ -106,7 +107,7 @@ def _without_prefix(configs: Mapping[str, str]) -> list[str]:
 
 def _check_security(configs: Mapping[str, str], before: Mapping[str, str]) -> None:
     """``ApiError`` for what the listeners' security cannot have."""
-    if not any(name.startswith((_LISTENER_PREFIX, _TLS_PREFIX)) for name in configs):
+    if not any(name.startswith((_LISTENER_PREFIX, _TLS_PREFIX, _PRINCIPALS_PREFIX)) for name in configs):
         return
     from kbroker.config.security.dynamic import check_changes
 

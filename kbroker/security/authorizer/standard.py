@@ -141,6 +141,10 @@ class StandardAuthorizer:
             if not lengths[size]:
                 del lengths[size]
 
+    def is_super_user(self, principal: KafkaPrincipal) -> bool:
+        """Whether a principal may do everything."""
+        return _base(principal) in self._super_users
+
     # --- Decisions --------------------------------------------------------------------------------------------------
 
     def authorize(

@@ -82,8 +82,10 @@ class AuthorizerNotReady(ApiError):
 class Authorizer(Protocol):
     """Decides. ``host`` is the client's address, without its port."""
 
-    version: int
-    """Changes whenever a decision may: what was decided under another version is to be asked again."""
+    @property
+    def version(self) -> int:
+        """Changes whenever a decision may: what was decided under another version is to be asked again."""
+        ...
 
     def authorize(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str

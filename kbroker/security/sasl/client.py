@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.security.sasl.errors import SaslError
-from kbroker.security.sasl.jaas import JaasEntry, JaasError, LoginModule, parse_jaas
-from kbroker.security.sasl.mechanism import SaslClient, Settings
+from kbroker.security.sasl.jaas import KERBEROS_FORM, JaasEntry, JaasError, LoginModule, parse_jaas
+from kbroker.security.sasl.mechanism import GSSAPI, SaslClient, Settings
 from kbroker.security.sasl.plain import PLAIN, PlainClient
 from kbroker.security.sasl.scram import ScramClient, ScramMechanism
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -57,6 +57,24 @@ def _scram(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechan
     return ClientMechanism(mechanism, lambda _: ScramClient(of, user, password, is_token=is_token))
 
 
+def _gssapi(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechanism:
+    from kbroker.config.definition import InvalidConfig
+    from kbroker.security.sasl.kerberos.exchange import GssapiClient
+    from kbroker.security.sasl.kerberos.login import KerberosOptions, RenewalRules
+
+    options = KerberosOptions.of(entry, settings["sasl.kerberos.service.name"])
+    rules = RenewalRules.of(settings)
+    try:
+        from kbroker.security.sasl.kerberos.library import Initiator
+
+        initiator = Initiator(options, rules)
+    except InvalidConfig as error:
+        raise ValueError(f"SASL mechanism GSSAPI cannot be had: {error.message}") from None
+    except SaslError as error:
+        raise JaasError(str(error)) from None
+    return ClientMechanism(mechanism, lambda host: GssapiClient(initiator.context(host)), may_block=True)
+
+
 def _oauthbearer(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechanism:
     from kbroker.config.definition import InvalidConfig
     from kbroker.security.sasl.oauthbearer.login import token_login
@@ -75,6 +93,7 @@ def _with_password(module: LoginModule, set_up: Callable[[str, JaasEntry, Settin
 CLIENT_MECHANISMS: Final[Mapping[str, ClientSetup]] = {
     PLAIN: _with_password(LoginModule.PLAIN, _plain),
     **{mechanism.mechanism_name: _with_password(LoginModule.SCRAM, _scram) for mechanism in ScramMechanism},
+    GSSAPI: ClientSetup(LoginModule.KERBEROS, KERBEROS_FORM, _gssapi),
     "OAUTHBEARER": ClientSetup(LoginModule.OAUTHBEARER, f"{LoginModule.OAUTHBEARER.value} required;", _oauthbearer),
 }
 """Those by which kbroker logs in; a module that imports much is imported by a function."""

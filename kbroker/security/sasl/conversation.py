@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
+from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError, TryAgain
 from kbroker.security.sasl.mechanism import SaslServer
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeResponse
@@ -24,6 +24,8 @@ class OfferedMechanism(NamedTuple):
 
     make_server: Callable[[], SaslServer]
     max_reauth_ms: int
+    make_server_of: Callable[[str], SaslServer] | None = None
+    """Makes it instead of ``make_server`` where it is to know the client's address."""
 
 
 class SaslConversation:
@@ -43,6 +45,8 @@ class SaslConversation:
         self._refusal = ""
         self._is_waiting = False
         self._began_at: float | None = None
+        self.client_host = ""
+        """The client's address, without its port."""
         self.principal: KafkaPrincipal = ANONYMOUS
         self.mechanism = ""
         """That by which the client has authenticated; empty before it has."""
@@ -89,7 +93,8 @@ class SaslConversation:
             )
         else:
             self._refusal = ""
-            self._server = offered.make_server()
+            of_host = offered.make_server_of
+            self._server = offered.make_server() if of_host is None else of_host(self.client_host)
         return SaslHandshakeResponse(mechanisms=names)
 
     async def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
@@ -136,6 +141,7 @@ class SaslConversation:
                 f" with SASL mechanism {name}"
             )
             self.detail = str(error)
+            self.is_silent = isinstance(error, TryAgain)
             raise
 
     def _check_turn(self) -> None:
@@ -152,6 +158,8 @@ class SaslConversation:
             raise SaslError(self.failure)
         return got
 
+    is_silent = False
+    """Whether the client is not told of the failure, as one that may pass by itself."""
     detail = ""
     """What the log may say of the failure beyond what the client is told. It holds no secret."""
 

@@ -41,8 +41,14 @@ class JaasEntry:
         return value
 
 
-SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM, LoginModule.OAUTHBEARER)
+SUPPORTED = (LoginModule.PLAIN, LoginModule.SCRAM, LoginModule.OAUTHBEARER, LoginModule.KERBEROS)
 """Those by which one can log in here; the others are known by name."""
+
+KERBEROS_FORM = (
+    f"{LoginModule.KERBEROS.value} required useKeyTab=true storeKey=true"
+    ' keyTab="/etc/kafka/kafka.keytab" principal="kafka/host.example.com@EXAMPLE.COM";'
+)
+"""Such a line, for messages."""
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
 _CLOSE = 0.85
@@ -121,8 +127,13 @@ def _entries(text: str) -> Iterator[JaasEntry]:
 
 def _meant(name: str) -> str | None:
     """The login module that a name is meant for, if it is so close to it that it cannot be a part of a password."""
-    names = {word: module.value for module in SUPPORTED for word in (module.value, module.value.rpartition(".")[2])}
-    closest = get_close_matches(name, names, 1, _CLOSE)
+    last = name.rpartition(".")[2]
+    names = {module.value.rpartition(".")[2]: module.value for module in SUPPORTED}
+    closest = get_close_matches(last, names, 1, _CLOSE)
+    if not closest:
+        # Java has modules beside that of Kerberos whose whole names are like its.
+        names = {module.value: module.value for module in SUPPORTED if module is not LoginModule.KERBEROS}
+        closest = get_close_matches(name, names, 1, _CLOSE)
     return names[closest[0]] if closest else None
 
 

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 from kbroker.security.principal import KafkaPrincipal
 
+GSSAPI = "GSSAPI"
+"""The mechanism of Kerberos, which is Kafka's default."""
+
 
 class SaslServer(Protocol):
     """The server's side of one authentication."""

@@ -39,6 +39,30 @@ class PasswordTable:
         return hmac.compare_digest(self._digest(password), expected)
 
 
+INVALID_LOGIN = "Authentication failed: Invalid username or password"
+
+
+def parse_plain(token: bytes) -> tuple[str, str, str]:
+    """Authorization id, user and password of a client's message; ``SaslAuthenticationError`` if it has not all."""
+    parts = token.decode("utf-8", "replace").split("\0")
+    if len(parts) != 3:
+        raise SaslAuthenticationError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+    authorization_id, user, password = parts
+    if not user:
+        raise SaslAuthenticationError("Authentication failed: username not specified")
+    if not password:
+        raise SaslAuthenticationError("Authentication failed: password not specified")
+    return authorization_id, user, password
+
+
+def check_authorization_id(authorization_id: str, user: str) -> None:
+    """``SaslAuthenticationError`` if a client that has given its password wants to be somebody else."""
+    if authorization_id and authorization_id != user:
+        raise SaslAuthenticationError(
+            "Authentication failed: Client requested an authorization id that is different from username"
+        )
+
+
 class PlainServer:
     """The server's side of one authentication (Kafka's ``PlainSaslServer``, errors included)."""
 
@@ -60,20 +84,10 @@ class PlainServer:
         """Judge ``[authorization id] NUL user NUL password``; an empty answer, or ``SaslError``."""
         if self.is_done:
             raise SaslError("the authentication is complete")
-        parts = token.decode("utf-8", "replace").split("\0")
-        if len(parts) != 3:
-            raise SaslAuthenticationError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
-        authorization_id, user, password = parts
-        if not user:
-            raise SaslAuthenticationError("Authentication failed: username not specified")
-        if not password:
-            raise SaslAuthenticationError("Authentication failed: password not specified")
+        authorization_id, user, password = parse_plain(token)
         if not self._check(user, password):
-            raise SaslAuthenticationError("Authentication failed: Invalid username or password")
-        if authorization_id and authorization_id != user:
-            raise SaslAuthenticationError(
-                "Authentication failed: Client requested an authorization id that is different from username"
-            )
+            raise SaslAuthenticationError(INVALID_LOGIN)
+        check_authorization_id(authorization_id, user)
         self._user = user
         self.is_done = True
         return b""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -193,10 +195,11 @@ class Source:
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
-        self.count = 0
+        self.count = self.asked = 0
         self.fails = False
 
     def get(self) -> str:
+        self.asked += 1
         if self.fails:
             raise ProviderError("nobody answers")
         self.count += 1
@@ -212,15 +215,18 @@ def test_a_token_is_kept_and_renewed_before_it_ends() -> None:
     assert tokens.token() == first and source.count == 1
     source.now += 2
     assert tokens.token() != first and source.count == 2
-    # A provider that is away costs nothing as long as the token holds.
+    # A provider that is away costs nothing as long as the token holds, and no longer.
     second = tokens.token()
-    source.now += 481
+    source.now += 590
     source.fails = True
-    assert tokens.token() == second
-    source.now += 120
-    with pytest.raises(SaslError, match=r"^there is no token: nobody answers$"):
-        tokens.token()
+    assert tokens.token() == second and tokens.token() == second and source.asked == 3
+    source.now += 10
+    for _ in range(3):
+        with pytest.raises(SaslError, match=r"^there is no token: nobody answers$"):
+            tokens.token()
+    assert source.asked == 4, "those who ask together do not wait for it one after the other"
     source.fails = False
+    source.now += 2
     assert tokens.token() != second
 
 
@@ -285,9 +291,9 @@ def test_client_credentials(provider: TokenProvider) -> None:
 
 def test_a_token_in_a_file(tmp_path: Path, provider: TokenProvider) -> None:
     path = tmp_path / "token"
-    made = login(**{"sasl.oauthbearer.token.endpoint.url": path.as_uri()})
     with pytest.raises(SaslError, match="cannot be read: No such file"):
-        made.make("localhost")
+        login(**{"sasl.oauthbearer.token.endpoint.url": path.as_uri()}).make("localhost")
+    made = login(**{"sasl.oauthbearer.token.endpoint.url": path.as_uri()})
     token = provider.token()
     path.write_text(f"{token}\n")
     assert parse_initial_response(made.make("localhost").first()).token == token
@@ -399,6 +405,69 @@ def test_a_provider_that_is_not_there_or_has_no_tls(provider: TokenProvider) -> 
         ask(parse_url(f"http://127.0.0.1:{port}/"))
     with pytest.raises(ProviderError):
         ask(parse_url(provider.jwks_url.replace("http:", "https:")))
+
+
+def test_a_provider_with_tls_must_be_trusted(tmp_path: Path) -> None:
+    """By the options of the line of JAAS; without them the machine decides, which does not know this authority."""
+    from kbroker.security.tls.authority import Authority
+
+    authority = Authority.create()
+    (tmp_path / "ca.pem").write_text(authority.certificate_pem)
+    with TokenProvider(clients={"alice": "alice-secret"}, algorithm="ES256") as secure:
+        for host, trust, refusal in (
+            ("127.0.0.1", True, ""),
+            ("127.0.0.1", False, "its certificate is not accepted: "),
+            ("elsewhere.example", True, "its certificate is not accepted: IP address mismatch"),
+        ):
+            (tmp_path / "node.pem").write_text(authority.issue("CN=provider", hosts=[host]).pem())
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tmp_path / "node.pem")
+            with tls_server(secure, context) as url:
+                options = f'ssl.truststore.type="PEM" ssl.truststore.location="{tmp_path / "ca.pem"}"' if trust else ""
+                made = login(
+                    options=f'clientId="alice" clientSecret="alice-secret" {options}',
+                    **{"sasl.oauthbearer.token.endpoint.url": url, "sasl.login.retry.backoff.max.ms": "1"},
+                )
+                if not refusal:
+                    assert parse_initial_response(made.make("localhost").first()).token
+                    continue
+                with pytest.raises(SaslError, match=refusal):
+                    made.make("localhost")
+
+
+@contextmanager
+def tls_server(provider: TokenProvider, context: ssl.SSLContext) -> Iterator[str]:
+    """A provider behind TLS: one connection after the other."""
+    plain = ("127.0.0.1", parse_url(provider.token_url).port)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    raw, _ = server.accept()
+                except OSError:
+                    return
+                try:
+                    with context.wrap_socket(raw, server_side=True) as inner, socket.create_connection(plain) as outer:
+                        request = b""
+                        while not request.endswith(b"grant_type=client_credentials"):
+                            part = inner.recv(65536)
+                            if not part:
+                                raise ConnectionResetError
+                            request += part
+                        outer.sendall(request)
+                        while data := outer.recv(65536):
+                            inner.sendall(data)
+                except OSError:
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"https://127.0.0.1:{server.getsockname()[1]}/token"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_a_provider_is_asked_again_where_that_may_help(provider: TokenProvider) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 import threading
 import time
@@ -119,6 +120,10 @@ class Refresh(NamedTuple):
         return at
 
 
+_FAILURE_SECONDS = 1.0
+"""How long a provider that has failed is not asked again."""
+
+
 class Tokens:
     """A client's token at any time: the same one until it is to be renewed."""
 
@@ -134,28 +139,33 @@ class Tokens:
         self._token: str | None = None
         self._renew_at = 0.0
         self._ends = 0.0
+        self._failure = ""
+        self._failed_at = -math.inf
 
     def token(self) -> str:
         """A token that holds now. ``SaslError`` in one line, without secrets, if there is none to be had."""
         with self._lock:
             now = self._now()
-            if self._token is None or now >= self._renew_at:
-                try:
+            if self._token is None or now >= min(self._renew_at, self._ends):
+                # Those who waited for a provider that did not answer do not wait for it again, one after the other.
+                if not self._failed_at <= now < self._failed_at + _FAILURE_SECONDS:
                     self._renew(now)
-                except (ProviderError, TokenRefused) as error:
-                    if self._token is None or now >= self._ends:
-                        raise SaslError(f"there is no token: {error}") from None
-                    # The old one still holds. It is not asked for a new one at each connection meanwhile.
-                    self._renew_at = now + max(1, self._refresh.min_period_seconds)
-            assert self._token is not None
+                if self._token is None or now >= self._ends:
+                    raise SaslError(f"there is no token: {self._failure}")
             return self._token
 
     def _renew(self, now: float) -> None:
-        token = self._get()
-        began, ends = times_of(token, self._sub_claim, now)
-        if ends <= now:
-            raise TokenRefused("the token has expired")
-        self._token, self._ends, self._renew_at = token, ends, self._refresh.renew_at(began, ends)
+        try:
+            token = self._get()
+            began, ends = times_of(token, self._sub_claim, now)
+            if ends <= now:
+                raise TokenRefused("the token has expired")
+        except (ProviderError, TokenRefused) as error:
+            self._failure, self._failed_at = str(error), self._now()
+            # The old one may still hold. A new one is not asked for at each connection meanwhile.
+            self._renew_at = now + max(1, self._refresh.min_period_seconds)
+        else:
+            self._token, self._ends, self._renew_at = token, ends, self._refresh.renew_at(began, ends)
 
 
 def times_of(token: str, sub_claim: str, now: float) -> tuple[float, float]:

@@ -1,0 +1,97 @@
+"""Properties that name a Java class in Kafka, and a callable in Python here: ``python:MODULE:NAME``.
+
+Nothing is imported here. A node imports what its own file names; over the wire nobody can set such a property, since
+that would be a way to run code on the node.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kbroker.config.broker_properties import BrokerProperties
+from kbroker.config.definition import ConfigKey
+from kbroker.config.shorthand import CLASS, LOW, MEDIUM, PER_BROKER
+from kbroker.errors import FatalError
+
+PREFIX: Final = "python:"
+"""What the name of a callable in Python begins with."""
+
+FORM: Final = "python:MODULE:NAME"
+PRINCIPAL_BUILDER: Final = "principal.builder.class"
+QUOTA_CALLBACK: Final = "client.quota.callback.class"
+SERVER_CALLBACK: Final = "sasl.server.callback.handler.class"
+
+DEFAULT_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+
+KEYS: list[ConfigKey] = [
+    ConfigKey(
+        QUOTA_CALLBACK,
+        CLASS,
+        None,
+        LOW,
+        f"What decides on clients' quotas, as `{FORM}`; nothing, and the quotas that are set do.",
+    ),
+    ConfigKey(
+        PRINCIPAL_BUILDER,
+        CLASS,
+        DEFAULT_PRINCIPAL_BUILDER,
+        MEDIUM,
+        f"What says who a connection belongs to: `{DEFAULT_PRINCIPAL_BUILDER}`, or `{FORM}`.",
+        update_mode=PER_BROKER,
+    ),
+    ConfigKey(
+        SERVER_CALLBACK,
+        CLASS,
+        None,
+        MEDIUM,
+        f"What checks logins, as `{FORM}`, with the prefix of a listener and a mechanism only"
+        " (`listener.name.LISTENER.plain.`); or one of Kafka's classes for OAUTHBEARER.",
+    ),
+]
+
+IN_FILE_ONLY: Final = frozenset(key.name for key in KEYS)
+"""Those that a node takes from its own file alone."""
+
+_NAME = re.compile(r"python:(?:[^\W\d]\w*(?:\.[^\W\d]\w*)*|/[^:]*\.py):[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+
+def names_python(text: str | None) -> bool:
+    """Whether a property's value names a callable in Python, well or not."""
+    return text is not None and text.strip().startswith(PREFIX)
+
+
+def check_name(property_name: str, text: str) -> None:
+    """:class:`FatalError` for a value that names nothing that can be had, such as a Java class."""
+    if not names_python(text):
+        raise FatalError(
+            f"{property_name}: {text.strip()}: Java classes cannot be loaded; a callable in Python is named {FORM}"
+        )
+    if _NAME.fullmatch(text.strip()) is None:
+        raise FatalError(f"{property_name}: {text.strip()} is not of the form {FORM}, or python:/ABSOLUTE/FILE.py:NAME")
+
+
+def check_rules(config: BrokerProperties) -> None:
+    """:class:`FatalError` for a property of these whose value names nothing that can be had."""
+    for name, value in config.values.items():
+        short = _short_name(name)
+        if short is None or not value or not value.strip():
+            continue
+        if short == PRINCIPAL_BUILDER and value.strip() == DEFAULT_PRINCIPAL_BUILDER:
+            continue
+        if short == SERVER_CALLBACK and ".oauthbearer." in name and not names_python(value):
+            continue  # Kafka's own classes check tokens, too: the mechanism knows them
+        check_name(name, value)
+        if short == QUOTA_CALLBACK and name != short:
+            raise FatalError(f"{name}: quotas are the node's, not a listener's: set {QUOTA_CALLBACK}")
+        if short == SERVER_CALLBACK and name.count(".") < len(_MECHANISM_PREFIX) + short.count("."):
+            raise FatalError(
+                f"{name}: it needs the prefix of a listener and a mechanism, as in listener.name.LISTENER.plain.{short}"
+            )
+
+
+_MECHANISM_PREFIX = ("listener", "name", "LISTENER", "MECHANISM")
+
+
+def _short_name(name: str) -> str | None:
+    return next((short for short in IN_FILE_ONLY if name == short or name.endswith(f".{short}")), None)

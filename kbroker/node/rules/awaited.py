@@ -1,0 +1,107 @@
+"""Calls that a connection waits for, and nobody else: those of logins and of principal builders.
+
+A plain function runs in a thread of its rule's, of which there are few. An ``async def`` runs in the node's event loop.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator
+from time import perf_counter
+from types import coroutine
+from typing import Any, Final
+
+import trio
+
+from kbroker.node.rules.complaints import Complaints
+from kbroker.rules.loading import call_of, described
+
+TIMEOUT_SECONDS: Final = 5.0
+THREADS: Final = 8
+SLOW_STEP_SECONDS: Final = 0.1
+"""An ``async def`` that keeps the event loop for so long is told of."""
+
+
+class NoAnswer(Exception):
+    """The rule has not answered; the log has been told why."""
+
+
+class _Raised(Exception):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class AwaitedCalls:
+    """Calls of one rule. ``timeout_seconds`` and ``threads`` of it say how long one may take, and how many run."""
+
+    def __init__(self, rule: Any, method: str, name: str, consequence: str) -> None:
+        """``name`` is the rule's in the node's file; ``consequence`` says in the log what comes of a failure."""
+        self._call = call_of(rule, method)
+        self._is_async = inspect.iscoroutinefunction(self._call) or inspect.iscoroutinefunction(
+            getattr(self._call, "__call__", None)  # noqa: B004 - an object whose __call__ is an async def
+        )
+        self.timeout = float(getattr(rule, "timeout_seconds", TIMEOUT_SECONDS))
+        self._limiter = trio.CapacityLimiter(int(getattr(rule, "threads", THREADS)))
+        self._consequence = consequence
+        self.complaints = Complaints(name)
+
+    async def call(self, argument: object) -> Any:
+        """The rule's answer; :class:`NoAnswer` if it fails or takes too long. Error texts are not logged: they may
+        have a secret."""
+        try:
+            with trio.fail_after(self.timeout):
+                if self._is_async:
+                    return await self._timed(self._call(argument))
+                return await trio.to_thread.run_sync(
+                    _guarded, self._call, argument, abandon_on_cancel=True, limiter=self._limiter
+                )
+        except trio.TooSlowError:
+            self.complaints.late(self.timeout, self._consequence)
+        except trio.Cancelled:
+            raise
+        except _Raised as raised:
+            self.complaints.failed(described(raised.error, with_text=False), self._consequence)
+        except BaseException as error:  # SystemExit, too: a rule does not end the node
+            if isinstance(error, KeyboardInterrupt) or _has_cancelled(error):
+                raise
+            self.complaints.failed(described(error, with_text=False), self._consequence)
+        raise NoAnswer
+
+    def nonsense(self, answer: object) -> NoAnswer:
+        """An answer of a kind that means nothing: to be raised. Its type alone is logged."""
+        self.complaints.nonsense(f"a value of type {type(answer).__name__}", self._consequence)
+        return NoAnswer()
+
+    @coroutine
+    def _timed(self, work: Any) -> Generator[Any, Any, Any]:
+        """Run a coroutine, and tell of steps that keep everybody else waiting."""
+        send, value = work.send, None
+        while True:
+            began = perf_counter()
+            try:
+                wanted = send(value)
+            except StopIteration as end:
+                return end.value
+            finally:
+                took = perf_counter() - began
+                if took > SLOW_STEP_SECONDS:
+                    self.complaints.slow(took)
+            try:
+                value = yield wanted
+                send = work.send
+            except BaseException as error:
+                send, value = work.throw, error
+
+
+def _guarded(call: Callable[[Any], Any], argument: object) -> Any:
+    try:
+        return call(argument)
+    except BaseException as error:
+        raise _Raised(error) from None
+
+
+def _has_cancelled(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_has_cancelled(inner) for inner in error.exceptions)
+    return isinstance(error, trio.Cancelled)

@@ -1,0 +1,61 @@
+"""The log lines about a rule that does not do what it should: one a minute for each kind."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+logger = logging.getLogger("kbroker.rules")
+
+INTERVAL_SECONDS: Final = 60.0
+
+
+class Complaints:
+    """Those about one rule, by its name in the node's file. May be called in any thread."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._told: dict[str, tuple[float, int]] = {}
+
+    def failed(self, problem: str, consequence: str) -> None:
+        """It has raised an error."""
+        more = self._more("failed")
+        if more is not None:
+            logger.error("%s fails, and %s: %s%s", self._name, consequence, problem, more)
+
+    def late(self, seconds: float, consequence: str) -> None:
+        """It has taken longer than it may."""
+        more = self._more("late")
+        if more is not None:
+            logger.error("%s has not answered within %g s, and %s%s", self._name, seconds, consequence, more)
+
+    def busy(self, consequence: str) -> None:
+        """It was not asked, since earlier calls were late."""
+        more = self._more("busy")
+        if more is not None:
+            logger.error("%s is not asked for a while after a late answer, and %s%s", self._name, consequence, more)
+
+    def nonsense(self, answer: str, consequence: str) -> None:
+        """It has given an answer that means nothing."""
+        more = self._more("nonsense")
+        if more is not None:
+            logger.error("%s has answered %s, which means nothing, and %s%s", self._name, answer, consequence, more)
+
+    def slow(self, seconds: float) -> None:
+        """It has kept the whole node from working."""
+        more = self._more("slow")
+        if more is not None:
+            logger.warning(
+                "%s has kept the node waiting for %.2f s: an async def must not block%s", self._name, seconds, more
+            )
+
+    def _more(self, kind: str) -> str | None:
+        """The end of a line that is due: how many there would have been since the last one. None if it is not due."""
+        now = time.monotonic()
+        at, untold = self._told.get(kind, (float("-inf"), 0))
+        if now - at < INTERVAL_SECONDS:
+            self._told[kind] = at, untold + 1
+            return None
+        self._told[kind] = now, 0
+        return f" ({untold} more since the last such line)" if untold else ""

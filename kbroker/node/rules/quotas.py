@@ -1,0 +1,124 @@
+"""Quotas by a rule of one's own (Kafka's ``ClientQuotaCallback``, KIP-257), which is given those that are set.
+
+Where it fails, those that are set hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kbroker.node.client_quotas import ClientQuotas
+from kbroker.node.rules.complaints import Complaints
+from kbroker.node.rules.kept import MAX_KEPT_NAME, Kept
+from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls
+from kbroker.quotas.entities import ClientLimits, Limit, QuotaTable
+from kbroker.rules.decision import Decision
+from kbroker.rules.loading import call_of, described
+from kbroker.rules.records import Quota, QuotaClient, QuotaKind
+from kbroker.security.principal import KafkaPrincipal
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+
+_SET = "the quotas that are set hold"
+
+
+class QuotaRule:
+    """The node's rule."""
+
+    def __init__(self, rule: Any, name: str, now: Callable[[], float]) -> None:
+        """``name`` is the rule's in the node's file; ``now`` gives seconds."""
+        self.rule = rule
+        self._quota = call_of(rule, "quota")
+        self._calls = WaitedCalls(now)
+        self._complaints = Complaints(name)
+        self._kept: Kept[ClientLimits] = Kept(rule, now)
+        self._table: QuotaTable | None = None
+
+    @property
+    def version(self) -> int:
+        """Another number whenever an answer may be another one."""
+        return self._kept.version
+
+    def limits(self, principal: KafkaPrincipal, client_id: str, table: QuotaTable) -> ClientLimits:
+        """What holds for a client; ``table`` has the quotas that are set."""
+        if table is not self._table:
+            self._table = table
+            self._kept.forget()
+        question = (principal, client_id)
+        kept = self._kept.get(question)
+        if kept is not None:
+            return kept
+        changes = self._kept.changes
+        are_set = table.limits(principal.name, client_id) or ClientLimits(None, None, None, None)
+        found = ClientLimits(
+            *(
+                self._limit(QuotaClient(kind, principal, client_id, None if limit is None else limit.bound), limit)
+                for kind, limit in zip(QuotaKind, are_set, strict=True)
+            )
+        )
+        if len(client_id) <= MAX_KEPT_NAME:
+            self._kept.put(question, found, changes)
+        return found
+
+    def _limit(self, client: QuotaClient, is_set: Limit | None) -> Limit | None:
+        try:
+            answer = self._calls.call(self._quota, client)
+        except Raised as raised:
+            self._complaints.failed(described(raised.error), _SET)
+        except Late:
+            self._complaints.late(self._calls.timeout, _SET)
+        except Busy:
+            self._complaints.busy(_SET)
+        else:
+            if answer is Decision.NOT_MINE:
+                return is_set
+            if isinstance(answer, Quota) and _makes_sense(answer):
+                if answer.limit == math.inf:
+                    return None
+                if answer.shared_by is not None:
+                    return Limit(float(answer.limit), (answer.shared_by, _SHARED))
+                return Limit(float(answer.limit), (str(client.principal), client.client_id))
+            self._complaints.nonsense(
+                repr(answer.limit)[:40] if isinstance(answer, Quota) else f"a value of type {type(answer).__name__}",
+                _SET,
+            )
+        return is_set
+
+    def close(self) -> None:
+        """End its thread."""
+        self._calls.close()
+
+
+_SHARED = "\0shared"
+"""In the place of a client id, in which it cannot stand for that of a client that shares nothing."""
+
+
+def _makes_sense(quota: Quota) -> bool:
+    number = isinstance(quota.limit, int | float) and not isinstance(quota.limit, bool)
+    return number and quota.limit >= 0 and (quota.shared_by is None or type(quota.shared_by) is str)
+
+
+class RuleQuotas(ClientQuotas):
+    """Counts for the quotas that a rule gives."""
+
+    def __init__(self, config: BrokerConfig, now: Callable[[], float], rule: QuotaRule) -> None:
+        super().__init__(config, now)
+        self._rule = rule
+        self._seen: tuple[int, object] = -1, None
+        self._state: object = None
+
+    @property
+    def state(self) -> object:
+        """Another object whenever the quotas of a client may be other ones."""
+        seen = self._rule.version, self.table
+        if seen != self._seen:
+            self._seen, self._state = seen, object()
+        return self._state
+
+    def limits(self, principal: KafkaPrincipal, client_id: str | None) -> ClientLimits | None:
+        """The quotas of a client; None if it has none."""
+        found = self._rule.limits(principal, client_id or "", self.table)
+        return found if any(limit is not None for limit in found) else None

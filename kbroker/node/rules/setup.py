@@ -1,0 +1,117 @@
+"""The rules for a whole node, by the properties of its own file: the authorizer and the quota callback."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.config.security.authorization import AUTHORIZER
+from kbroker.config.security.rules import QUOTA_CALLBACK, names_python
+from kbroker.errors import FatalError
+from kbroker.node.rules.authorizer import OwnAuthorizer
+from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules.quotas import QuotaRule, RuleQuotas
+from kbroker.rules.loading import call_of, load
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.env import Env
+    from kbroker.handlers.context import Services
+    from kbroker.security.authorizer.standard import StandardAuthorizer
+
+REFRESH_TIMEOUT_SECONDS = 30.0
+
+
+class NodeRules:
+    """Authorizer and quota callback. ``FatalError`` in one line if one cannot be had."""
+
+    def __init__(self, config: BrokerConfig, standard: StandardAuthorizer | None, env: Env) -> None:
+        """``standard`` decides what the authorizer leaves to it."""
+        self._env = env
+        self._authorizer: OwnAuthorizer | None = None
+        self._quotas: QuotaRule | None = None
+        self._refreshed: list[tuple[str, Any]] = []
+        name = str(config.values.get(AUTHORIZER) or "").strip()
+        if names_python(name):
+            assert standard is not None
+            rule = self._load(AUTHORIZER, name, "authorize")
+            self._authorizer = OwnAuthorizer(rule, name, standard, env.now)
+        name = str(config.values.get(QUOTA_CALLBACK) or "").strip()
+        if names_python(name):
+            self._quotas = QuotaRule(self._load(QUOTA_CALLBACK, name, "quota"), name, env.now)
+
+    def _load(self, property_name: str, text: str, method: str) -> Any:
+        rule = load(property_name, text, method)
+        call = call_of(rule, method)
+        if inspect.iscoroutinefunction(call):
+            raise FatalError(
+                f"{property_name}={text}: it is an async def, and a node cannot wait within a request: decide by what"
+                " is in memory, and bring that up to date in refresh()"
+            )
+        if float(getattr(rule, "refresh_seconds", 0) or 0) > 0:
+            self._refreshed.append((text, rule))
+        return rule
+
+    def serve(self, services: Services) -> None:
+        """Have the node's requests ask the authorizer."""
+        if self._authorizer is not None:
+            services.authorizer = self._authorizer
+            services.authorizer_of = self._authorizer.of_request
+
+    def quotas(self, config: BrokerConfig) -> RuleQuotas | None:
+        """What counts for the quotas of the callback; None without one."""
+        return None if self._quotas is None else RuleQuotas(config, self._env.now, self._quotas)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Refresh the rules that want it, for the first time before ``started``; end their threads when cancelled."""
+        try:
+            calls = [
+                (AwaitedCalls(_Refresh(rule), "refresh", f"refresh of {name}", "the rules stay as they are"), rule)
+                for name, rule in self._refreshed
+            ]
+            async with trio.open_nursery() as nursery:
+                for call, rule in calls:
+                    nursery.start_soon(_refresh, call, rule)
+            task_status.started()
+            async with trio.open_nursery() as nursery:
+                for call, rule in calls:
+                    nursery.start_soon(_refresh_for_ever, call, rule)
+                nursery.start_soon(trio.sleep_forever)
+        finally:
+            for own in (self._authorizer, self._quotas):
+                if own is not None:
+                    own.close()
+
+
+class _Refresh:
+    """A rule's ``refresh``, as a rule without an argument's name; it has more time than others."""
+
+    timeout_seconds = REFRESH_TIMEOUT_SECONDS
+    threads = 1
+
+    def __init__(self, rule: Any) -> None:
+        refresh = rule.refresh
+        if inspect.iscoroutinefunction(refresh):
+
+            async def call(_: object) -> None:
+                await refresh()
+
+            self.refresh: Any = call
+        else:
+            self.refresh = lambda _: refresh()
+
+
+async def _refresh(call: AwaitedCalls, rule: Any) -> None:
+    try:
+        await call.call(None)
+    except NoAnswer:
+        return
+    rule.changes = getattr(rule, "changes", 0) + 1
+
+
+async def _refresh_for_ever(call: AwaitedCalls, rule: Any) -> None:
+    while True:
+        await trio.sleep(float(rule.refresh_seconds))
+        await _refresh(call, rule)

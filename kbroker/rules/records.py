@@ -1,0 +1,144 @@
+"""What rules are asked: records that cannot be changed."""
+
+from __future__ import annotations
+
+import hmac
+from enum import Enum
+from typing import Final, NamedTuple, NoReturn
+
+from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.security.principal import KafkaPrincipal
+
+
+class Action(NamedTuple):
+    """Something that a client wants to do (Kafka's ``Action`` and ``AuthorizableRequestContext``)."""
+
+    principal: KafkaPrincipal
+    host: str
+    """The client's address, without its port."""
+    operation: AclOperation
+    resource_type: ResourceType
+    name: str
+    """The resource's name; ``kafka-cluster`` of the cluster. Empty where any resource of the type is meant."""
+    listener: str = ""
+    """The name of the listener that the request came in by. Of a request that another node passed on, it is the
+    controller's listener, as in Kafka."""
+    client_id: str = ""
+    api: str = ""
+    """Kafka's name of the request: ``Produce``, ``Fetch``. Empty where a node asks without one."""
+
+
+class Password:
+    """A password that does not show itself: not in a log, a traceback, a pickle. `reveal` gives its text.
+
+    ``password == "text"`` takes the same time however alike the two are.
+    """
+
+    __slots__ = ("__text",)
+
+    def __init__(self, text: str) -> None:
+        self.__text = text
+
+    def reveal(self) -> str:
+        """The text. Give it to what checks it, and to nothing else."""
+        return self.__text
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Password):
+            other = other.reveal()
+        if not isinstance(other, str):
+            return NotImplemented
+        mine, theirs = (text.encode("utf-8", "surrogatepass") for text in (self.__text, other))
+        # Of digests, since the length of a password is a secret, too.
+        return hmac.compare_digest(hmac.digest(_KEY, mine, "sha256"), hmac.digest(_KEY, theirs, "sha256"))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Password is not for pickles: use reveal()")
+
+
+_KEY: Final = b"kbroker.rules.Password"
+
+
+class Login(NamedTuple):
+    """A user and password that a client has given (SASL mechanism PLAIN; Kafka's ``PlainAuthenticateCallback``)."""
+
+    listener: str
+    host: str
+    """The client's address, without its port."""
+    username: str
+    password: Password
+
+
+class Token(NamedTuple):
+    """A token that a client has given (SASL mechanism OAUTHBEARER; Kafka's ``OAuthBearerValidatorCallback``)."""
+
+    listener: str
+    host: str
+    """The client's address, without its port."""
+    value: Password
+    """The token itself."""
+
+
+class TokenUser(NamedTuple):
+    """The user that a token is for."""
+
+    name: str
+    expires_at: float
+    """When the session ends, in seconds since 1970; no token holds for ever."""
+    scopes: frozenset[str] = frozenset()
+
+
+class Peer(NamedTuple):
+    """A client that has authenticated (Kafka's ``AuthenticationContext``)."""
+
+    listener: str
+    security_protocol: str
+    """``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``."""
+    host: str
+    """The client's address, without its port."""
+    principal: KafkaPrincipal
+    """The principal without a principal builder: the user of SASL, or the certificate's subject by
+    ``ssl.principal.mapping.rules``, or ``User:ANONYMOUS``."""
+    mechanism: str
+    """The mechanism of SASL; empty without SASL."""
+    certificate: bytes | None
+    """The client's certificate (X.509, DER), None if it has shown none."""
+    subject: str | None
+    """The certificate's subject as in RFC 2253, as Java writes it; None if it has shown none."""
+
+
+class QuotaKind(Enum):
+    """Kinds of quotas, and their units (Kafka's ``ClientQuotaType``)."""
+
+    PRODUCE = "producer_byte_rate"
+    """Bytes a second."""
+    FETCH = "consumer_byte_rate"
+    """Bytes a second."""
+    REQUEST = "request_percentage"
+    """Percent of the time of the node's event loop."""
+    CONTROLLER_MUTATION = "controller_mutation_rate"
+    """Partitions created or deleted a second."""
+
+
+class QuotaClient(NamedTuple):
+    """A client that a quota is asked for."""
+
+    kind: QuotaKind
+    principal: KafkaPrincipal
+    client_id: str
+    configured: float | None
+    """The limit that the quotas of the cluster give it (``kafka-configs``); None for none."""
+
+
+class Quota(NamedTuple):
+    """A limit, in the unit of its kind, and who shares it."""
+
+    limit: float
+    """``math.inf`` for none."""
+    shared_by: str | None = None
+    """Clients with the same text share the limit. With None each pair of principal and client id has it alone."""

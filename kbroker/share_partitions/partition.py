@@ -1,0 +1,501 @@
+"""A share partition in memory of the partition's leader: the records in delivery, and every change of them (KIP-932).
+
+Pure: methods take the time and return data. A change that must survive is a `Write`: it is prepared, its state goes to
+the `Persister`, and `finish` commits it or takes it back. The rules are those of Kafka 4.4's ``SharePartition``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.share_partitions.runs import Run, Runs
+from kbroker.share_state import DeliveryState, SharePartitionState
+
+_S = DeliveryState
+
+
+class AcknowledgeType(Enum):
+    """How a member ends, or goes on with, its hold of a record. The values are those of the wire."""
+
+    GAP = 0
+    """There is no record at the offset."""
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class AcknowledgementBatch(NamedTuple):
+    """Offsets, both inclusive, and the wire's types: one for all, or one for each."""
+
+    first_offset: int
+    last_offset: int
+    types: tuple[int, ...]
+
+
+class Acquired(NamedTuple):
+    """Offsets, both inclusive, that a member holds now, and how often they were handed out, this time included."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class OffsetRange(NamedTuple):
+    """Offsets, both inclusive: of a stored batch, for instance."""
+
+    first_offset: int
+    last_offset: int
+
+
+class SharePartitionSettings(NamedTuple):
+    """Configs ``share.*`` of the group, or else of the broker."""
+
+    record_lock_duration_ms: int = 30_000
+    delivery_count_limit: int = 5
+    max_record_locks: int = 2_000
+    renew_enabled: bool = True
+    has_dead_letter_queue: bool = False
+
+
+class Write(NamedTuple):
+    """A change to be kept: ``state`` goes to the persister, then `SharePartition.finish` gets this back."""
+
+    state: SharePartitionState
+    change: int = 0
+    """The number of the change that awaits the outcome; 0 where it holds in any case."""
+
+
+class DeadLetters(NamedTuple):
+    """Offsets, both inclusive, that go to the dead-letter queue before they are archived (KIP-1191)."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class SharePartition:
+    """One share partition, loaded. ``settings`` is asked at each use, as configs change while it runs."""
+
+    def __init__(
+        self, loaded: SharePartitionState, start_offset: int, settings: Callable[[], SharePartitionSettings]
+    ) -> None:
+        """``start_offset`` is that of ``loaded``, or where a group without one starts. `ValueError`: broken state."""
+        self._settings = settings
+        self._state_epoch = loaded.state_epoch
+        self._leader_epoch = loaded.leader_epoch
+        self._runs = Runs()
+        self._start = start_offset
+        position = start_offset
+        for first, last, state, count in loaded.batches:
+            if first < position or last < first:
+                raise ValueError(f"a batch of offsets {first} to {last} cannot follow offset {position - 1}")
+            self._runs.add(Run(first, last, _S(state), count, batch_size=last - first + 1))
+            position = last + 1
+        self._end = position
+        self._next_fetch: int | None = None
+        self._changes = 0
+        self._done_count = sum(len(run) for run in self._runs if run.counts_as_done)
+        self._move_start()
+
+    # -- what is there -------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is not done with."""
+        return self._start
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last one that was ever in delivery."""
+        return self._end
+
+    @property
+    def delivery_complete_count(self) -> int:
+        """Offsets from the start offset on that are done with (KIP-1226)."""
+        return self._done_count
+
+    def runs(self) -> Iterable[Run]:
+        """The records in delivery, for those who look."""
+        return iter(self._runs)
+
+    def next_fetch_offset(self) -> int:
+        """The first offset that can be handed out: one that came back, one that nobody has read, or the end."""
+        if self._next_fetch is None:
+            self._next_fetch = self._first_free()
+        return self._next_fetch
+
+    def _first_free(self) -> int:
+        position = self._start
+        for run in self._runs:
+            if run.first > position:
+                return position
+            if run.is_available:
+                return run.first
+            position = run.last + 1
+        return self._end
+
+    def can_acquire(self) -> bool:
+        """Whether a fetch can bring anything: too many records in delivery hold up new ones alone."""
+        return self.next_fetch_offset() != self._end or self._end - self._start < self._settings().max_record_locks
+
+    def next_deadline(self) -> int | None:
+        """The time at which the next lock ends, in ms; None without locks."""
+        return min((run.locked_until_ms for run in self._runs if run.locked_until_ms is not None), default=None)
+
+    # -- acquire -------------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        member_id: str,
+        batches: Sequence[OffsetRange],
+        *,
+        fetch_offset: int,
+        max_records: int,
+        batch_size: int,
+        exact: bool,
+        now_ms: int,
+    ) -> list[Acquired]:
+        """Hand out of these stored batches, read from ``fetch_offset`` on, what nobody holds.
+
+        Stored batches go out whole, so ``max_records`` may be exceeded by a part of one, unless ``exact`` says
+        otherwise (share.acquire.mode). Ranges of new records are about as long as ``batch_size``. Records that came
+        back often are handed out in small pieces, so that a bad one does not spoil its neighbours.
+        """
+        if not batches or batches[-1].last_offset < self._start or max_records <= 0:
+            return []
+        self._archive_missing(max(fetch_offset, self._start), batches[0].first_offset)
+        last = batches[-1].last_offset
+        limit = min(max_records, self._settings().max_record_locks - (self._end - self._start))
+        if limit <= 0:
+            # The window is full; what came back within it is handed out nevertheless.
+            last = min(last, self._end - 1)
+            limit = min(max_records, self._end - fetch_offset)
+        taking = _Taking(member_id, now_ms + self._settings().record_lock_duration_ms, limit, exact)
+        position = max(batches[0].first_offset, self._start)
+        for run in self._runs.covering(position, last):
+            after = run.last + 1  # handing out a part of the run makes it shorter
+            if run.first > position:
+                self._take_new(taking, batches, position, run.first - 1, batch_size)
+            if taking.is_full:
+                break
+            if run.is_available and self._take_again(taking, run, max(position, run.first), min(run.last, last)):
+                break
+            position = after
+        else:
+            if position <= last:
+                self._take_new(taking, batches, position, last, batch_size)
+        self._settle()
+        return taking.acquired
+
+    def _archive_missing(self, first: int, end: int) -> None:
+        """Archive what a log that was read from ``first`` on does not have before ``end``: compaction took it."""
+        if first >= end:
+            return
+        for gap in self._runs.missing(first, end - 1):
+            self._runs.add(Run(*gap, _S.ARCHIVED))
+            self._done_count += gap[1] - gap[0] + 1
+        for run in self._runs.cut(first, end - 1):
+            if run.is_available:
+                self._set(run, _S.ARCHIVED)
+        self._end = max(self._end, end)
+
+    def _take_new(
+        self, taking: _Taking, batches: Sequence[OffsetRange], first: int, last: int, batch_size: int
+    ) -> None:
+        """Hand out offsets that are in no run."""
+        if taking.is_full:
+            return
+        if taking.remaining < last - first + 1:
+            wanted = first + taking.remaining - 1
+            last = wanted if taking.exact else min(last, _end_of_batch(batches, wanted))
+        for begin, end in _pieces(batches, first, last, last - first + 1 if taking.exact else batch_size):
+            run = Run(begin, end, _S.AVAILABLE, batch_size=end - begin + 1)
+            self._runs.add(run)
+            taking.take(run)
+        self._end = max(self._end, last + 1)
+
+    def _take_again(self, taking: _Taking, run: Run, first: int, last: int) -> bool:
+        """Hand out what came back of a run; whether nothing more is to be handed out with it."""
+        most = last - first + 1
+        throttled = run.delivery_count >= (threshold := self._throttle_from())
+        if throttled:
+            if taking.count:
+                return True
+            most = min(most, max(1, run.batch_size >> (run.delivery_count - threshold + 1)))
+            limit = self._settings().delivery_count_limit
+            if limit > 2 and run.delivery_count == limit - 1:
+                most = 1  # the last attempt of each is its own
+        if taking.exact:
+            most = min(most, taking.remaining)
+        for each in self._runs.cut(first, first + most - 1):
+            taking.take(each)
+        return throttled
+
+    def _throttle_from(self) -> int:
+        return max(2, (self._settings().delivery_count_limit + 1) // 2)
+
+    # -- acknowledge, release, time out --------------------------------------------------------
+
+    def acknowledge(self, member_id: str, batches: Iterable[AcknowledgementBatch], now_ms: int) -> Write | None:
+        """Take a member's word for records that it holds; None if there is nothing to keep.
+
+        `ApiError` INVALID_RECORD_STATE for a record that it does not hold, INVALID_REQUEST for offsets or types that
+        make no sense. Nothing is changed then.
+        """
+        change = self._new_change()
+        renewed: list[tuple[int, int]] = []
+        try:
+            for batch in batches:
+                for first, last, kind in self._decisions(batch):
+                    held = self._held_by(member_id, first, last)
+                    if kind is AcknowledgeType.RENEW:
+                        renewed.append((first, last))
+                    else:
+                        for run in held:
+                            self._prepare(run, kind, change)
+        except ApiError:
+            for run in self._runs_of(change):
+                self._take_back(run)
+            self._settle()
+            raise
+        for first, last in renewed:
+            for run in self._runs.cut(first, last):
+                if run.is_held:
+                    run.locked_until_ms = now_ms + self._settings().record_lock_duration_ms
+        return self._write(change)
+
+    def _decisions(self, batch: AcknowledgementBatch) -> list[tuple[int, int, AcknowledgeType]]:
+        """Ranges of a batch from the start offset on, with what is to happen to them."""
+        try:
+            kinds = [AcknowledgeType(each) for each in batch.types]
+        except ValueError:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid acknowledge type: {list(batch.types)}") from None
+        first, last = batch.first_offset, batch.last_offset
+        if last < first or len(kinds) not in (1, last - first + 1):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "The types do not fit the offsets.")
+        if AcknowledgeType.RENEW in kinds and not self._settings().renew_enabled:
+            raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
+        if last < self._start:
+            return []  # the log has moved on: these are gone
+        if last >= self._end:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "The last offset in the request is past acquired records.")
+        if len(kinds) == 1:
+            return [(max(first, self._start), last, kinds[0])]
+        decisions: list[tuple[int, int, AcknowledgeType]] = []
+        for offset, kind in enumerate(kinds, first):
+            if offset < self._start:
+                continue
+            if decisions and decisions[-1][2] is kind:
+                decisions[-1] = (decisions[-1][0], offset, kind)
+            else:
+                decisions.append((offset, offset, kind))
+        return decisions
+
+    def _held_by(self, member_id: str, first: int, last: int) -> list[Run]:
+        if self._runs.missing(first, last):
+            raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The batch offsets are not acquired.")
+        runs = self._runs.cut(first, last)
+        for run in runs:
+            if not run.is_held:
+                raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The offset is not in the acquired state.")
+            if run.member_id != member_id:
+                raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of offset")
+        return runs
+
+    def release(self, member_id: str) -> Write | None:
+        """Give back all that a member holds: its session has ended."""
+        change = self._new_change()
+        for run in self._runs:
+            if run.is_held and run.member_id == member_id:
+                self._prepare(run, AcknowledgeType.RELEASE, change)
+        return self._write(change)
+
+    def expire_locks(self, now_ms: int) -> Write | None:
+        """Give back what members have held for too long. That holds at once, kept or not."""
+        expired = [run for run in self._runs if run.is_held and _is_over(run, now_ms)]
+        for run in expired:
+            self._set(run, self._after_release(run))
+        return self._write_at_once(expired)
+
+    def archive(self, ranges: Iterable[OffsetRange], member_id: str) -> Write | None:
+        """Finish with records that a member holds and must not see: those of aborted transactions, and markers."""
+        archived = []
+        for first, last in ranges:
+            for run in self._runs.cut(first, last):
+                if run.is_held and run.member_id == member_id:
+                    self._set(run, _S.ARCHIVED)
+                    archived.append(run)
+        return self._write_at_once(archived)
+
+    def take_dead_letters(self) -> list[DeadLetters]:
+        """Records to be put into the dead-letter queue; each is handed out here once, also after a load."""
+        letters = []
+        for run in self._runs:
+            if run.state is _S.ARCHIVING and run.next_state is None and not run.is_dead_letter:
+                run.is_dead_letter = True
+                letters.append(DeadLetters(run.first, run.last, run.delivery_count))
+        return letters
+
+    def archive_dead_letters(self, letters: DeadLetters) -> Write | None:
+        """Finish with records, whether the dead-letter queue has taken them or not."""
+        if letters.last_offset < self._start:
+            return None
+        runs = self._runs.cut(letters.first_offset, letters.last_offset)
+        archived = [run for run in runs if run.state is _S.ARCHIVING]
+        for run in archived:
+            self._set(run, _S.ARCHIVED)
+        return self._write_at_once(archived)
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        """Pass over records that the log does not have any more. Locks on them end with their members' word."""
+        if log_start_offset <= self._start:
+            return
+        for run in self._runs.drop_below(log_start_offset):
+            if run.counts_as_done:
+                self._done_count -= len(run)
+        self._start = log_start_offset
+        self._end = max(self._end, log_start_offset)
+        self._settle()
+
+    def finish(self, write: Write, error: ErrorCode | None, now_ms: int) -> None:
+        """Commit a change that is kept, or take it back. A lock that ended in the meantime is over then."""
+        for run in self._runs_of(write.change):
+            if error is None:
+                assert run.next_state is not None
+                run.state, run.next_state, run.change = run.next_state, None, 0
+                run.member_id, run.locked_until_ms = "", None
+            else:
+                self._take_back(run)
+                if _is_over(run, now_ms):
+                    self._set(run, self._after_release(run))
+        self._settle()
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def _new_change(self) -> int:
+        self._changes += 1
+        return self._changes
+
+    def _runs_of(self, change: int) -> list[Run]:
+        """The runs that await a change's outcome. They may have been split since it was prepared."""
+        return [run for run in self._runs if run.next_state is not None and run.change == change]
+
+    def _prepare(self, run: Run, kind: AcknowledgeType, change: int) -> None:
+        if kind is AcknowledgeType.ACCEPT:
+            run.next_state = _S.ACKNOWLEDGED
+        elif kind is AcknowledgeType.RELEASE:
+            run.next_state = self._after_release(run)
+        elif kind is AcknowledgeType.REJECT:
+            run.next_state = self._given_up()
+        else:
+            run.next_state = _S.ARCHIVED
+        run.change = change
+        if run.counts_as_done:
+            self._done_count += len(run)
+
+    def _take_back(self, run: Run) -> None:
+        if run.counts_as_done:
+            self._done_count -= len(run)
+        run.next_state, run.change = None, 0
+
+    def _after_release(self, run: Run) -> DeliveryState:
+        return self._given_up() if run.delivery_count >= self._settings().delivery_count_limit else _S.AVAILABLE
+
+    def _given_up(self) -> DeliveryState:
+        return _S.ARCHIVING if self._settings().has_dead_letter_queue else _S.ARCHIVED
+
+    def _set(self, run: Run, state: DeliveryState) -> None:
+        """Have a state hold at once."""
+        run.state, run.member_id, run.locked_until_ms, run.is_dead_letter = state, "", None, False
+        if run.counts_as_done:
+            self._done_count += len(run)
+
+    def _write(self, change: int) -> Write | None:
+        self._changed()
+        changed = self._runs_of(change)
+        return Write(self._state(changed), change) if changed else None
+
+    def _write_at_once(self, changed: list[Run]) -> Write | None:
+        write = Write(self._state(changed)) if changed else None
+        self._settle()
+        return write
+
+    def _state(self, changed: Iterable[Run]) -> SharePartitionState:
+        batches = tuple(run.batch() for run in changed)
+        return SharePartitionState(self._state_epoch, self._leader_epoch, self._start, self._done_count, batches)
+
+    def _settle(self) -> None:
+        self._move_start()
+        self._runs.join()
+        self._changed()
+
+    def _changed(self) -> None:
+        self._next_fetch = None
+
+    def _move_start(self) -> None:
+        """Pass over records at the start that are done with."""
+        start = self._start
+        for run in self._runs:
+            if run.first > start or not run.is_done:
+                break
+            start = run.last + 1
+        if start > self._start:
+            self._done_count -= sum(len(run) for run in self._runs.drop_below(start))
+            self._start = start
+
+
+class _Taking:
+    """Records on their way to one member."""
+
+    def __init__(self, member_id: str, locked_until_ms: int, limit: int, exact: bool) -> None:
+        self.exact = exact
+        self.acquired: list[Acquired] = []
+        self.count = 0
+        self._member_id = member_id
+        self._locked_until_ms = locked_until_ms
+        self._limit = limit
+
+    @property
+    def remaining(self) -> int:
+        return self._limit - self.count
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self._limit
+
+    def take(self, run: Run) -> None:
+        """Hand out a run, as a whole."""
+        run.state = _S.ACQUIRED
+        run.delivery_count += 1
+        run.member_id = self._member_id
+        run.locked_until_ms = self._locked_until_ms
+        self.acquired.append(Acquired(run.first, run.last, run.delivery_count))
+        self.count += len(run)
+
+
+def _is_over(run: Run, now_ms: int) -> bool:
+    return run.locked_until_ms is not None and run.locked_until_ms <= now_ms
+
+
+def _end_of_batch(batches: Sequence[OffsetRange], offset: int) -> int:
+    """The last offset of the stored batch that has an offset; that offset itself if none has it."""
+    for first, last in batches:
+        if first <= offset <= last:
+            return last
+    return offset
+
+
+def _pieces(batches: Sequence[OffsetRange], first: int, last: int, size: int) -> list[tuple[int, int]]:
+    """Ranges of at least ``size`` offsets, but for the last one, that end where stored batches do."""
+    pieces = []
+    begin = first
+    for batch in batches:
+        if begin < batch.first_offset <= last and batch.first_offset - begin >= size:
+            pieces.append((begin, batch.first_offset - 1))
+            begin = batch.first_offset
+    pieces.append((begin, last))
+    return pieces

@@ -1,0 +1,93 @@
+"""Rules in Python for a broker in a test: objects of the test itself, which the broker finds under made-up names."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kbroker.rules import Login, Password
+from kbroker.rules.loading import call_of
+from kbroker.testing.access import MECHANISMS
+
+_numbers = itertools.count(1)
+
+
+class Rules(NamedTuple):
+    """Those of a broker; None for none. Each may be a callable, an object or a text ``python:MODULE:NAME``."""
+
+    authorizer: Any = None
+    authenticator: Any = None
+    """Checks the logins of PLAIN."""
+    principal_builder: Any = None
+    quota_callback: Any = None
+    token_validator: Any = None
+    """Judges the tokens of OAUTHBEARER."""
+
+
+class GivenRules:
+    """Rules under names that a property can hold, until ``remove``. ``ValueError`` for a login without passwords."""
+
+    def __init__(self, rules: Rules, listener: str | None, own: tuple[str, str] | None) -> None:
+        """``listener`` is that of SASL, if any; ``own`` are user and password by which the broker reaches itself."""
+        self._names: list[str] = []
+        self.properties: dict[str, str] = {}
+        if rules.authenticator is not None:
+            if listener is None or own is None:
+                raise ValueError("an authenticator needs security='sasl_ssl' or 'sasl_plaintext'")
+            checked = with_own_user(rules.authenticator, *own)
+            self._add(f"listener.name.{listener}.plain.sasl.server.callback.handler.class", checked)
+        if rules.token_validator is not None:
+            if listener is None or own is None:
+                raise ValueError("a token_validator needs security='sasl_ssl' or 'sasl_plaintext'")
+            prefix = f"listener.name.{listener}"
+            self._add(f"{prefix}.oauthbearer.sasl.server.callback.handler.class", rules.token_validator)
+            self.properties["sasl.enabled.mechanisms"] = ",".join((*MECHANISMS, "OAUTHBEARER"))
+        self._add("authorizer.class.name", rules.authorizer)
+        self._add("principal.builder.class", rules.principal_builder)
+        self._add("client.quota.callback.class", rules.quota_callback)
+
+    def _add(self, name: str, rule: Any) -> None:
+        if rule is None:
+            return
+        if not isinstance(rule, str):
+            attribute = f"given_{next(_numbers)}"
+            setattr(sys.modules[__name__], attribute, rule)
+            self._names.append(attribute)
+            rule = f"python:{__name__}:{attribute}"
+        self.properties[name] = rule
+
+    def remove(self) -> None:
+        """Forget them."""
+        for name in self._names:
+            delattr(sys.modules[__name__], name)
+        self._names.clear()
+
+
+def with_own_user(authenticator: Any, username: str, password: str) -> Any:
+    """An authenticator that also lets in the broker itself, without asking the test's."""
+    if isinstance(authenticator, str):
+        from kbroker.rules.loading import load
+
+        authenticator = load("authenticator", authenticator, "check")
+    check: Callable[[Login], Any] = call_of(authenticator, "check")
+    is_own = _comparer(username, password)
+
+    def plain(login: Login) -> Any:
+        return True if is_own(login) else check(login)
+
+    async def waiting(login: Login) -> Any:
+        return True if is_own(login) else await check(login)
+
+    wrapped: Any = waiting if inspect.iscoroutinefunction(check) else plain
+    for name in ("timeout_seconds", "threads"):
+        if hasattr(authenticator, name):
+            setattr(wrapped, name, getattr(authenticator, name))
+    return wrapped
+
+
+def _comparer(username: str, password: str) -> Callable[[Login], bool]:
+    own = Password(password)
+    return lambda login: login.username == username and login.password == own

@@ -1,0 +1,208 @@
+"""Calls of a rule that fail, hang, or end everything if they may."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules.waited import MAX_STUCK, PAUSE_SECONDS, Busy, Late, Raised, WaitedCalls
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Calls that hang do so until it opens."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_an_answer_comes_from_one_thread_that_is_not_the_loops() -> None:
+    calls = WaitedCalls(Clock())
+    threads = {calls.call(lambda _: threading.get_ident(), None) for _ in range(5)}
+    assert len(threads) == 1 and threading.get_ident() not in threads
+    calls.close()
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt(), StopIteration()])
+def test_whatever_is_raised_is_the_callers_to_know(error: BaseException) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    calls = WaitedCalls(Clock())
+    for _ in range(2):
+        with pytest.raises(Raised) as caught:
+            calls.call(fail, None)
+        assert caught.value.error is error
+    assert calls.call(lambda x: x, 1) == 1
+    calls.close()
+
+
+def test_one_that_hangs_is_left_and_nothing_is_asked_for_a_while(gate: threading.Event) -> None:
+    clock = Clock()
+    calls = WaitedCalls(clock, timeout=0.01)
+    with pytest.raises(Late):
+        calls.call(lambda _: gate.wait(), None)
+    with pytest.raises(Busy):
+        calls.call(lambda x: x, 1)
+    clock.seconds += PAUSE_SECONDS
+    calls.timeout = 30
+    assert calls.call(lambda x: x, 2) == 2
+    calls.close()
+
+
+def test_few_threads_hang_and_each_is_used_again_once_it_is_free(gate: threading.Event) -> None:
+    clock = Clock()
+    calls = WaitedCalls(clock, timeout=0.01)
+    others = set(threading.enumerate())
+    for _ in range(MAX_STUCK):
+        with pytest.raises(Late):
+            calls.call(lambda _: gate.wait(), None)
+        clock.seconds += PAUSE_SECONDS
+    stuck = set(threading.enumerate()) - others
+    assert len(stuck) == MAX_STUCK
+    with pytest.raises(Busy):
+        calls.call(lambda x: x, 1)
+    gate.set()
+    for thread in stuck:
+        thread.join(10)
+    calls.timeout = 30
+    assert calls.call(lambda x: x, 1) == 1
+    calls.close()
+
+
+# --- Those that a connection waits for ------------------------------------------------------------------------------
+
+
+def awaited(rule: Any) -> AwaitedCalls:
+    return AwaitedCalls(rule, "check", "python:m:f", "nobody is let in")
+
+
+def outcome(rule: Any, *, autojump: bool = False) -> Any:
+    async def main() -> Any:
+        try:
+            return await awaited(rule).call("question")
+        except NoAnswer:
+            return NoAnswer
+
+    return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0) if autojump else None)
+
+
+async def waits(question: str) -> str:
+    await trio.sleep(1)
+    return question
+
+
+class Checks:
+    async def check(self, question: str) -> str:
+        return f"{question} of a method"
+
+
+class Called:
+    async def __call__(self, question: str) -> str:
+        return f"{question} of a call"
+
+
+@pytest.mark.parametrize(
+    ("rule", "answer"),
+    [
+        (lambda question: question, "question"),
+        (Checks(), "question of a method"),
+        (Called(), "question of a call"),
+    ],
+)
+def test_functions_and_methods_of_both_kinds_answer(rule: Any, answer: str) -> None:
+    assert outcome(rule) == answer
+
+
+def test_an_async_function_may_wait() -> None:
+    assert outcome(waits, autojump=True) == "question"
+
+
+def fails(_: object) -> None:
+    raise ValueError("geheim")
+
+
+def exits(_: object) -> None:
+    sys.exit(3)
+
+
+async def fails_too(_: object) -> None:
+    raise ValueError("geheim")
+
+
+async def exits_too(_: object) -> None:
+    sys.exit(3)
+
+
+async def in_a_group(_: object) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails_too, None)
+
+
+@pytest.mark.parametrize("rule", [fails, exits, fails_too, exits_too, in_a_group])
+def test_one_that_fails_has_not_answered_and_its_text_is_not_logged(
+    rule: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert outcome(rule) is NoAnswer
+    (line,) = caplog.messages
+    assert line.startswith("python:m:f fails, and nobody is let in: ") and "test_rules_calls.py, line" in line
+    assert "geheim" not in line and caplog.records[0].exc_info is None
+
+
+def test_one_that_takes_too_long_is_left(caplog: pytest.LogCaptureFixture, gate: threading.Event) -> None:
+    async def for_ever(_: object) -> None:
+        await trio.sleep_forever()
+
+    assert outcome(for_ever, autojump=True) is NoAnswer
+    assert outcome(lambda _: gate.wait(), autojump=True) is NoAnswer
+    assert caplog.messages == 2 * ["python:m:f has not answered within 5 s, and nobody is let in"]
+
+
+def test_threads_that_hang_are_few(gate: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
+    begun = []
+
+    def hang(_: object) -> None:
+        begun.append(1)
+        gate.wait()
+
+    hang.threads = 2  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        calls = awaited(hang)
+        refused = 0
+        for _ in range(5):
+            with pytest.raises(NoAnswer):
+                await calls.call(None)
+            refused += 1
+        assert refused == 5 and len(begun) <= 2 and calls._limiter.borrowed_tokens == 2
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert len(caplog.messages) == 1  # of each kind one a minute
+
+
+def test_an_async_function_that_blocks_is_told_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([0.0, 0.5])
+    monkeypatch.setattr("kbroker.node.rules.awaited.perf_counter", lambda: next(times))
+    assert outcome(Called()) == "question of a call"
+    assert caplog.messages == [
+        "python:m:f has kept the node waiting for 0.50 s: an async def must not block",
+    ]
+    assert caplog.records[0].levelno == logging.WARNING

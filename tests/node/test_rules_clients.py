@@ -1,0 +1,494 @@
+"""Rules in Python, as stock clients meet them: on one node, and on three."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.client import Client
+from kbroker.client.configs import ConfigChange, Operation, alter_configs
+from kbroker.client.configs import ResourceType as ConfigResourceType
+from kbroker.client.errors import AuthenticationFailed, ConnectionFailed, ResponseError
+from kbroker.client.properties import ClientProperties
+from kbroker.client.quotas import alter_quotas
+from kbroker.client.security import security_of
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.rules import (
+    NOT_MINE,
+    Action,
+    Authorizer,
+    Decision,
+    KafkaPrincipal,
+    Login,
+    Password,
+    Peer,
+    Quota,
+    QuotaCallback,
+    QuotaClient,
+    QuotaKind,
+    ResourceType,
+    Token,
+    TokenUser,
+)
+from kbroker.testing import RunningBroker, running_broker, running_cluster
+
+SECONDS = 30
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for something that comes soon."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {SECONDS} s"
+        time.sleep(0.02)
+
+
+class Changing(Authorizer):
+    """Topics whose names are in a set are everybody's; a waiting test hears of what was asked."""
+
+    def __init__(self) -> None:
+        self.topics = {"a"}
+        self.actions: list[Action] = []
+
+    def authorize(self, action: Action) -> Decision:
+        self.actions.append(action)
+        if action.resource_type is not ResourceType.TOPIC or action.name in self.topics:
+            return Decision.ALLOWED
+        return Decision.DENIED
+
+
+class Delivered:
+    """Sends one record after the other by confluent-kafka, and gives each one's error."""
+
+    def __init__(self, broker: RunningBroker, **more: Any) -> None:
+        ck = pytest.importorskip("confluent_kafka")
+        given = broker.librdkafka_properties() if broker._security else {"bootstrap.servers": broker.bootstrap_servers}
+        self._producer = ck.Producer({**given, "linger.ms": 0, **more})
+
+    def __call__(self, topic: str) -> str | None:
+        """The name of the error of a record, None for none."""
+        errors: list[Any] = []
+        try:
+            self._producer.produce(topic, b"v" * 100, on_delivery=lambda error, _: errors.append(error))
+        except Exception as error:  # librdkafka knows already
+            errors.append(error.args[0])
+        assert self._producer.flush(SECONDS) == 0
+        self.poll()
+        return errors[0].name() if errors[0] is not None else None
+
+    def poll(self) -> None:
+        """Hear of what has happened."""
+        self._producer.poll(0)
+
+
+def test_an_authorizer_is_asked_and_its_changes_hold_while_clients_are_connected() -> None:
+    rules = Changing()
+    rules.keep_seconds = 3600  # nothing but an invalidation makes a difference
+    with running_broker(authorizer=rules) as broker:
+        send = Delivered(broker)
+        assert [send("a") for _ in range(100)] == [None] * 100  # short ways serve most of them
+        asked = len(rules.actions)
+        assert [send("a") for _ in range(20)] == [None] * 20
+        assert len(rules.actions) - asked <= 1
+        rules.topics = set()
+        rules.invalidate()
+        assert send("a") == "TOPIC_AUTHORIZATION_FAILED"
+        written = [action for action in rules.actions if action.api == "Produce"]
+        assert {(str(action.principal), action.listener, action.client_id) for action in written} == {
+            ("User:ANONYMOUS", "PLAINTEXT", "rdkafka")
+        }
+
+
+def test_kafka_python_reads_and_writes_what_it_may() -> None:
+    kafka = pytest.importorskip("kafka")
+    rules = Changing()
+    with running_broker(authorizer=rules) as broker:
+        assert Delivered(broker)("a") is None
+
+        allowed = kafka.KafkaConsumer(
+            "a",
+            bootstrap_servers=broker.bootstrap_servers,
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=SECONDS * 1000,
+        )
+        assert next(allowed).value == b"v" * 100
+        allowed.close()
+        producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+        with pytest.raises(kafka.errors.TopicAuthorizationFailedError):
+            producer.send("b", b"v").get(SECONDS)
+        producer.close(timeout=0)
+
+
+def creation(broker: RunningBroker, topic: str) -> str | None:
+    """Create a topic; the name of the error, None for none."""
+    with Client(broker.bootstrap_servers) as client:
+        result = create_topics(client, [NewTopic(topic, 1, 1)])[topic]
+    return result.name if isinstance(result, ResponseError) else None
+
+
+def fails(_: object) -> Any:
+    raise RuntimeError("broken")
+
+
+def exits(_: object) -> Any:
+    raise SystemExit
+
+
+def nonsense(_: object) -> Any:
+    return "yes"
+
+
+@pytest.mark.parametrize("rule", [fails, exits, nonsense])
+def test_a_hostile_authorizer_denies_and_the_node_lives(rule: Any) -> None:
+    with running_broker(authorizer=rule) as broker:
+        for _ in range(2):
+            assert creation(broker, "t") == "TOPIC_AUTHORIZATION_FAILED"
+        told = [record for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and told[0].levelno == logging.ERROR and told[0].exc_info is None
+        assert not [record for record in broker.logs if record.exc_info]
+
+
+def test_an_authorizer_that_hangs_denies_and_the_node_answers_others() -> None:
+    gate = threading.Event()
+
+    def hang(action: Action) -> bool:
+        if action.name == "stuck":
+            gate.wait()
+        return action.resource_type is ResourceType.TOPIC
+
+    try:
+        with running_broker(authorizer=hang) as broker:
+            assert creation(broker, "stuck") == "TOPIC_AUTHORIZATION_FAILED"
+            with Client(broker.bootstrap_servers) as client:
+                client.refresh(())  # asks nobody
+            until(lambda: creation(broker, "t") is None, "the rule is asked again")
+    finally:
+        gate.set()
+
+
+def test_rules_are_refreshed_before_the_node_serves_and_again() -> None:
+    class Refreshed(Changing):
+        refresh_seconds = 0.05
+        keep_seconds = 3600
+        refreshed = 0
+
+        def refresh(self) -> None:
+            self.refreshed += 1
+            self.topics = {"a"} if self.refreshed < 3 or self.refreshed > 1000 else set()
+
+    rules = Refreshed()
+    with running_broker(authorizer=rules) as broker:
+        send = Delivered(broker)
+        assert rules.refreshed >= 1
+        until(lambda: send("a") == "TOPIC_AUTHORIZATION_FAILED", "the third refresh")
+
+
+# --- Logins ---------------------------------------------------------------------------------------------------------
+
+
+def logged_in(broker: RunningBroker, user: str, password: str) -> bool:
+    """Whether a user comes in with a password."""
+    given = broker.client_properties("alice", mechanism="PLAIN")
+    line = given["sasl.jaas.config"].replace('"alice"', f'"{user}"').replace("alice-secret", password)
+    properties = ClientProperties({**given, "sasl.jaas.config": line})
+    with Client(properties["bootstrap.servers"], security=security_of(properties), timeout=10) as client:
+        try:
+            client.refresh(())
+        except AuthenticationFailed as error:
+            assert "Invalid username or password" in str(error)
+            return False
+    return True
+
+
+def check(login: Login) -> str | None:
+    """Passwords are names backwards; ``bob`` is another in the cluster."""
+    if login.password != login.username[::-1]:
+        return None
+    return {"bob": "robert"}.get(login.username, login.username)
+
+
+async def check_later(login: Login) -> str | None:
+    """As ``check``."""
+    return check(login)
+
+
+@pytest.mark.parametrize("rule", [check, check_later])
+def test_logins_are_checked_by_a_rule(rule: Any) -> None:
+    asked: list[Action] = []
+
+    def authorize(action: Action) -> bool:
+        asked.append(action)
+        return True
+
+    with running_broker(security="sasl_plaintext", authenticator=rule, authorizer=authorize) as broker:
+        assert logged_in(broker, "alice", "ecila") and logged_in(broker, "bob", "bob")
+        assert not logged_in(broker, "alice", "alice-secret") and not logged_in(broker, "eve", "x")
+        properties = broker.librdkafka_properties("alice", mechanism="PLAIN")
+        send = Delivered(broker, **{**properties, "sasl.username": "bob", "sasl.password": "bob"})
+        assert send("t") is None
+        assert {str(action.principal) for action in asked if action.api == "Produce"} == {"User:robert"}
+        assert not [record for record in broker.logs if "ecila" in record.getMessage()]
+
+
+@pytest.mark.parametrize("rule", [fails, exits, lambda login: 5, lambda login: "", lambda login: "a\nb"])
+def test_a_hostile_authenticator_lets_nobody_in(rule: Any) -> None:
+    with running_broker(security="sasl_plaintext", authenticator=rule) as broker:
+        assert not logged_in(broker, "alice", "alice-secret")
+        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and "alice-secret" not in told[0]
+        assert not [record for record in broker.logs if record.exc_info]
+
+
+def test_an_authenticator_that_hangs_holds_up_nobody_else() -> None:
+    gate = threading.Event()
+
+    def hang(login: Login) -> bool:
+        if login.username == "stuck":
+            gate.wait()
+        return True
+
+    hang.timeout_seconds = 0.2  # type: ignore[attr-defined]
+    try:
+        with running_broker(security="sasl_plaintext", authenticator=hang) as broker:
+            assert not logged_in(broker, "stuck", "x") and logged_in(broker, "alice", "x")
+    finally:
+        gate.set()
+
+
+# --- Principals -----------------------------------------------------------------------------------------------------
+
+
+def build(peer: Peer) -> Any:
+    """Teams by the unit of a certificate's subject, or by the name of a user."""
+    if peer.subject == "CN=alice" and peer.certificate is not None:
+        return KafkaPrincipal("Team", "blue")
+    if peer.principal.name == "alice":
+        return "Team:red"
+    if peer.principal.name == "eve":
+        return None
+    return NOT_MINE
+
+
+class Seen:
+    """Allows everything, and keeps the principals of Produce."""
+
+    def __init__(self) -> None:
+        self.producers: set[str] = set()
+
+    def authorize(self, action: Action) -> bool:
+        if action.api == "Produce":
+            self.producers.add(str(action.principal))
+        return True
+
+
+@pytest.mark.parametrize(("security", "expected"), [("ssl", "Team:blue"), ("sasl_plaintext", "Team:red")])
+def test_principals_are_built_by_a_rule(security: Any, expected: str) -> None:
+    if security == "ssl":
+        pytest.importorskip("cryptography")
+    seen = Seen()
+    with running_broker(security=security, principal_builder=build, authorizer=seen) as broker:
+        send = Delivered(broker, **broker.librdkafka_properties("alice"))
+        assert send("t") is None
+    assert seen.producers == {expected}
+
+
+@pytest.mark.parametrize("rule", [fails, exits, lambda peer: 5, lambda peer: "alice", lambda peer: ("User", "a")])
+def test_a_hostile_principal_builder_lets_nobody_in(rule: Any) -> None:
+    with running_broker(principal_builder=rule) as broker:
+        with Client(broker.bootstrap_servers, timeout=1) as client, pytest.raises(ConnectionFailed):
+            client.refresh(())
+        told = [record for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and told[0].exc_info is None
+
+
+# --- Quotas ---------------------------------------------------------------------------------------------------------
+
+
+class Quotas(QuotaCallback):
+    """So many bytes a second for everybody together."""
+
+    keep_seconds = 3600
+    limit = 1e9
+
+    def __init__(self) -> None:
+        self.asked: list[QuotaClient] = []
+
+    def quota(self, client: QuotaClient) -> Quota | Decision:
+        self.asked.append(client)
+        if client.kind is not QuotaKind.PRODUCE:
+            return NOT_MINE
+        return Quota(self.limit, "everybody")
+
+
+def test_a_quota_of_ones_own_throttles_and_is_shared_and_changes() -> None:
+    rules = Quotas()
+    with running_broker(quota_callback=rules) as broker:
+        throttled: list[tuple[str, float]] = []
+
+        def sender(name: str) -> Delivered:
+            def on_throttle(event: Any) -> None:
+                throttled.append((name, event.throttle_time))
+
+            return Delivered(broker, **{"client.id": name, "throttle_cb": on_throttle})
+
+        one, other = sender("one"), sender("other")
+        assert one("t") is None and other("t") is None and throttled == []
+        rules.limit = 10.0
+        rules.invalidate()
+        until(lambda: one("t") is None and throttled, "the first client is throttled")
+        assert throttled[0][0] == "one" and throttled[0][1] > 0
+        throttled.clear()
+        assert other("t") is None
+        until(lambda: other.poll() or throttled, "the second client, which shares the limit, is throttled")
+        assert throttled[0][0] == "other"
+        assert {client.client_id for client in rules.asked} >= {"one", "other"}
+        assert {client.kind for client in rules.asked} == set(QuotaKind)
+
+
+@pytest.mark.parametrize("rule", [fails, lambda client: None, lambda client: Quota(-1.0), lambda client: Quota(True)])
+def test_a_hostile_quota_callback_leaves_the_quotas_that_are_set(rule: Any) -> None:
+    with running_broker(quota_callback=rule) as broker:
+        with Client(broker.bootstrap_servers) as client:
+            alter_quotas(client, {"client-id": "p"}, {"producer_byte_rate": 10.0})
+        throttled: list[Any] = []
+        send = Delivered(broker, **{"client.id": "p", "throttle_cb": throttled.append})
+        until(lambda: send("t") is None and throttled, "the client is throttled")
+        told = [record for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and "the quotas that are set hold" in told[0].getMessage()
+
+
+# --- Never over the wire --------------------------------------------------------------------------------------------
+
+NAMES = [
+    "authorizer.class.name",
+    "client.quota.callback.class",
+    "principal.builder.class",
+    "listener.name.plaintext.principal.builder.class",
+    "sasl.server.callback.handler.class",
+    "listener.name.plaintext.plain.sasl.server.callback.handler.class",
+    "listener.name.plaintext.oauthbearer.sasl.server.callback.handler.class",
+]
+
+
+@pytest.fixture(scope="module")
+def plain_broker() -> Iterator[RunningBroker]:
+    """A broker without rules."""
+    with running_broker() as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("node", ["1", ""])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_rule_is_named_over_the_wire(plain_broker: RunningBroker, name: str, node: str) -> None:
+    for value in ("python:os:system", "python:/tmp/x.py:f"):
+        change = ConfigChange(name, Operation.SET, value)
+        with Client(plain_broker.bootstrap_servers) as client, pytest.raises(ResponseError) as caught:
+            alter_configs(client, ConfigResourceType.BROKER, node, [change])
+        assert caught.value.name == "INVALID_REQUEST" and name in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:alter_configs has been deprecated")
+@pytest.mark.parametrize("name", NAMES)
+def test_no_rule_is_named_by_the_older_request(plain_broker: RunningBroker, name: str) -> None:
+    admin = pytest.importorskip("confluent_kafka.admin")
+    client = admin.AdminClient({"bootstrap.servers": plain_broker.bootstrap_servers})
+    resource = admin.ConfigResource("broker", "1", set_config={name: "python:os:system"})
+    (future,) = client.alter_configs([resource]).values()
+    with pytest.raises(Exception, match="INVALID_REQUEST"):
+        future.result(SECONDS)
+
+
+# --- Three nodes ----------------------------------------------------------------------------------------------------
+
+OF_THREE = """
+from kbroker.rules import Decision, NOT_MINE, ResourceType
+
+def build(peer):
+    return "Team:blue" if peer.principal.name == "client" else NOT_MINE
+
+def authorize(action):
+    if str(action.principal) != "Team:blue":
+        return Decision.DENIED
+    if action.resource_type is ResourceType.CLUSTER:
+        return Decision.DENIED  # who may CREATE there may create any topic
+    return action.resource_type is not ResourceType.TOPIC or action.name.startswith("blue-")
+"""
+
+
+@pytest.mark.slow
+def test_a_built_principal_is_judged_by_each_of_three_nodes(tmp_path: Path) -> None:
+    """The controller judges requests that other nodes pass on: it is told the principal that they have built."""
+    ck = pytest.importorskip("confluent_kafka")
+    pytest.importorskip("cryptography")
+    file = tmp_path / "rules_of_three.py"
+    file.write_text(OF_THREE)
+    properties = {
+        "authorizer.class.name": f"python:{file}:authorize",
+        "principal.builder.class": f"python:{file}:build",
+    }
+    with running_cluster(3, properties, secure=True) as cluster:
+        given = cluster.librdkafka_properties("client")
+        for node in cluster.nodes:  # whichever the controller is
+            client = ck.admin.AdminClient({**given, "bootstrap.servers": node.bootstrap_servers})
+            name = f"blue-{node.id}"
+            client.create_topics([ck.admin.NewTopic(name, 3, 3)])[name].result(SECONDS)
+            with pytest.raises(ck.KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+                client.create_topics([ck.admin.NewTopic("red", 3, 3)])["red"].result(SECONDS)
+        errors: list[Any] = []
+        producer = ck.Producer({**given, "bootstrap.servers": cluster.bootstrap_servers})
+        for number in range(30):
+            producer.produce(
+                f"blue-{number % 3 + 1}", b"v", partition=number % 3, on_delivery=lambda e, _: errors.append(e)
+            )
+        assert producer.flush(SECONDS) == 0 and errors == [None] * 30
+
+
+# --- Tokens ---------------------------------------------------------------------------------------------------------
+
+
+def validate(token: Token) -> TokenUser | None:
+    """Tokens of this test are good for a minute."""
+    name, _, secret = token.value.reveal().partition("~")
+    return TokenUser(name, time.time() + 60) if Password(secret) == "geheim" else None
+
+
+def sent_with_token(broker: RunningBroker, token: str) -> str | None:
+    """Send a record with a token; the name of the error."""
+    ck = pytest.importorskip("confluent_kafka")
+    failures: list[Any] = []
+    properties = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (token, time.time() + 60),
+        "error_cb": failures.append,
+        "message.timeout.ms": SECONDS * 1000,
+    }
+    producer = ck.Producer(properties)
+    delivered: list[Any] = []
+    producer.produce("t", b"v", on_delivery=lambda error, _: delivered.append(error))
+    until(lambda: producer.poll(0.05) or delivered or failures, "the client hears of its token")
+    producer.purge()
+    producer.poll(0)
+    return None if delivered and delivered[0] is None else failures[0].name()
+
+
+def test_tokens_are_judged_by_a_rule() -> None:
+    seen = Seen()
+    with running_broker(security="sasl_plaintext", token_validator=validate, authorizer=seen) as broker:
+        assert sent_with_token(broker, "alice~geheim") is None and seen.producers == {"User:alice"}
+        assert sent_with_token(broker, "alice~wrong") == "_AUTHENTICATION"
+
+
+@pytest.mark.parametrize("rule", [fails, exits, lambda token: True, lambda token: TokenUser("a", float("inf"))])
+def test_a_hostile_token_validator_lets_nobody_in(rule: Any) -> None:
+    with running_broker(security="sasl_plaintext", token_validator=rule) as broker:
+        assert sent_with_token(broker, "alice~geheim") == "_AUTHENTICATION"
+        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and "geheim" not in told[0]

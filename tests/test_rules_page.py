@@ -1,0 +1,126 @@
+"""Each block of docs/security/python.md is run: a callable under the property that the page names it for."""
+
+from __future__ import annotations
+
+import json
+import re
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from kbroker.config.properties import parse_properties
+from kbroker.node.rules.authorizer import OwnAuthorizer
+from kbroker.rules import (
+    AclOperation,
+    Action,
+    Decision,
+    KafkaPrincipal,
+    Login,
+    Password,
+    Peer,
+    Quota,
+    QuotaClient,
+    QuotaKind,
+    ResourceType,
+    Token,
+)
+from kbroker.rules.loading import load
+from kbroker.security.authorizer.standard import StandardAuthorizer
+from tests.node.node_harness import configuration
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "security" / "python.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+PROPERTIES = [parse_properties(text) for language, text in BLOCKS if language == "properties"]
+ALICE = KafkaPrincipal("User", "alice")
+
+
+def rule(name: str, path: Path) -> Any:
+    """What a block defines, loaded as a node does it."""
+    (text,) = (
+        text for text in PYTHON if re.search(rf"^(def|class) {name}\b", text, re.MULTILINE) and "running" not in text
+    )
+    file = path / "my_rules.py"
+    file.write_text(text)
+    return load("a.property", f"python:{file}:{name}", "authorize")
+
+
+def action(topic: str, kind: ResourceType = ResourceType.TOPIC) -> Action:
+    return Action(ALICE, "10.0.0.1", AclOperation.READ, kind, topic)
+
+
+def test_the_properties_are_those_of_a_node(tmp_path: Path) -> None:
+    assert len(PROPERTIES) == 5
+    for properties in PROPERTIES:
+        assert configuration(tmp_path).with_properties(properties).unknown == ()
+        assert any(value.startswith("python:my_rules:") for value in properties.values())
+
+
+def test_the_authorizer(tmp_path: Path) -> None:
+    authorize = rule("authorize", tmp_path)
+    assert authorize(action("alice-1")) is Decision.ALLOWED and authorize(action("bob-1")) is Decision.DENIED
+    assert authorize(action("g", ResourceType.GROUP)) is Decision.NOT_MINE
+
+
+def test_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = rule("Policy", tmp_path)
+    own = OwnAuthorizer(policy, "python:my_rules:Policy", StandardAuthorizer([]), lambda: 0.0)
+    assert not own.authorize(*action("orders")[:5])
+    (tmp_path / "policy.json").write_text(json.dumps({"alice": ["orders", "payments"]}))
+    policy.refresh()
+    policy.invalidate()
+    assert own.authorize(*action("orders")[:5]) and not own.authorize(*action("secret")[:5])
+    own.close()
+
+
+def test_the_check_of_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.headers["Authorization"] == "Basic YWxpY2U6Z2VoZWlt" else 401)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    check = rule("check", tmp_path)
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setitem(check.__globals__, "URL", f"http://127.0.0.1:{server.server_port}/login")
+        assert check(Login("SASL_SSL", "10.0.0.1", "alice", Password("geheim"))) == "alice"
+        assert check(Login("SASL_SSL", "10.0.0.1", "alice", Password("wrong"))) is None
+        server.shutdown()
+        thread.join()
+    assert (check.timeout_seconds, check.threads) == (3, 4)
+
+
+def test_the_validator(tmp_path: Path) -> None:
+    validate = rule("validate", tmp_path)
+    assert validate(Token("SASL_SSL", "10.0.0.1", Password("a-long-secret"))).name == "alice"
+    assert validate(Token("SASL_SSL", "10.0.0.1", Password("another"))) is None
+
+
+def test_the_principal_builder(tmp_path: Path) -> None:
+    build = rule("build", tmp_path)
+    peer = Peer("SSL", "SSL", "10.0.0.1", ALICE, "", None, None)
+    assert build(peer) is Decision.NOT_MINE
+    assert build(peer._replace(subject="CN=a,OU=blue,O=x")) == KafkaPrincipal("Team", "blue")
+    assert build(peer._replace(subject="CN=a")) is None
+
+
+def test_the_quota(tmp_path: Path) -> None:
+    quota = rule("quota", tmp_path)
+    client = QuotaClient(QuotaKind.PRODUCE, ALICE, "batch-7", None)
+    assert quota(client) == Quota(1_000_000, "batch")
+    assert quota(client._replace(client_id="web")) is Decision.NOT_MINE
+    assert quota(client._replace(kind=QuotaKind.FETCH)) is Decision.NOT_MINE
+
+
+def test_the_broker_of_a_test(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(PYTHON[-1], {})
+    assert re.fullmatch(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
