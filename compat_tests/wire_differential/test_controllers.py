@@ -32,14 +32,6 @@ from kbroker.wire.registry import API_KEYS
 
 LOGGER = 8
 THREADS = "log.cleaner.threads"
-SECURITY = {
-    "CreateDelegationToken",
-    "RenewDelegationToken",
-    "ExpireDelegationToken",
-    "DescribeDelegationToken",
-}
-"""APIs of delegation tokens, which kbroker does not have; its brokers do not serve them either."""
-
 Pair = tuple[Dialogue, Dialogue]
 
 
@@ -76,7 +68,7 @@ def test_what_is_served(controllers: tuple[str, str]) -> None:
         {API_KEYS[key].name: versions for key, versions in served_apis(each).items()} for each in controllers
     )
     assert len(theirs) == 41
-    assert ours == {name: versions for name, versions in theirs.items() if name not in SECURITY}
+    assert ours == theirs
 
 
 @feature("wire", "Answers equal to Apache Kafka's", "configurations through the controllers' listener")
