@@ -4,7 +4,8 @@
     python -m benchmarks                     everything, two rounds: about an hour
     python -m benchmarks --only 'produce-*'  some of it (--list names them)
     python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
-    python -m benchmarks --only 'tls-*'      TLS, SCRAM and handshakes, which only run when asked for
+    python -m benchmarks --only 'tls-*' --only acls
+                                             TLS, SCRAM, handshakes and ACLs, which only run when asked for
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
 
@@ -33,6 +34,7 @@ from typing import Any
 import psutil
 
 from benchmarks import report
+from benchmarks.acl_workloads import ACL_WORKLOADS
 from benchmarks.clients import JavaPrograms, Load, LoadError
 from benchmarks.cluster_servers import CLUSTERS, earlier_cluster
 from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
@@ -55,6 +57,7 @@ ALL_WORKLOADS = (
     *SPARK_WORKLOADS,
     *CLUSTER_WORKLOADS,
     *SECURITY_WORKLOADS,
+    *ACL_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
@@ -130,6 +133,7 @@ class Run:
                 server.stop()
         self._run_clusters([workload for workload in workloads if workload.phase == "cluster"])
         self._run_secure([workload for workload in workloads if workload.phase == "secure"])
+        self._run_alone([workload for workload in workloads if workload.phase == "alone"])
 
     def _settle(self) -> None:
         """Wait until what was measured before is over: what it wrote is on disk, and no broker works at it any more."""
@@ -166,6 +170,16 @@ class Run:
                             break
                 finally:
                     cluster.stop()
+
+    def _run_alone(self, chosen: list[Workload]) -> None:
+        """What is measured of kbroker in this process; no server is started."""
+        for number in range(self.rounds if "kbroker" in self.kinds else 0):
+            for workload in chosen:
+                server = KINDS["kbroker"]()
+                try:
+                    self._measure(workload, "kbroker", f"{number + 1}/{self.rounds}", server)
+                finally:
+                    server.stop()
 
     def _run_secure(self, chosen: list[Workload]) -> None:
         """A secure server of each broker for all rounds, in turns, when no other server runs any more."""
@@ -313,7 +327,7 @@ def main() -> None:
             sys.exit(f"error: no workload is named {', '.join(arguments.only)}; --list names them")
     else:
         chosen = [w for w in ALL_WORKLOADS if (w.in_quick or not arguments.quick) and can_run(w)]
-        chosen = [w for w in chosen if w.phase not in ("cluster", "secure")]
+        chosen = [w for w in chosen if w.phase not in ("cluster", "secure", "alone")]
     rounds = arguments.rounds or (1 if arguments.quick else 2)
     if arguments.before:
         if not (arguments.before / "kbroker" / "__main__.py").is_file():

@@ -18,6 +18,8 @@ UNITS = {
     "cpu_us_per_request": "server CPU µs/request",
     "connections_per_s": "connections/s",
     "connections_per_cpu_s": "connections per second of server CPU",
+    "first_decision_us": "the first decision of its kind, µs",
+    "decision_us": "a decision, µs",
     "p50_ms": "p50, ms",
     "p99_ms": "p99, ms",
     "max_ms": "max, ms",
@@ -139,6 +141,8 @@ def _targets() -> Iterator[Target]:
     yield Target("tls-consume", "MB_per_s", 1.3, None)
     yield Target("tls-requests", "requests_per_s", 1.0, None)
     yield Target("tls-handshakes", "connections_per_cpu_s", 1.0, None)
+    yield Target("acls", "decision_us", 3.0, None, is_ratio=False)
+    yield Target("acls", "loaded_s", 0.3, None, is_ratio=False)
     yield Target("tls-storm", "p99_growth", 2.0, None, is_ratio=False)
 
 
