@@ -152,6 +152,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         replica_manager=SimpleNamespace(fetchers=None),
         refusals={},
         authorizer=None,
+        authorizer_of=None,
         tokens=None,
         quotas=None,
         check_listeners=None,
