@@ -4,6 +4,8 @@
     python -m benchmarks                     everything, two rounds: about an hour
     python -m benchmarks --only 'produce-*'  some of it (--list names them)
     python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
+    python -m benchmarks --only 'tls-*' --only acls
+                                             TLS, SCRAM, handshakes and ACLs, which only run when asked for
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
 
@@ -32,12 +34,15 @@ from typing import Any
 import psutil
 
 from benchmarks import report
+from benchmarks.acl_workloads import ACL_WORKLOADS
 from benchmarks.clients import JavaPrograms, Load, LoadError
 from benchmarks.cluster_servers import CLUSTERS, earlier_cluster
 from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
 from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
+from benchmarks.secure_servers import SECURE, earlier_secure
+from benchmarks.security_workloads import SECURITY_WARM_UP, SECURITY_WORKLOADS
 from benchmarks.servers import KINDS, ROOT, Server, ServerError, earlier
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
@@ -51,6 +56,8 @@ ALL_WORKLOADS = (
     *LOG_WORKLOADS,
     *SPARK_WORKLOADS,
     *CLUSTER_WORKLOADS,
+    *SECURITY_WORKLOADS,
+    *ACL_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
@@ -125,6 +132,8 @@ class Run:
             for server in self._servers.values():
                 server.stop()
         self._run_clusters([workload for workload in workloads if workload.phase == "cluster"])
+        self._run_secure([workload for workload in workloads if workload.phase == "secure"])
+        self._run_alone([workload for workload in workloads if workload.phase == "alone"])
 
     def _settle(self) -> None:
         """Wait until what was measured before is over: what it wrote is on disk, and no broker works at it any more."""
@@ -162,6 +171,35 @@ class Run:
                 finally:
                     cluster.stop()
 
+    def _run_alone(self, chosen: list[Workload]) -> None:
+        """What is measured of kbroker in this process; no server is started."""
+        for number in range(self.rounds if "kbroker" in self.kinds else 0):
+            for workload in chosen:
+                server = KINDS["kbroker"]()
+                try:
+                    self._measure(workload, "kbroker", f"{number + 1}/{self.rounds}", server)
+                finally:
+                    server.stop()
+
+    def _run_secure(self, chosen: list[Workload]) -> None:
+        """A secure server of each broker for all rounds, in turns, when no other server runs any more."""
+        if not chosen:
+            return
+        servers: dict[str, Server] = {}
+        try:
+            for kind in self.kinds:
+                servers[kind] = SECURE[kind]()
+                servers[kind].start()
+                servers[kind].await_port()
+                self._measure(SECURITY_WARM_UP, kind, "-", servers[kind])
+            for number in range(self.rounds):
+                for index, workload in enumerate(each for each in chosen if each is not SECURITY_WARM_UP):
+                    for kind in self.kinds if (number + index) % 2 else self.kinds[::-1]:
+                        self._measure(workload, kind, f"{number + 1}/{self.rounds}", servers[kind])
+        finally:
+            for server in servers.values():
+                server.stop()
+
     def _measure(self, workload: Workload, kind: str, number: str, server: Server | None = None) -> None:
         print(f"  {workload.name:<36} {kind:<8} {number}  ", end="", file=sys.stderr, flush=True)
         started = time.monotonic()
@@ -182,7 +220,7 @@ class Run:
             print(f"FAILED: {error}", file=sys.stderr, flush=True)
             self._drop_if_dead(kind)
             return
-        if workload not in (WARM_UP, CLUSTER_WARM_UP):
+        if workload not in (WARM_UP, CLUSTER_WARM_UP, SECURITY_WARM_UP):
             self.results.setdefault(workload.name, {}).setdefault(kind, []).append(figures)
             self._save(self)
         said = ", ".join(f"{report.UNITS[name]} {report.shown(value)}" for name, value in figures.items())
@@ -289,7 +327,7 @@ def main() -> None:
             sys.exit(f"error: no workload is named {', '.join(arguments.only)}; --list names them")
     else:
         chosen = [w for w in ALL_WORKLOADS if (w.in_quick or not arguments.quick) and can_run(w)]
-        chosen = [w for w in chosen if w.phase != "cluster"]
+        chosen = [w for w in chosen if w.phase not in ("cluster", "secure", "alone")]
     rounds = arguments.rounds or (1 if arguments.quick else 2)
     if arguments.before:
         if not (arguments.before / "kbroker" / "__main__.py").is_file():
@@ -297,6 +335,7 @@ def main() -> None:
         if arguments.write_docs or arguments.server:
             sys.exit("error: --before compares two checkouts; it goes without --server and --write-docs")
         KINDS["before"] = earlier(arguments.before.resolve())
+        SECURE["before"] = earlier_secure(arguments.before.resolve())
         CLUSTERS["before"] = earlier_cluster(arguments.before.resolve())
         arguments.server = ["kbroker", "before"]
     kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]

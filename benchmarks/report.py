@@ -16,6 +16,10 @@ UNITS = {
     "cpu_s_per_GB": "server CPU s/GB",
     "requests_per_s": "requests/s",
     "cpu_us_per_request": "server CPU µs/request",
+    "connections_per_s": "connections/s",
+    "connections_per_cpu_s": "connections per second of server CPU",
+    "first_decision_us": "the first decision of its kind, µs",
+    "decision_us": "a decision, µs",
     "p50_ms": "p50, ms",
     "p99_ms": "p99, ms",
     "max_ms": "max, ms",
@@ -49,7 +53,17 @@ UNITS = {
     "p99_growth": "growth of the p99",
     "compaction_cpu_s_per_GB": "all CPU of the node meanwhile, s/GB",
 }
-MORE_IS_BETTER = frozenset({"records_per_s", "MB_per_s", "requests_per_s", "transactions_per_s", "committed_share"})
+MORE_IS_BETTER = frozenset(
+    {
+        "records_per_s",
+        "MB_per_s",
+        "requests_per_s",
+        "transactions_per_s",
+        "connections_per_s",
+        "connections_per_cpu_s",
+        "committed_share",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +136,14 @@ def _targets() -> Iterator[Target]:
     yield Target("cluster-coordinator-killed", "ids_failover_s", 2.0, None, is_ratio=False)
     yield Target("cluster-startup", "first_record_s", 3.0, 1.0, is_ratio=False)
     yield Target("cluster-idle", "MB", 200, 120, is_ratio=False)
+    yield Target("tls-produce", "MB_per_s", 1.3, None)
+    yield Target("tls-produce", "cpu_s_per_GB", 0.6, None)
+    yield Target("tls-consume", "MB_per_s", 1.3, None)
+    yield Target("tls-requests", "requests_per_s", 1.0, None)
+    yield Target("tls-handshakes", "connections_per_cpu_s", 1.0, None)
+    yield Target("acls", "decision_us", 3.0, None, is_ratio=False)
+    yield Target("acls", "loaded_s", 0.3, None, is_ratio=False)
+    yield Target("tls-storm", "p99_growth", 2.0, None, is_ratio=False)
 
 
 TARGETS = tuple(_targets())

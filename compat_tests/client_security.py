@@ -38,6 +38,8 @@ class Security:
     java: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     token_url: str = ""
     """With OAUTHBEARER: where the client asks for a token, by its name and password."""
+    is_token: bool = False
+    """Whether `username` is a delegation token's id and `password` its secret: of these libraries Java's alone can."""
 
     @property
     def encrypted(self) -> bool:
@@ -64,6 +66,8 @@ class Security:
             }
         elif self.sasl:
             login = f'username="{self.username}" password="{self.password}"'
+            if self.is_token:
+                login += ' tokenauth="true"'
             found["sasl.mechanism"] = self.mechanism
             if self.mechanism == "GSSAPI":
                 login = f'useKeyTab=true storeKey=true keyTab="{self.keytab}" principal="{self.username}"'

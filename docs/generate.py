@@ -204,7 +204,7 @@ def commands() -> str:
         "",
         NOTE,
         "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `txn`, `config`, `cluster`,",
-        "`user`, `acl` and `quota` talk to",
+        "`user`, `token`, `acl` and `quota` talk to",
         f"any Kafka cluster: to `-b HOST:PORT[,...]`, or `${BOOTSTRAP_VARIABLE}`, or {DEFAULT_BOOTSTRAP}. They try",
         "again what may pass (a leader that moves, a coordinator that loads) for `--timeout` seconds, 30 by default.",
         "`--command-config FILE` has Kafka's client properties, for clusters that are [secured](security/README.md).",

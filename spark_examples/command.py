@@ -39,11 +39,16 @@ class _Help(argparse.HelpFormatter):
         return text if text.endswith(")") else f"{text} ({default})".lstrip()
 
 
-def parser(description: str, *, own_broker: str | None = "over out/broker") -> argparse.ArgumentParser:
-    """A parser with `--bootstrap`; `own_broker` tells of the kbroker that is started where it is not given."""
+def bare_parser(description: str) -> argparse.ArgumentParser:
+    """A parser that knows the script's name, and no option yet."""
     script = Path(sys.argv[0])
     name = f"python -m spark_examples.{script.stem}" if script.parent.name == "spark_examples" else None
-    made = argparse.ArgumentParser(prog=name, description=description, formatter_class=_Help)
+    return argparse.ArgumentParser(prog=name, description=description, formatter_class=_Help)
+
+
+def parser(description: str, *, own_broker: str | None = "over out/broker") -> argparse.ArgumentParser:
+    """A parser with `--bootstrap`; `own_broker` tells of the kbroker that is started where it is not given."""
+    made = bare_parser(description)
     address = "host:port of a running broker"
     if own_broker:
         without = f"; without it, a kbroker is started {own_broker}"

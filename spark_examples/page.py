@@ -26,6 +26,7 @@ COMMANDS = (
     "stream_available_now",
     "upserts",
     "dead_letters --spoil 100",
+    "secure",
 )
 
 HEAD = """# What the Spark examples print

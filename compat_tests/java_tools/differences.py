@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-TOKENS = "delegation tokens are not there yet"
 SHARE_GROUPS = "share groups are not there yet"
 STREAMS_GROUPS = "streams groups are not there yet"
 CORDONED = "log directories are not cordoned"
@@ -37,10 +36,6 @@ def _apis(reason: str, *names: str) -> tuple[Difference, ...]:
 
 DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "test_cluster::test_broker_api_versions": (
-        *_apis(
-            TOKENS,
-            *("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"),
-        ),
         *_apis(SHARE_GROUPS, "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
         *_apis(
             SHARE_GROUPS,

@@ -76,6 +76,8 @@ class World:
     def __init__(self, servers: SecureServers) -> None:
         self.servers = servers
         self._drivers: dict[str, LineDriverClient] = {}
+        self.token_secrets: list[str] = []
+        """Those of the delegation tokens that tests have made."""
         admin = servers.plain("admin", "SASL_SSL")
         self.admin = AdminClient(
             {"bootstrap.servers": servers.bootstrap("SASL_SSL"), "log_level": 0, **admin.librdkafka()}
@@ -95,6 +97,7 @@ class World:
         log = self.servers.log()
         secrets = [
             *self.servers.users.passwords.values(),
+            *self.token_secrets,
             *self.servers.provider.clients.values(),
             self.servers.token_key,
             STORE_PASSWORD,

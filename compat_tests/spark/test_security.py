@@ -21,6 +21,8 @@ from compat_tests.security.servers import SecureServers
 from compat_tests.security.world import World, eventually, feature
 from compat_tests.spark.records import Collected, numbers, read, read_stream, run_available, running, with_options
 from compat_tests.spark.tokens import TokenProvider
+from kbroker.config.properties import format_properties
+from spark_examples import flights, secure
 
 PARTITIONS = 3
 RECORDS = 120
@@ -112,7 +114,8 @@ WAYS: dict[str, Callable[[World], Account]] = {
         trusting(world, "text")
     ),
 }
-_ALWAYS = list(WAYS)[:3]
+_ALWAYS = ("SCRAM-SHA-512 and PKCS12", "a certificate in JKS")
+"""PEM is seen in the example of a pipeline."""
 
 
 def granted(world: World, account: Account, topic: str, *operations: str) -> str:
@@ -247,3 +250,20 @@ def test_delegation_tokens(spark: Any, world: World, tmp_path: Path) -> None:
         with pytest.raises(Exception, match="SaslAuthenticationException"):
             rows_of(spark, world, by_token, topic).collect()
         assert provider.tokens() == {}
+
+
+def test_the_example_of_a_secure_pipeline(
+    spark: Any, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By users and rights that the command `kbroker` makes, on either broker."""
+    password = world.servers.users["admin"]
+    world.set_password("admin", password, "SCRAM-SHA-512")
+    admin = replace(world.servers.sasl("SASL_SSL", "SCRAM-SHA-512", "admin", password), java={}).java_properties()
+    file = tmp_path / "admin.properties"
+    bootstrap = world.servers.bootstrap("SASL_SSL")
+    file.write_text(format_properties({"bootstrap.servers": bootstrap, **admin}, "The administrator"))
+    secure.main(["--admin", str(file), "--topic", world.name(), "--limit", "3000"])
+    counts = flights.load(3000)["carrier"].value_counts()
+    told = capsys.readouterr().out
+    assert {line.split()[0]: int(line.split()[1].replace(",", "")) for line in told.splitlines()[3:-1]} == dict(counts)
+    assert told.startswith("3,000 flights") and told.endswith("may not write flights: TopicAuthorizationException\n")

@@ -40,6 +40,8 @@ class TokenProvider:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Credentials have no way back but a new user. With the token alone, the connector would miss the settings.
+        self._jvm.org.apache.hadoop.security.UserGroupInformation.setLoginUser(None)
         for name in self._settings:
             self._conf.remove(name)
 

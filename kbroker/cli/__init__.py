@@ -23,6 +23,7 @@ COMMANDS = {
     "config": Command("kbroker.cli.config", "show and change configs of topics, brokers and groups", actions=True),
     "cluster": Command("kbroker.cli.cluster", "show brokers, features, the quorum, directories", actions=True),
     "user": Command("kbroker.cli.user", "list, add and remove users who log in with a password", actions=True),
+    "token": Command("kbroker.cli.token", "list, make, renew and expire delegation tokens", actions=True),
     "acl": Command("kbroker.cli.acl", "list, add and remove rules about who may do what", actions=True),
     "quota": Command("kbroker.cli.quota", "list, set and remove quotas of clients", actions=True),
     "certs": Command("kbroker.cli.certs", "make certificates for nodes and clients, and an authority that signs them"),

@@ -37,6 +37,7 @@ AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """Kafka's own."""
 
 _PASSWORDS_FILE: Final = "passwords.properties"
+_TOKEN_KEY_FILE: Final = "delegation-tokens.key"
 _TO_GRANT_FILE: Final = "rights-to-grant"
 _RENEW_BEFORE: Final = timedelta(days=30)
 
@@ -96,6 +97,16 @@ class SecureSetup:
         write_secret(path, format_properties(found, "Users of the cluster, as they were when it was made."))
         return found
 
+    def _token_key(self) -> str:
+        """The key of delegation tokens; made if the directory has none."""
+        path = self.directory / _TOKEN_KEY_FILE
+        if not path.exists():
+            write_secret(path, secrets.token_urlsafe(32) + "\n")
+        try:
+            return path.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise FatalError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+
     @property
     def ca_file(self) -> Path:
         """The certificate that nodes and clients trust."""
@@ -119,6 +130,7 @@ class SecureSetup:
             **pem_stores(self.ca_file, key_file),
             "authorizer.class.name": AUTHORIZER,
             "super.users": f"User:{BROKER};User:{ADMIN}",
+            "delegation.token.secret.key": self._token_key(),
         }
 
     def records(self) -> list[UserScramCredentialRecord]:

@@ -285,9 +285,8 @@ _ADMINISTERS_SECURITY = frozenset({17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 5
 
 def _is_plain(config: BrokerConfig) -> bool:
     """Whether a node has no security: each listener is PLAINTEXT, and all may do all."""
-    return {config.listener_security_protocol_map[listener.name] for listener in config.listeners} == {
-        "PLAINTEXT"
-    } and not config.values.get("authorizer.class.name")
+    protocols = {config.listener_security_protocol_map[listener.name] for listener in config.listeners}
+    return protocols == {"PLAINTEXT"} and not config.values.get("authorizer.class.name")
 
 
 async def _import_the_rest(is_plain: bool = False) -> None:

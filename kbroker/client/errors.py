@@ -149,6 +149,16 @@ _EXPLANATIONS: Final[dict[int, str]] = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "written, but to fewer replicas in sync than min.insync.replicas asks",
     ErrorCode.REQUEST_TIMED_OUT: "the broker could not finish in time",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not serve this version of the request",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
+        "the cluster has no delegation tokens: delegation.token.secret.key is not set"
+    ),
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
+        "ask by a certificate or by SASL, and not with a token: no other connection may ask about tokens"
+    ),
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "not authorized to make tokens of this user",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "only its owner and its renewers may do this",
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "there is no such token",
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: "the token has expired",
     ErrorCode.SECURITY_DISABLED: "the broker has no security configured",
     ErrorCode.POLICY_VIOLATION: "a policy of the broker forbids it",
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker has trouble with its disk",

@@ -40,6 +40,8 @@ class NodeSecurity:
         self._tls: dict[str, ListenerTls] = {}
         self._sasl: dict[str, ListenerSasl] = {}
         self._scratch = bytearray()
+        self._handshakes = trio.CapacityLimiter(1)
+        """The steps of clients' handshakes have one thread: no storm of them takes the processors of the others."""
         self._properties_changed = trio.Event()
         self._checking = trio.Lock()
         """One request's stores are read at a time: a file system that hangs holds one thread, not all of them."""
@@ -92,7 +94,7 @@ class NodeSecurity:
             from kbroker.node.tls import TlsAdmission
             from kbroker.node.tls_stream import PendingPoller
 
-            steps.append(TlsAdmission(tls, self._scratch))
+            steps.append(TlsAdmission(tls, self._scratch, self._handshakes))
             wrap_poller = PendingPoller
         if listener.name in self._sasl:
             is_controller = listener.name in self._config.controller_listener_names

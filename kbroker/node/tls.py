@@ -24,6 +24,8 @@ from kbroker.security.tls.names import subject_name
 from kbroker.security.tls.stores import Instead, Values
 
 if TYPE_CHECKING:
+    import trio
+
     from kbroker.config import BrokerConfig
     from kbroker.env import Stream
 
@@ -137,9 +139,15 @@ def _state(values: Values) -> tuple[object, ...]:
 class TlsAdmission:
     """The step of an admission that makes TLS of a client's connection, and says who its certificate belongs to."""
 
-    def __init__(self, tls: ListenerTls, scratch: bytearray) -> None:
+    def __init__(self, tls: ListenerTls, scratch: bytearray, threads: trio.CapacityLimiter) -> None:
+        """``threads`` is shared by the listeners.
+
+        A step of a handshake takes as long as tens of requests. Those who are connected are served meanwhile, as
+        OpenSSL needs no Python for it.
+        """
         self._tls = tls
         self._scratch = scratch
+        self._threads = threads
 
     async def admit(self, client: Admitted) -> None:
         """:class:`Refused` or ``OSError`` if the handshake fails, or no mapping rule fits."""
@@ -148,7 +156,7 @@ class TlsAdmission:
         stream = TlsStream(client.stream, context, self._scratch)
         client.stream = stream
         try:
-            await stream.handshake()
+            await stream.handshake(self._threads)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise
         except ssl.SSLError as error:

@@ -101,18 +101,16 @@ class TlsStream:
         except ValueError as error:
             raise OSError(str(error)) from error
 
-    async def handshake(self) -> None:
-        """Shake hands. ``OSError``, an ``ssl.SSLError`` among them, if that fails."""
+    async def handshake(self, threads: trio.CapacityLimiter | None = None) -> None:
+        """Shake hands. ``OSError``, an ``ssl.SSLError`` among them, if that fails.
+
+        With ``threads`` each step is taken in one of so many threads.
+        """
         while True:
-            is_done = True
-            try:
-                self._tls.do_handshake()
-            except ssl.SSLWantReadError:
-                is_done = False
-            except ssl.SSLError:
-                with suppress(OSError):
-                    self._drain()  # the alert
-                raise
+            if threads is None:
+                is_done = self._handshake_step()
+            else:
+                is_done = await trio.to_thread.run_sync(self._handshake_step, limiter=threads)
             while True:
                 try:
                     self._drain()
@@ -125,6 +123,18 @@ class TlsStream:
             await trio.lowlevel.wait_readable(self._sock)
             with suppress(BlockingIOError):
                 self._feed()
+
+    def _handshake_step(self) -> bool:
+        """Go on as far as what has come allows; whether the handshake is done."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError:
+            with suppress(OSError):
+                self._drain()  # the alert
+            raise
+        return True
 
     def peer_certificate(self) -> bytes | None:
         """The other side's certificate in DER, which was checked; None if it showed none."""

@@ -40,6 +40,7 @@ class BrokerSecurity:
         if unknown := [user for user in super_users or () if self.protocol.has_sasl and user not in self.users]:
             raise ValueError(f"{unknown[0]} is one of super_users and not one of users")
         self._own_password = secrets.token_urlsafe(16)
+        self._token_key = secrets.token_urlsafe(32)
         self._directory = Path(tempfile.mkdtemp(prefix="kbroker-security-"))
         self._certificates: CertificateFiles | None = None
         try:
@@ -84,6 +85,7 @@ class BrokerSecurity:
             found |= {
                 "sasl.enabled.mechanisms": ",".join(MECHANISMS),
                 "sasl.mechanism.inter.broker.protocol": "PLAIN",
+                "delegation.token.secret.key": self._token_key,
                 f"listener.name.{name.lower()}.plain.sasl.jaas.config": login_line("PLAIN", own | passwords),
             }
         if self._super_users is not None:

@@ -258,6 +258,88 @@ def test_a_password_that_cannot_be_had(kb, as_user, monkeypatch, tmp_path) -> No
     assert "Too few iterations (UNACCEPTABLE_CREDENTIAL)" in refused.err and "s3cr3t" not in refused.err
 
 
+# --- token
+
+
+def test_tokens_are_made_used_renewed_and_removed(kb, as_user, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    alice, admin = (("--command-config", as_user(user)) for user in ("alice", "admin"))
+    made = kb("token", "create", "--renewer", "admin", "--max-lifetime", "2h", *alice)
+    told, renewal, secret = made.out.splitlines()
+    token_id, password = told.split()[1], secret.split()[-1]
+    assert told.startswith(f"token {token_id} logs in as User:alice until 20")
+    assert renewal.endswith(f": kbroker token renew {token_id}") and len(password) == 88
+    # Nobody tells the secret again.
+    for shown in (kb("token", "list", *alice), kb("token", "list", "--json", *alice)):
+        assert token_id in shown.out and password not in shown.out
+    [listed] = kb("token", "list", "--owner", "User:admin", "--json", *admin).json
+    assert listed["owner"] == listed["requester"] == "User:alice" and listed["renewers"] == ["User:admin"]
+    assert listed["max_ms"] == listed["issued_ms"] + 7_200_000 == listed["expires_ms"]
+    sooner = kb("token", "expire", token_id, "--in", "1m", "--json", *admin).json["expires_ms"]
+    assert sooner < listed["expires_ms"]
+    renewed = kb("token", "renew", token_id, "--period", "30m", "--json", *admin).json["expires_ms"]
+    assert sooner < renewed < listed["expires_ms"]
+    assert kb("token", "renew", token_id, *alice).out.startswith(f"token {token_id} expires at 20")
+    assert "Give --yes" in kb("token", "expire", token_id, *alice, code=1).err
+    kb("token", "expire", token_id, "--yes", *alice)
+    assert kb("token", "list", "--json", *alice).json == []
+    assert "there is no token" in kb("token", "renew", token_id, *alice, code=1).err
+
+
+def test_a_token_is_written_to_a_file_that_logs_in(kb, as_user, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    kb("topic", "create", "of-tokens", "--command-config", as_user("admin"))
+    kb(
+        "acl",
+        "add",
+        "--allow",
+        "alice",
+        "--operation",
+        "all",
+        "--topic",
+        "of-tokens",
+        "--command-config",
+        as_user("admin"),
+    )
+    out = tmp_path / "token.properties"
+    made = kb("token", "create", "--owner", "alice", "--out", str(out), "--json", "--command-config", as_user("admin"))
+    assert made.json["owner"] == "User:alice" and made.json["requester"] == "User:admin" and "hmac" not in made.json
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    token = ("--command-config", str(out))
+    assert [row[0] for row in kb("topic", "list", *token).rows[1:]] == ["of-tokens"]
+    # A token makes no token, and does not see any.
+    refused = kb("token", "create", *token, code=1)
+    assert "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED" in refused.err and refused.err.count("\n") == 1
+    assert "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED" in kb("token", "list", *token, code=1).err
+    kb("token", "create", "--out", str(out), "--mechanism", "SCRAM-SHA-256", *("--command-config", as_user("alice")))
+    kb("topic", "list", *token)
+    # alice may not make one of admin's; nothing is written.
+    refused = kb(
+        "token",
+        "create",
+        "--owner",
+        "admin",
+        "--out",
+        str(tmp_path / "no"),
+        "--command-config",
+        as_user("alice"),
+        code=1,
+    )
+    assert "DELEGATION_TOKEN_AUTHORIZATION_FAILED" in refused.err and not (tmp_path / "no").exists()
+    assert "tokens use SASL" in kb("token", "create", "--out", str(out), code=2).err
+    for period in ("0s", "-1h", "soon", "9" * 400 + "d"):
+        assert "is not a period" in kb("token", "create", f"--max-lifetime={period}", code=2).err
+
+
+def test_a_broker_without_tokens_says_so(kb, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with running_broker({"delegation.token.secret.key": ""}, security="sasl_plaintext") as none:
+        path = tmp_path / "none.properties"
+        path.write_text(format_properties(none.client_properties("alice"), ""))
+        refused = kb("token", "create", "--command-config", str(path), code=1)
+    assert refused.err == (
+        "kbroker: token: the cluster has no delegation tokens: delegation.token.secret.key is not set"
+        " (DELEGATION_TOKEN_AUTH_DISABLED)\n"
+    )
+
+
 # --- certs
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,18 +147,16 @@ async def let_in(kdc: Kdc, node: Node, user: str = "alice") -> Client:
     return client
 
 
-def test_a_replay_is_not_answered(kdc: Kdc, tmp_path: Path) -> None:
-    """As in Kafka, which takes it for a failure that may pass: the client is to connect again, with a new token."""
-
+def test_a_replay_is_refused(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(node: Node) -> None:
         token = side(kdc).first()
         assert (await send(await handshake(node), token)).error_code == 0
-        again = await handshake(node)
-        await again.send(SaslAuthenticateRequest(auth_bytes=token), 2)
-        assert await again.closed()
+        assert await refused(node, token) == TOLD
         await let_in(kdc, node)
 
-    talk(kdc, tmp_path, test)
+    with caplog.at_level(logging.INFO, "kbroker"):
+        talk(kdc, tmp_path, test)
+    assert "Kerberos: Request is a replay" in caplog.text
 
 
 def test_a_security_layer_is_refused(kdc: Kdc, tmp_path: Path) -> None:
@@ -213,6 +212,25 @@ def test_a_ticket_that_has_ended(kdc: Kdc, tmp_path: Path) -> None:
     finally:
         kdc.start()
     assert login._current() is not held[1]
+
+
+def test_tickets_of_a_cache_are_renewed(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from kbroker.security.sasl.kerberos.library import Initiator
+    from kbroker.security.sasl.kerberos.login import KerberosOptions, RenewalRules
+
+    cache, keytab = tmp_path / "cache", kdc.directory / "clients.keytab"
+    options = KerberosOptions(None, False, None, True, str(cache), "kafka", ())
+    login = Initiator(options, RenewalRules(0.0, 0.0, 0.0, "kinit"))
+    with pytest.raises(SaslError, match="Kerberos: "):
+        login._current()
+    get = ["kinit", "-k", "-t", str(keytab), "-c", str(cache), "-r", "1h", "alice"]
+    subprocess.run(get, check=True, capture_output=True)
+    first, before = login._current(), cache.read_bytes()
+    assert login._current() is not first and cache.read_bytes() != before and not caplog.records
+    # Where the command does not work, what there is serves on.
+    lame = Initiator(options, RenewalRules(0.0, 0.0, 0.0, "false"))
+    assert lame._current() is not lame._current()
+    assert "the Kerberos tickets of the cache are not renewed" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import ctypes
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -435,3 +436,46 @@ def test_half_a_record_is_nothing_to_call_for() -> None:
         assert stream.recv_into(room) == 6 and room.startswith(b"second")
 
     with_updates(test)
+
+
+def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that takes long holds up neither the loop nor, when it fails, anything but its own connection."""
+    step = TlsStream._handshake_step
+    may_go_on = threading.Event()
+
+    def slow_step(stream: TlsStream) -> bool:
+        assert may_go_on.wait(20)  # for what only the event loop can do
+        return step(stream)
+
+    monkeypatch.setattr(TlsStream, "_handshake_step", slow_step)
+
+    async def main() -> None:
+        stream, client = pair()
+        stranger, liar = pair()
+        with trio.fail_after(30), client, liar:
+            os.write(liar.fileno(), b"GET / HTTP/1.1\r\n\r\n")
+            one = trio.CapacityLimiter(1)
+            failures: list[Exception] = []
+
+            async def refused() -> None:
+                try:
+                    await stranger.handshake(one)
+                except ssl.SSLError as error:
+                    failures.append(error)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(refused)
+                nursery.start_soon(stream.handshake, one)
+                nursery.start_soon(call, client, client.do_handshake)
+                while not one.borrowed_tokens:
+                    await trio.lowlevel.checkpoint()
+                may_go_on.set()
+            assert len(failures) == 1
+            client.send(b"hello")
+            await stream.wait_readable()
+            room = bytearray(10)
+            assert stream.recv_into(room) == 5
+            stream.close()
+            stranger.close()
+
+    trio.run(main)

@@ -39,3 +39,10 @@ def test_the_live_table_counts_every_flight_of_the_month() -> None:
     shown = dict(re.findall(r"^ (\w\w) [A-Z]\D*? {2,}([\d,]+) ", TEXT, re.M))
     assert shown == {carrier: f"{count:,}" for carrier, count in counts.items()}
     assert "every count and mean is equal to the source data's" in TEXT
+
+
+def test_the_secure_pipeline_counts_the_first_flights() -> None:
+    section = TEXT[TEXT.index("\n## secure\n") :]
+    rows = re.findall(r"^(\w\w) +([\d,]+)$", section, re.M)
+    counts = flights.load(50_000)["carrier"].value_counts().sort_index()
+    assert rows == [(str(carrier), f"{count:,}") for carrier, count in counts.items()]

@@ -227,7 +227,7 @@ class _Exchange:
         response = await self.conversation.authenticate(bytes(request.auth_bytes))
         reply = _reply(header, response)
         if self.conversation.failure is not None:
-            raise FailedAuthentication(self._reason(), None if self.conversation.is_silent else reply)
+            raise FailedAuthentication(self._reason(), reply)
         return reply
 
     def _handshake(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError, TryAgain
+from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.mechanism import SaslServer
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeResponse
@@ -141,7 +141,6 @@ class SaslConversation:
                 f" with SASL mechanism {name}"
             )
             self.detail = str(error)
-            self.is_silent = isinstance(error, TryAgain)
             raise
 
     def _check_turn(self) -> None:
@@ -158,8 +157,6 @@ class SaslConversation:
             raise SaslError(self.failure)
         return got
 
-    is_silent = False
-    """Whether the client is not told of the failure, as one that may pass by itself."""
     detail = ""
     """What the log may say of the failure beyond what the client is told. It holds no secret."""
 

@@ -14,10 +14,3 @@ class SaslAuthenticationError(SaslError):
         """``detail`` is what only the log may say beyond ``text``."""
         super().__init__(text)
         self.detail = detail
-
-
-class TryAgain(SaslError):
-    """An authentication that failed for a reason that may pass by itself.
-
-    The client is not answered, so that it connects again (`KerberosError.retriable`).
-    """

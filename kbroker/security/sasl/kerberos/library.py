@@ -16,7 +16,7 @@ import threading
 import time
 
 from kbroker.config.definition import InvalidConfig
-from kbroker.security.sasl.errors import SaslError, TryAgain
+from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.kerberos.login import KerberosOptions, RenewalRules
 
 try:
@@ -32,10 +32,6 @@ logger = logging.getLogger(__name__)
 
 KINIT_SECONDS = 60.0
 """How long the command that renews tickets may take."""
-
-_KRB5_BASE = -1765328384
-_RETRIABLE = {_KRB5_BASE + code for code in (21, 33, 34)}
-"""A client or a ticket that is not valid yet, and a replay (`KerberosError`)."""
 
 _Store = dict[bytes | str, bytes | str]
 _NO_REASONS = ("Unspecified GSS failure", "Unknown error", "Success")
@@ -241,5 +237,4 @@ def _failed(error: Exception) -> SaslError:
         reasons = reasons or [
             text for text in error.get_all_statuses(code, is_major) if not text.startswith(_NO_REASONS)
         ]
-    kind = TryAgain if error.min_code - (1 << 32) in _RETRIABLE else SaslError
-    return kind(f"Kerberos: {'; '.join(reasons) or 'the library gives no reason'}")
+    return SaslError(f"Kerberos: {'; '.join(reasons) or 'the library gives no reason'}")

@@ -1,0 +1,68 @@
+"""docs/security/tokens.md: its blocks are run, against a node started as it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from kbroker.cli.cluster_plan import free_ports
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "security" / "tokens.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+USERS = ("broker", "alice", "bob")
+
+
+def test_the_page_leads_to_a_token_that_works(tmp_path: Path) -> None:
+    ports = dict(zip(("9092", "9093"), map(str, free_ports(2)), strict=True))
+
+    def with_ports(text: str) -> str:
+        return re.sub("909[23]", lambda match: ports[match[0]], text)
+
+    assert [language for language, _ in BLOCKS] == ["properties", "properties", "sh", "text", "sh", "text"]
+    (tmp_path / "server.properties").write_text(with_ports(BLOCKS[0][1]))
+    for user in ("alice", "bob"):
+        (tmp_path / f"{user}.properties").write_text(with_ports(BLOCKS[1][1]).replace("alice", user))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def run(script: str) -> str:
+        command = f'kbroker() {{ "{sys.executable}" -m kbroker "$@"; }}\n'
+        done = subprocess.run(
+            ["bash", "-ec", command + script], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    users = " ".join(f"--add-scram 'SCRAM-SHA-512=[name={user},password={user}-secret]'" for user in USERS)
+    run(f'kbroker format -c server.properties -t "$(kbroker random-uuid)" {users}')
+    node = subprocess.Popen(
+        [sys.executable, "-m", "kbroker", "start", "-c", "server.properties"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=(tmp_path / "log").open("w"),
+        text=True,
+    )
+    try:
+        assert node.stdout is not None
+        assert "kbroker ready" in node.stdout.readline(), (tmp_path / "log").read_text()
+        admin = with_ports(BLOCKS[1][1]).replace("alice", "broker")
+        (tmp_path / "admin.properties").write_text(admin)
+        run("kbroker acl add --allow User:alice --operation all --topic orders --command-config admin.properties")
+        told = run(BLOCKS[2][1])
+        assert "logs in as User:alice" in told and "two pizzas" in told and "User:bob" in told
+        login = (tmp_path / "token.properties").read_text()
+        form = re.sub(r'(username|password)="[^"]*"', r'\1="X"', BLOCKS[3][1]).strip()
+        assert form in re.sub(r'(username|password)="[^"]*"', r'\1="X"', login)
+        secret = re.search(r'password="([^"]*)"', login)
+        assert secret is not None and secret[1] not in told
+        assert "expires at" in run(BLOCKS[4][1])
+    finally:
+        node.send_signal(signal.SIGTERM)
+        node.communicate(timeout=20)
+    log = (tmp_path / "log").read_text()
+    assert "-secret" not in log and secret[1] not in log
