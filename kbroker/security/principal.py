@@ -33,6 +33,11 @@ class TokenPrincipal(KafkaPrincipal):
         return True
 
 
+def as_authenticated(principal: KafkaPrincipal, *, by_token: bool) -> KafkaPrincipal:
+    """The same principal, authenticated by a delegation token or without one."""
+    return (TokenPrincipal if by_token else KafkaPrincipal)(*principal)
+
+
 ANONYMOUS = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
 """Whoever comes without saying who they are."""
 

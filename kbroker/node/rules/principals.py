@@ -12,7 +12,7 @@ from kbroker.node.admission import Refused
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import Peer
-from kbroker.security.principal import KafkaPrincipal, TokenPrincipal, parse_principal
+from kbroker.security.principal import KafkaPrincipal, as_authenticated, parse_principal
 
 if TYPE_CHECKING:
     from kbroker.node.admission import Admitted
@@ -53,7 +53,7 @@ class PrincipalStep:
         except NoAnswer:
             raise Refused("the principal builder has not said who it is") from None
         # A token stays one: whoever came with it may ask for no other (``SaslServerAuthenticator``).
-        client.principal = TokenPrincipal(*principal) if client.principal.token_authenticated else principal
+        client.principal = as_authenticated(principal, by_token=client.principal.token_authenticated)
 
 
 def _subject(certificate: bytes) -> str:
