@@ -77,7 +77,7 @@ class RequestContext:
     __slots__ = ("asked_ahead", "connection", "denials", "header", "round", "services")
 
     asked_ahead: dict[str, bool]
-    """What the principal may do that ``authorization.may_each`` is asked for, by name; not set if nothing was asked."""
+    """By name: the principal's rights, as ``authorization.may_each`` has asked for them; not set if it has not."""
 
     denials: int
     """How many denials of this request the audit log has; not set before the first."""
@@ -95,7 +95,7 @@ class RequestContext:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Who asks."""
+        """The principal that the request is made as."""
         return self.connection.principal
 
     @property

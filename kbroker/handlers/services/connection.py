@@ -26,9 +26,9 @@ class Connection(Protocol):
     is_controller: bool
     peer: str
     principal: KafkaPrincipal
-    """Who it belongs to."""
+    """Its owner."""
     session: object | None
-    """What SASL keeps of it, for authenticating again; None without SASL."""
+    """SASL's part of it, for authenticating again; None without SASL."""
     closed: bool
     when_closed: list[Callable[[], None]]
     client_software_name: str
