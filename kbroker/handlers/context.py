@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
-    from kbroker.handlers.services import (
-        Connection,
-        ConnectionRates,
-        FetchReader,
-        Groups,
-        LongSteps,
-        Markers,
-        Metadata,
-        Partitions,
-        ProduceQueue,
-        ProducerIds,
-        Quotas,
-        RequestMeter,
-        TimestampLookupQueue,
-        Transactions,
-    )
+    from kbroker.handlers.services.connection import Connection
+    from kbroker.handlers.services.coordinators import Groups, Markers, ProducerIds, Transactions
+    from kbroker.handlers.services.metadata import Metadata
+    from kbroker.handlers.services.partitions import FetchReader, Partitions
+    from kbroker.handlers.services.quotas import ConnectionRates, Quotas, RequestMeter
+    from kbroker.handlers.services.turns import LongSteps, ProduceQueue, TimestampLookupQueue
     from kbroker.log.manager import LogManager
     from kbroker.replication.fetch_session import FetchSessionCache
     from kbroker.round import Round
