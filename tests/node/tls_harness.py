@@ -106,6 +106,17 @@ def logged(broker: RunningBroker) -> list[logging.LogRecord]:
     return broker.in_broker(lambda node: list(broker.logs))
 
 
+def refusals(broker: RunningBroker) -> list[str]:
+    """All that the node has said, once it has said that it refused a connection: its client may know that before."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        texts = [record.getMessage() for record in logged(broker)]
+        if any("refused a connection" in text for text in texts):
+            return texts
+        time.sleep(0.01)
+    raise AssertionError(texts)
+
+
 def handshake(broker: RunningBroker, context: ssl.SSLContext) -> bytes:
     """Shake hands and wait for the node to close."""
     with socket.create_connection((broker.host, broker.port), 10) as plain:
