@@ -1,4 +1,4 @@
-"""What a test does to secure nodes from outside, as the user admin, and the clients that are under test."""
+"""A test's hands on secure nodes from outside, as the user admin, and the clients that are under test."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class DelegationTokens:
 
     @classmethod
     def of_config(cls, config: BrokerConfig) -> DelegationTokens | None:
-        """What a node's properties say; None if it has no key, and so no tokens."""
+        """The settings of a node's properties; None if it has no key, and so no tokens."""
         values = config.security()
         key = values[SECRET_KEY]
         if not isinstance(key, Password) or not key.value:

@@ -43,7 +43,7 @@ class QuotaRule:
         return self._kept.version
 
     def limits(self, principal: KafkaPrincipal, client_id: str, table: QuotaTable) -> ClientLimits:
-        """What holds for a client; ``table`` has the quotas that are set."""
+        """The quotas of a client; ``table`` has those that are set."""
         if table is not self._table:
             self._table = table
             self._kept.forget()
