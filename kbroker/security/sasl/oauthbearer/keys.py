@@ -35,7 +35,7 @@ _MOST_TRIED: Final = 4
 
 
 def _registry(algorithm: str) -> jws.JWSRegistry:
-    """The library's rules for tokens of an algorithm, as RFC 7515 has them: a header may have names that nobody here knows.
+    """The library's rules for tokens of an algorithm (RFC 7515): a header may have names that nobody here knows.
 
     Lengths are judged before, so that a long header or the signature of a long key is not taken for a wrong one.
     """
