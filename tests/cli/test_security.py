@@ -107,6 +107,18 @@ def test_tls_and_a_password_together(kb, kafka_secure_broker, tmp_path) -> None:
 # --- acl
 
 
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("billing.example", "rules are for addresses, such as 10.0.0.7; names never match"),
+        ("::1", "an address matches in the form that Java prints: 0:0:0:0:0:0:0:1"),
+    ],
+)
+def test_a_rule_whose_host_matches_nobody_is_refused(kb, host: str, said: str) -> None:  # type: ignore[no-untyped-def]
+    refused = kb("acl", "add", "--deny", "bob", "--host", host, "--topic", "orders", code=2)
+    assert refused.err == f"kbroker acl add: --host {host!r}: {said} (see kbroker acl add --help)\n"
+
+
 def test_rules_are_added_listed_and_removed(kb, as_user) -> None:  # type: ignore[no-untyped-def]
     admin = ("--command-config", as_user("admin"))
     added = kb("acl", "add", "--allow", "User:alice", "--operation", "read", "--topic", "orders", *admin)
