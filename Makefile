@@ -107,7 +107,7 @@ compat-spark: $(VENV)/.spark ## All of Spark's tests, on kbroker and on Apache K
 	$(PY) -m pytest compat_tests/spark --broker both --older-spark $(ARGS)
 
 kafka: $(VENV)/.dev ## Fetch Apache Kafka and its tools into .cache, for the tests that ask them (needs Maven)
-	@$(PY) -c "from compat_tests.apache_kafka import kafka_home; print(kafka_home())"
+	@$(PY) -c "from compat_tests.apache_kafka import SERVER_VERSION, kafka_home; print(kafka_home(), kafka_home(SERVER_VERSION))"
 
 bench: $(VENV)/.bench ## kbroker and Apache Kafka side by side (ARGS=--quick)
 	@$(PY) -m compileall -q kbroker  # as an installed package is: start-up is measured too

@@ -1,1 +1,1 @@
-"""kbroker and Apache Kafka 4.3.1 side by side in one run: `python -m benchmarks --help`."""
+"""kbroker and Apache Kafka 4.4.0 side by side in one run: `python -m benchmarks --help`."""

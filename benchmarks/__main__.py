@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: kbroker and Apache Kafka 4.3.1 in turn, the same clients, one table of ratios.
+"""`python -m benchmarks`: kbroker and Apache Kafka 4.4.0 in turn, the same clients, one table of ratios.
 
     python -m benchmarks --quick             a few minutes, the figures that have a target
     python -m benchmarks                     everything, two rounds: about an hour
@@ -47,7 +47,7 @@ from benchmarks.servers import KINDS, ROOT, Server, ServerError, earlier
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
 from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
-from compat_tests.apache_kafka import KAFKA_VERSION, ApacheKafkaError, kafka_home
+from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafkaError, kafka_home
 
 ALL_WORKLOADS = (
     *WORKLOADS,
@@ -172,7 +172,7 @@ class Run:
                     cluster.stop()
 
     def _run_alone(self, chosen: list[Workload]) -> None:
-        """What is measured of kbroker in this process; no server is started."""
+        """Measurements of kbroker in this process; no server is started."""
         for number in range(self.rounds if "kbroker" in self.kinds else 0):
             for workload in chosen:
                 server = KINDS["kbroker"]()
@@ -366,7 +366,7 @@ def measure(
     chosen: list[Workload], kinds: list[str], rounds: int, path: Path, *, quick: bool, compiled: bool
 ) -> dict[str, Any]:
     """Run the workloads; the figures, which are also in the file ``path``, from the first one on."""
-    kafka_home()  # before the clock runs: the first time, Maven fetches it
+    kafka_home(SERVER_VERSION)  # before the clock runs: the first time, Maven fetches it
     with tempfile.TemporaryDirectory(prefix="bench-clients-") as folder:
         scratch = Path(folder)
         load = Load(scratch, compiled=compiled)
@@ -375,7 +375,7 @@ def measure(
         figures: dict[str, Any] = {
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "commit": commit(),
-            "apache_kafka": KAFKA_VERSION,
+            "apache_kafka": SERVER_VERSION,
             "client": load.version(),
             "quick": quick,
             "machine": machine(),

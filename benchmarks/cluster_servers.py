@@ -17,7 +17,7 @@ from typing import ClassVar
 import psutil
 
 from benchmarks.servers import COMMON, ROOT, Server, ServerError
-from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, java_command, random_uuid, tool
+from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, SERVER_VERSION, java_command, random_uuid, tool
 from kbroker.cli.cluster_plan import NodePlan, plan_cluster, prepare
 from kbroker.client import Client, ClientError
 from kbroker.client.nodes import describe_cluster, describe_quorum
@@ -202,7 +202,16 @@ class ApacheCluster(ClusterServer):
         for plan in self.plans:
             lines = [f"{name}={value}" for name, value in plan.properties.items()]
             plan.properties_file.write_text("\n".join(lines) + "\n")
-            tool("kafka-storage", "format", "-t", cluster_id, "-c", str(plan.properties_file), check=True)
+            tool(
+                "kafka-storage",
+                "format",
+                "-t",
+                cluster_id,
+                "-c",
+                str(plan.properties_file),
+                check=True,
+                version=SERVER_VERSION,
+            )
 
     def command(self, plan: NodePlan) -> list[str]:
         return java_command(
@@ -211,6 +220,7 @@ class ApacheCluster(ClusterServer):
             jvm_options=("-Xmx1G", "-Xms1G", *SERVER_JVM_OPTIONS),
             log_config="log4j2.properties",
             logs_dir=Path(f"{plan.directory}-logs"),
+            version=SERVER_VERSION,
         )
 
 

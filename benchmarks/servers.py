@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import psutil
 
-from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka, java_command
+from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, SERVER_VERSION, ApacheKafka, java_command
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMON = {"log.segment.delete.delay.ms": "1000", "group.initial.rebalance.delay.ms": "3000"}
@@ -174,7 +174,7 @@ class Kbroker(Server):
 
 
 class Apache(Server):
-    """Apache Kafka 4.3.1 as one combined node with the stock heap and JVM options."""
+    """Apache Kafka 4.4.0 as one combined node with the stock heap and JVM options."""
 
     name = "apache"
 
@@ -188,6 +188,7 @@ class Apache(Server):
             jvm_options=(*node.heap, *SERVER_JVM_OPTIONS),
             log_config="log4j2.properties",
             logs_dir=self.directory / "logs",
+            version=SERVER_VERSION,
         )
         self.launched_at = time.monotonic()
         with (self.directory / "server.log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 for this repository: had from Maven, run on loopback, its command-line tools at hand.
+"""Apache Kafka 4.4.0 for this repository: had from Maven, run on loopback; the command-line tools are those of 4.3.1.
 
 It is the judge of every compatibility case: a case that fails against it is wrong. Needs ``java`` (17 or later) and
 ``mvn``. Everything lands under ``.cache`` of the repository (another place: environment variable ``KBROKER_CACHE``).
@@ -29,7 +29,10 @@ from pathlib import Path
 
 from kbroker.cli.cluster_plan import free_ports
 
+SERVER_VERSION = "4.4.0"
+"""The release whose nodes are started, and format their directories."""
 KAFKA_VERSION = "4.3.1"
+"""The release of the tools: those of later ones are not on Maven."""
 LOG4J_VERSION = "2.25.4"
 
 TOOLS: dict[str, str] = {
@@ -62,9 +65,7 @@ TOOLS: dict[str, str] = {
 }
 """Tool name (as in Kafka's ``bin`` without ``.sh``) -> main class in 4.3.1."""
 
-_DEPENDENCIES = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+_LOGGING = (
     ("org.apache.logging.log4j", "log4j-core", LOG4J_VERSION),
     ("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION),
     ("org.apache.logging.log4j", "log4j-1.2-api", LOG4J_VERSION),
@@ -129,15 +130,17 @@ def resolve_jars(dependencies: Sequence[tuple[str, str, str]], target: Path) -> 
         partial.rename(target)
 
 
-def kafka_home() -> Path:
-    """Directory with ``libs/*.jar`` and ``config/``; resolves the jars the first time (a minute or so)."""
-    home = cache_dir() / f"kafka-{KAFKA_VERSION}"
+def kafka_home(version: str = KAFKA_VERSION) -> Path:
+    """Directory with ``libs/*.jar`` and ``config/`` of a release; resolves the jars the first time (a minute or so)."""
+    home = cache_dir() / f"kafka-{version}"
     if not (home / "libs").is_dir():
-        with locked(f"kafka-{KAFKA_VERSION}"):
+        with locked(f"kafka-{version}"):
             if not (home / "libs").is_dir():
                 home.mkdir(parents=True, exist_ok=True)
                 _write_log_configs(home / "config")
-                resolve_jars(_DEPENDENCIES, home / "libs")
+                artifacts = ["kafka_2.13"] if version == SERVER_VERSION else ["kafka_2.13", "kafka-tools"]
+                kafka = [("org.apache.kafka", artifact, version) for artifact in artifacts]
+                resolve_jars([*kafka, *_LOGGING], home / "libs")
     return home
 
 
@@ -153,9 +156,10 @@ def java_command(
     log_config: str = "tools-log4j2.properties",
     logs_dir: Path | None = None,
     class_path: Sequence[Path] = (),
+    version: str = KAFKA_VERSION,
 ) -> list[str]:
-    """The command line that runs `main_class` on Apache Kafka's class path (`class_path` goes before it)."""
-    home = kafka_home()
+    """The command line that runs `main_class` on a release's class path (`class_path` goes before it)."""
+    home = kafka_home(version)
     java = shutil.which("java")
     if java is None:
         raise ApacheKafkaError("java is not installed: Apache Kafka needs Java 17 or later")
@@ -179,13 +183,18 @@ def tool_class(name: str) -> str:
     return TOOLS[name]
 
 
-def tool_command(name: str, *arguments: str) -> list[str]:
+def tool_command(name: str, *arguments: str, version: str = KAFKA_VERSION) -> list[str]:
     """The command line of the tool `name` with `arguments`."""
-    return java_command(tool_class(name), *arguments)
+    return java_command(tool_class(name), *arguments, version=version)
 
 
 def tool(
-    name: str, *arguments: str, stdin: str | bytes | None = None, timeout: float = 120, check: bool = False
+    name: str,
+    *arguments: str,
+    stdin: str | bytes | None = None,
+    timeout: float = 120,
+    check: bool = False,
+    version: str = KAFKA_VERSION,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command-line tool of Apache Kafka to its end, its output captured as text.
 
@@ -193,7 +202,9 @@ def tool(
     `check`.
     """
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    raw = subprocess.run(tool_command(name, *arguments), input=data, capture_output=True, timeout=timeout)
+    raw = subprocess.run(
+        tool_command(name, *arguments, version=version), input=data, capture_output=True, timeout=timeout
+    )
     result = subprocess.CompletedProcess(
         raw.args, raw.returncode, raw.stdout.decode(errors="replace"), raw.stderr.decode(errors="replace")
     )
@@ -236,7 +247,7 @@ class ApacheKafka:
     `directory` holds its properties, log and data and is removed on exit if it was made here. `properties` are added
     to (or replace) those of the stock server.properties, of which what equals its default is left out; "" leaves one
     out. `heap` is the JVM's heap option, the stock script's by default. `cluster_id` is a new one by default;
-    `format_options` are kafka-storage's.
+    `format_options` are kafka-storage's, `version` is the release.
     """
 
     directory: Path | None = None
@@ -248,6 +259,7 @@ class ApacheKafka:
     node_id: int = 1
     cluster_id: str = ""
     format_options: Sequence[str] = ("--standalone",)
+    version: str = SERVER_VERSION
     format_seconds: float = 0
     ready_seconds: float = 0
     process: subprocess.Popen[bytes] | None = None
@@ -310,7 +322,8 @@ class ApacheKafka:
         if not (self.data_dir / "meta.properties").exists():
             begin = time.monotonic()
             self.cluster_id = self.cluster_id or random_uuid()
-            tool("kafka-storage", "format", "-t", self.cluster_id, "-c", str(path), *self.format_options, check=True)
+            arguments = ("format", "-t", self.cluster_id, "-c", str(path), *self.format_options)
+            tool("kafka-storage", *arguments, check=True, version=self.version)
             self.format_seconds = time.monotonic() - begin
 
     def start(self, *, detached: bool = False) -> None:
@@ -329,6 +342,7 @@ class ApacheKafka:
             jvm_options=(*self.heap, *SERVER_JVM_OPTIONS),
             log_config="log4j2.properties",
             logs_dir=self.directory / "logs",
+            version=self.version,
         )
         self._launched = time.monotonic()
         with open(self.directory / "server.log", "wb") as output:
@@ -423,6 +437,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "home":
             print(kafka_home())
+            print(kafka_home(SERVER_VERSION))
             return 0
         if options.command == "start":
             return _start_command(options)

@@ -1,4 +1,4 @@
-"""The brokers that the cases run against: kbroker, Apache Kafka 4.3.1, or one that is running already."""
+"""The brokers that the cases run against: kbroker, Apache Kafka 4.4.0, or one that is running already."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ExternalBroker:
 
 
 class ApacheBroker:
-    """Apache Kafka 4.3.1, the judge."""
+    """Apache Kafka 4.4.0, the judge."""
 
     name = "apache"
     can_restart = True

@@ -4,7 +4,7 @@ A case is a function of a :class:`Context`. Its group and title are the row of t
 `needs` are the
 abilities that a client must have (see ``client.ALL_FEATURES``), a client without them shows a dash there. Every case
 must pass
-against Apache Kafka 4.3.1: one that fails there is wrong.
+against Apache Kafka 4.4.0: one that fails there is wrong.
 """
 
 from __future__ import annotations

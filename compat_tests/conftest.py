@@ -3,7 +3,7 @@
 pytest compat_tests                            kbroker, started by the tests: one node, three, or both in turn
 pytest compat_tests --nodes 3                  three nodes wherever a folder does not need just one; 1: one everywhere
 pytest compat_tests --shape apart-3.3          nodes of one role at the level of Kafka 3.3; see compat_tests/shapes
-pytest compat_tests --broker apache            Apache Kafka 4.3.1, started by the tests; so many nodes as of kbroker
+pytest compat_tests --broker apache            Apache Kafka 4.4.0, started by the tests; so many nodes as of kbroker
 pytest compat_tests/spark --broker both        each test on kbroker and on Apache Kafka, in one run
 pytest compat_tests --bootstrap HOST:PORT      one that runs already (or environment KBROKER_COMPAT_BOOTSTRAP)
 """

@@ -1,6 +1,6 @@
 """Kafka's error codes, and the exception that carries one inside the broker.
 
-The numbers are the wire protocol's (class ``org.apache.kafka.common.protocol.Errors`` of 4.3.1).
+The numbers are the wire protocol's (class ``org.apache.kafka.common.protocol.Errors`` of 4.4.0).
 """
 
 from __future__ import annotations
@@ -147,6 +147,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:

@@ -1,4 +1,4 @@
-"""kbroker's tables of properties against Apache Kafka 4.3.1's facts (made by tests/facts/ConfigFacts.java)."""
+"""kbroker's tables of properties against Apache Kafka 4.4.0's facts (made by tests/facts/ConfigFacts.java)."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A list of commands whose output is compared with what they print about Apache Kafka 4.3.1."""
+"""A list of commands whose output is compared with what they print about Apache Kafka 4.4.0."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from compat_tests import clients
-from compat_tests.apache_kafka import KAFKA_VERSION, java_command
+from compat_tests.apache_kafka import SERVER_VERSION
 
 Position = tuple[str, int]
 """Topic and partition."""
@@ -73,10 +73,9 @@ KINDS = {
 def _command(client: str) -> tuple[list[str], dict[str, str]]:
     """The host of a client, and what it needs in its environment."""
     if client == "java":
-        from compat_tests.java.client import compiled
+        from compat_tests.java.client import program
 
-        source = Path(__file__).parent.parent / "java" / "GroupMember.java"
-        return java_command("GroupMember", class_path=[compiled(source)]), {}
+        return program(Path(__file__).parent.parent / "java" / "GroupMember.java"), {}
     if client == "kafkajs":
         from compat_tests.kafkajs.client import installed_modules
 
@@ -88,7 +87,7 @@ def _command(client: str) -> tuple[list[str], dict[str, str]]:
 
 def description(client: str) -> str:
     """The client with its version."""
-    return f"{client} {KAFKA_VERSION if client == 'java' else '2.2.4' if client == 'kafkajs' else version(client)}"
+    return f"{client} {SERVER_VERSION if client == 'java' else '2.2.4' if client == 'kafkajs' else version(client)}"
 
 
 class MemberError(Exception):

@@ -1,4 +1,4 @@
-"""Answers of the group APIs to wrong requests, version by version, compared with Apache Kafka 4.3.1.
+"""Answers of the group APIs to wrong requests, version by version, compared with Apache Kafka 4.4.0.
 
 An Apache Kafka is started beside the broker under test and asked the same (KBROKER_COMPAT_JUDGE=HOST:PORT names one
 that runs already, with the options of conftest.py); where none can be had, its recorded answers stand in.

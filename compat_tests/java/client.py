@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from compat_tests.apache_kafka import KAFKA_VERSION, cache_dir, java_command, kafka_home, locked
+from compat_tests.apache_kafka import SERVER_VERSION, cache_dir, java_command, kafka_home, locked
 from compat_tests.client import ALL_FEATURES
 from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient
@@ -15,11 +15,20 @@ from compat_tests.line_driver import LineDriverClient
 _SOURCE = Path(__file__).with_name("Driver.java")
 
 
-def compiled(source: Path) -> Path:
-    """Directory with the classes of the Java file `source`, compiled against Kafka's jars if it changed."""
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+CLIENT_VERSION = SERVER_VERSION
+"""The release of the Java client."""
+
+
+def program(source: Path) -> list[str]:
+    """The command line that runs the Java file `source` on the client's jars."""
+    return java_command(source.stem, class_path=[compiled(source)], version=CLIENT_VERSION)
+
+
+def compiled(source: Path, version: str = CLIENT_VERSION) -> Path:
+    """Directory with the classes of the Java file `source`, compiled against a release's jars if it changed."""
+    digest = hashlib.sha256(version.encode() + source.read_bytes()).hexdigest()[:12]
     target = cache_dir() / "java-driver" / digest
-    home = kafka_home()
+    home = kafka_home(version)
     with locked("java-driver"):
         if not (target / f"{source.stem}.class").exists():
             # Elsewhere first: a compiler that is interrupted leaves some of the classes.
@@ -40,9 +49,9 @@ class JavaClient(LineDriverClient):
     """KafkaProducer, KafkaConsumer and Admin of kafka-clients."""
 
     name = "java"
-    version = KAFKA_VERSION
+    version = CLIENT_VERSION
     features = ALL_FEATURES
 
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         settings = security.java_properties() if security else None
-        super().__init__(java_command("Driver", class_path=[compiled(_SOURCE)]), bootstrap, security=settings)
+        super().__init__(program(_SOURCE), bootstrap, security=settings)

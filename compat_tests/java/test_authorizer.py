@@ -1,4 +1,4 @@
-"""Thousands of decisions, by kbroker's authorizer and by the class of Apache Kafka 4.3.1 that it follows.
+"""Thousands of decisions, by kbroker's authorizer and by the class of Apache Kafka 4.4.0 that it follows.
 
 Nobody is called ``User:*`` here: Apache Kafka fails for that name, where kbroker has only the rules for everybody.
 """
@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.apache_kafka import java_command
 from compat_tests.clients import unavailable
-from compat_tests.java.client import compiled
+from compat_tests.java.client import program
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
@@ -101,7 +100,7 @@ def test_decisions(seed: int) -> None:
         for _ in range(rng.randrange(1, 25)):
             world.change()
             ours.extend((world.ask(), len(lines)) for _ in range(8))
-    command = java_command("Authorizer", class_path=[compiled(Path(__file__).with_name("Authorizer.java"))])
+    command = program(Path(__file__).with_name("Authorizer.java"))
     result = subprocess.run(
         command, input="\n".join(lines) + "\n", capture_output=True, text=True, encoding="utf-8", timeout=120
     )

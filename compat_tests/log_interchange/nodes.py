@@ -60,7 +60,7 @@ class Node(Protocol):
 
 
 class Apache:
-    """Apache Kafka 4.3.1 in a place."""
+    """Apache Kafka 4.4.0 in a place."""
 
     def __init__(self, place: Place, properties: Mapping[str, str] | None = None) -> None:
         self._place = place

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from compat_tests.apache_kafka import ApacheKafka, random_uuid
+from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafka, random_uuid
 from kbroker.cli.cluster_plan import free_ports
 
 COMBINED = "broker,controller"
@@ -114,7 +114,7 @@ def _properties(node: Node, join: Node | None, votes: bool) -> dict[str, str]:
 
 
 class JvmNode:
-    """Apache Kafka 4.3.1; with `join`, a broker that follows the quorum of that node, or joins it as a voter."""
+    """Apache Kafka 4.4.0; with `join`, a broker that follows the quorum of that node, or joins it as a voter."""
 
     def __init__(
         self,
@@ -124,11 +124,13 @@ class JvmNode:
         *,
         votes: bool = False,
         properties: Mapping[str, str] = NO_PROPERTIES,
+        version: str = SERVER_VERSION,
     ) -> None:
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
         self._node = ApacheKafka(
+            version=version,
             directory=directory,
             port=self.port,
             controller_port=self.controller_port,
@@ -142,6 +144,12 @@ class JvmNode:
     def start(self) -> None:
         if self._node.process is None:
             self._node.start()
+
+    def upgrade(self) -> None:
+        """Stop, and start with the latest release."""
+        self.stop()
+        self._node.version = SERVER_VERSION
+        self.start()
 
     def stop(self) -> None:
         self._node.stop(timeout=60)

@@ -15,8 +15,6 @@ from typing import Any
 
 import confluent_kafka
 
-from compat_tests.apache_kafka import java_command
-
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent.parent
 
@@ -27,9 +25,9 @@ class ParticipantError(Exception):
 
 def _command(client: str, bootstrap: str) -> tuple[list[str], dict[str, str]]:
     if client == "java":
-        from compat_tests.java.client import compiled
+        from compat_tests.java.client import program
 
-        return [*java_command("Participant", class_path=[compiled(_HERE / "Participant.java")]), bootstrap], {}
+        return [*program(_HERE / "Participant.java"), bootstrap], {}
     if client == "kafkajs":
         from compat_tests.kafkajs.client import installed_modules
 

@@ -1,4 +1,4 @@
-"""Answers of the transactional APIs to right and wrong requests, by version, compared with Apache Kafka 4.3.1.
+"""Answers of the transactional APIs to right and wrong requests, by version, compared with Apache Kafka 4.4.0.
 
 An Apache Kafka is started beside the broker under test and asked the same; KBROKER_COMPAT_JUDGE=HOST:PORT names one
 that runs already.

@@ -609,7 +609,7 @@ def txn_offset_commit() -> Iterator[tuple[str, Case]]:
         yield f"{title}, empty id", commit(adds=adds, name="")
         yield f"{title}, unknown topic", commit(adds=adds, topic="no-such-topic")
         yield f"{title}, unknown partitions", commit("ongoing", 0, 7, -1, adds=adds)
-        yield f"{title}, member of no group", commit(adds=adds, generation_id=3, member_id="nobody")
+        yield f"{title}, member of no group", commit(adds=adds, generation_id_or_member_epoch=3, member_id="nobody")
         yield f"{title}, member without generation", commit(adds=adds, member_id="nobody")
     yield "empty group", lambda w, v: _commit(w, v, w.in_state("ongoing"), "")
     yield "metadata too large", commit(metadata="x" * 5000)

@@ -91,6 +91,7 @@ FORWARDED = (
         },
     ),
     Case("UnregisterBroker", (0,), lambda world: {"broker_id": 999}),
+    Case("UnregisterController", (0,), lambda world: {"controller_id": 999}),
     Case(
         "DescribeQuorum",
         (0,),

@@ -1,4 +1,4 @@
-"""The ACL APIs with an authorizer: the same requests, in the same order, to Apache Kafka 4.3.1 and to kbroker.
+"""The ACL APIs with an authorizer: the same requests, in the same order, to Apache Kafka 4.4.0 and to kbroker.
 
 The one client is ``User:ANONYMOUS``. With ``allow.everyone.if.no.acl.found`` it may do everything until there is an ACL
 for the cluster: then it may do what that one allows.

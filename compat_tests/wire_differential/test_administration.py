@@ -1,4 +1,4 @@
-"""The same administrative requests, in the same order, to Apache Kafka 4.3.1 and to the broker under test.
+"""The same administrative requests, in the same order, to Apache Kafka 4.4.0 and to the broker under test.
 
 What changes the cluster (features, configurations of groups and brokers, reassignments) depends on what was done
 before, so it cannot be asked at random as in ``test_differential.py``: here each step's answers must be equal.
@@ -222,7 +222,7 @@ def test_every_property(pair: Pair, version: int) -> None:
         return {config["name"]: config for config in configs}
 
     ours, theirs = (described(talk) for talk in pair)
-    assert set(ours) == set(theirs) and len(theirs) == 340
+    assert set(ours) == set(theirs) and len(theirs) == 350
     by_default = [name for name in theirs if {ours[name]["config_source"], theirs[name]["config_source"]} == {DEFAULT}]
     assert len(by_default) > 300
     assert [(ours[name], theirs[name]) for name in by_default if ours[name] != theirs[name]] == []

@@ -1,5 +1,5 @@
 """Answers of every API that brokers and controllers answer, to users without permissions: each version, asked of Apache
-Kafka 4.3.1 under its StandardAuthorizer and of kbroker. The answers must be equal, and nothing be changed.
+Kafka 4.4.0 under its StandardAuthorizer and of kbroker. The answers must be equal, and nothing be changed.
 
 The users are made from the table of permissions (``kbroker.handlers.permissions``): one who may do nothing, and
 for each of its rows one who may do all but that. kbroker runs in the test's own process.
@@ -36,7 +36,7 @@ EVERYTHING: tuple[Case | OnController, ...] = (*ASKED, *OF_CONTROLLER)
 USERS: dict[str, frozenset[Asked]] = {
     user_of(denials(permission)): denials(permission) for case in EVERYTHING for permission in case.permissions()
 }
-"""What is denied to each user; all else is allowed."""
+"""The operations that are denied to each user; all else is allowed."""
 
 INNARDS = "Request Request("
 """So begin messages that tell of objects in Apache Kafka's memory."""

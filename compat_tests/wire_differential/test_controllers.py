@@ -1,5 +1,5 @@
 """The controllers' listener, which Kafka's tools talk to with --bootstrap-controller: what it serves, and the same
-requests there to Apache Kafka 4.3.1 and to the broker under test."""
+requests there to Apache Kafka 4.4.0 and to the broker under test."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from kbroker.wire.registry import API_KEYS
 
 LOGGER = 8
 THREADS = "log.cleaner.threads"
+
 Pair = tuple[Dialogue, Dialogue]
 
 
@@ -67,7 +68,7 @@ def test_what_is_served(controllers: tuple[str, str]) -> None:
     ours, theirs = (
         {API_KEYS[key].name: versions for key, versions in served_apis(each).items()} for each in controllers
     )
-    assert len(theirs) == 41
+    assert len(theirs) == 42
     assert ours == theirs
 
 

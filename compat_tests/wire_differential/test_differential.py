@@ -1,4 +1,4 @@
-"""The same raw requests to Apache Kafka 4.3.1 and to the broker under test: the decoded answers must be equal.
+"""The same raw requests to Apache Kafka 4.4.0 and to the broker under test: the decoded answers must be equal.
 
 For each (API, version) that the broker advertises, as many random requests as KBROKER_WIRE_CASES says (32), from the
 seed

@@ -1,5 +1,5 @@
 """Answers of every API that names a group to the empty group id and to another, before and after the coordinators'
-topics exist: each version, asked of Apache Kafka 4.3.1 and of the broker under test. The answers must be equal."""
+topics exist: each version, asked of Apache Kafka 4.4.0 and of the broker under test. The answers must be equal."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Asking:
                             TxnOffsetCommitRequest(
                                 transactional_id=told,
                                 group_id=group,
-                                generation_id=generation,
+                                generation_id_or_member_epoch=generation,
                                 member_id=member,
                                 topics=asked,
                                 **producer,

@@ -1,5 +1,5 @@
 """AlterReplicaLogDirs and DescribeProducers of partitions that are there, elsewhere and nowhere: the same requests to
-Apache Kafka 4.3.1 and to the broker under test."""
+Apache Kafka 4.4.0 and to the broker under test."""
 
 from __future__ import annotations
 

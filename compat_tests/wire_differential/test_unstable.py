@@ -1,5 +1,5 @@
 """Versions that ``unstable.api.versions.enable`` serves, with two-phase commit and without: the same requests to Apache
-Kafka 4.3.1 and to the broker under test."""
+Kafka 4.4.0 and to the broker under test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 
 UNSTABLE = "unstable.api.versions.enable=true"
 INIT_PRODUCER_ID = 22
-"""Unstable in Apache Kafka 4.3.1 and 4.4.0; no other is."""
+"""Unstable in Apache Kafka 4.4.0; no other is."""
 NO_TIMEOUT_MS = 2**31 - 1
 
 

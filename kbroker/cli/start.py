@@ -188,6 +188,17 @@ def set_up_logging(level: str) -> None:
     root.setLevel(level.upper())
 
 
+DEPRECATED = {
+    "broker.id": "set node.id",
+    "group.coordinator.rebalance.protocols": "features (group.version, streams.version, share.version) say what is on",
+    "log.cleaner.enable": "the cleaner will always run",
+}
+"""Properties that will be gone (KIP-1232, KIP-1237, and KIP-1148 for the value false), and what to do."""
+
+OF_CONTROLLERS = ("default.replication.factor", "num.partitions")
+"""Properties that brokers will not read any more (KIP-1211)."""
+
+
 def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> None:
     """Tell what in the configuration has no effect (but for names ``chosen_here``), and what is dangerous."""
     if config.unknown:
@@ -207,6 +218,16 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
+    for name, instead in DEPRECATED.items():
+        if name in config.raw and not (name == "log.cleaner.enable" and config.log_cleaner_enable):
+            log.warning("%s is deprecated, and Apache Kafka 5.0 will not have it: %s", name, instead)
+    if not config.is_controller:
+        of_controllers = [name for name in OF_CONTROLLERS if name in config.raw]
+        if of_controllers:
+            log.warning(
+                "set on a broker, but Apache Kafka 5.0 will read them on controllers alone: %s",
+                ", ".join(of_controllers),
+            )
     if any("ssl." in name or "sasl." in name for name in config.raw):
         from kbroker.config.security.effect import of_no_listener
 

@@ -38,7 +38,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         "-r",
         "--release-version",
         metavar="VERSION",
-        help="begin with the features of this release, e.g. 4.3-IV0",
+        help="begin with the features of this release, e.g. 4.4-IV2",
     )
     parser.add_argument(
         "-f",

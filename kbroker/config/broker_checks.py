@@ -12,6 +12,10 @@ REPLICA_SELECTORS = tuple(
 )
 
 
+CORDONED = "cordoned.log.dirs"
+ALL_CORDONED = "*"
+"""In ``cordoned.log.dirs``: all log directories."""
+
 _RULES = ("principal.builder.class", "client.quota.callback.class", "sasl.server.callback.handler.class")
 
 
@@ -68,6 +72,7 @@ def check(config: BrokerProperties) -> None:
         "classic" in config.group_coordinator_rebalance_protocols,
         "group.coordinator.rebalance.protocols must contain classic",
     )
+    _check_cordoned(config)
     _check_consumer_groups(config)
     _check_quorum(config)
     _check_listeners(config)
@@ -79,6 +84,21 @@ def check(config: BrokerProperties) -> None:
         from kbroker.config.security.rules import check_rules
 
         check_rules(config)
+
+
+def _check_cordoned(config: BrokerProperties) -> None:
+    """Kafka's ``KafkaConfig.validateCordonedLogDirs``."""
+    cordoned = config.values[CORDONED]
+    if ALL_CORDONED in cordoned:
+        if len(cordoned) > 1:
+            raise FatalError("When cordoned.log.dirs is set to *, it must not contain other values")
+        return
+    missing = [path for path in cordoned if path not in config.log_dirs]
+    if missing:
+        raise FatalError(
+            "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
+            f"Missing entries : {', '.join(missing)}"
+        )
 
 
 def _check_consumer_groups(config: BrokerProperties) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.broker_checks import check
+from kbroker.config.broker_checks import ALL_CORDONED, CORDONED, check
 from kbroker.config.broker_properties import BrokerProperties
 from kbroker.config.definition import ConfigType, InvalidConfig
 from kbroker.config.listeners import (
@@ -191,6 +191,8 @@ def _derive(raw: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
     if values["advertised.listeners"] is not None:
         advertised = parse_listeners("advertised.listeners", values["advertised.listeners"], protocols)
     voters = tuple(parse_voters(values["controller.quorum.voters"]))
+    log_dirs = tuple(values["log.dirs"] if values["log.dirs"] is not None else values["log.dir"])
+    cordoned = tuple(values[CORDONED])
     return {
         "process_roles": roles,
         "controller_listener_names": controller_names,
@@ -207,7 +209,8 @@ def _derive(raw: dict[str, str], values: dict[str, Any]) -> dict[str, Any]:
         ),
         "inter_broker_listener_name": _inter_broker_listener(raw, values, protocols),
         "max_connections_per_ip_overrides": _connection_overrides(values["max.connections.per.ip.overrides"]),
-        "log_dirs": tuple(values["log.dirs"] if values["log.dirs"] is not None else values["log.dir"]),
+        "log_dirs": log_dirs,
+        "cordoned_log_dirs": log_dirs if ALL_CORDONED in cordoned else cordoned,
         "metadata_log_dir": values["metadata.log.dir"] or (values["log.dirs"] or values["log.dir"])[0],
     }
 

@@ -99,6 +99,8 @@ class BrokerProperties:
     log_cleanup_policy: tuple[str, ...]
     log_dir_failure_timeout_ms: int
     log_dirs: tuple[str, ...]
+    cordoned_log_dirs: tuple[str, ...]
+    """Those of ``log_dirs`` that get no new partitions."""
     log_flush_interval_messages: int
     log_flush_interval_ms: int | None
     log_flush_offset_checkpoint_interval_ms: int
@@ -129,6 +131,7 @@ class BrokerProperties:
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
     message_max_bytes: int
+    max_decompressed_message_bytes: int
     metadata_log_dir: str
     metadata_log_max_record_bytes_between_snapshots: int
     metadata_log_max_snapshot_interval_ms: int

@@ -1,6 +1,6 @@
 """The properties of a subscription to clients' metrics (resource type CLIENT_METRICS, KIP-714).
 
-Names, types and defaults are Apache Kafka 4.3.1's (a test compares them with a table of its facts). A subscription is
+Names, types and defaults are Apache Kafka 4.4.0's (a test compares them with a table of its facts). A subscription is
 metadata: it is kept and described. No client is asked for metrics, as in Apache Kafka without a plugin that takes them.
 """
 

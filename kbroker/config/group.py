@@ -1,6 +1,6 @@
 """The properties of a consumer group (resource type GROUP of DescribeConfigs).
 
-Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's (a test compares them with a table of
+Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
 its facts); the descriptions are kbroker's. Kafka's properties of share and streams groups are refused until there are
 such groups: a property that is accepted and ignored would mislead.
 """
@@ -59,7 +59,7 @@ GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
 }
 """Names of the broker properties that bound each one, in the order in which Kafka checks them."""
 
-_KINDS_NOT_SERVED = ("share.", "streams.")
+_KINDS_NOT_SERVED = ("share.", "streams.", "errors.deadletterqueue.")
 
 
 class GroupConfig(NamedTuple):
@@ -78,16 +78,14 @@ def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]
     for name in configs:
         if name not in GROUP_CONFIGS:
             if name.startswith(_KINDS_NOT_SERVED):
-                kind = name.partition(".")[0]
+                kind = "streams" if name.startswith("streams.") else "share"
                 raise InvalidConfig(f"{name}: this broker has no {kind} groups")
             raise InvalidConfig(f"Unknown group config name: {name}")
     values = {name: broker[synonym] for name, synonym in GROUP_CONFIG_SYNONYMS.items()}
     values.update((name, GROUP_CONFIGS.parse(name, text)) for name, text in configs.items())
     for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
-        if values[name] < broker[low]:
-            raise InvalidConfig(f"{name} must be greater than or equal to {low}")
-        if values[name] > broker[high]:
-            raise InvalidConfig(f"{name} must be less than or equal to {high}")
+        if not broker[low] <= values[name] <= broker[high]:
+            raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
     if values[_SESSION_TIMEOUT] <= values[_HEARTBEAT_INTERVAL]:
         raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kbroker.config.broker_checks import CORDONED
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.definition import InvalidConfig
 from kbroker.errors import FatalError
@@ -43,6 +44,7 @@ def validate_reconfiguration(before: Mapping[str, str], after: Mapping[str, str]
 
     Both are all of a node's properties, those set at run time among them; each alone has been judged already.
     """
+    before, after = _without_directories(before), _without_directories(after)
     try:
         new = BrokerConfig.from_properties(after)
     except FatalError as error:
@@ -62,6 +64,19 @@ def validate_reconfiguration(before: Mapping[str, str], after: Mapping[str, str]
     for name in _FIXED:
         if old.values[name] != new.values[name]:
             raise _refused(f"{name} cannot be changed while kbroker runs")
+
+
+def _without_directories(properties: Mapping[str, str]) -> dict[str, str]:
+    """Without what only the broker itself can judge, which has log directories of its own."""
+    return {name: value for name, value in properties.items() if name != CORDONED}
+
+
+def check_cordoned(config: BrokerConfig, value: str) -> None:
+    """Raise :class:`InvalidConfig` if a node of this configuration cannot have this value of ``cordoned.log.dirs``."""
+    try:
+        config.with_properties({CORDONED: value})
+    except FatalError as error:
+        raise InvalidConfig(f"requirement failed: {error}") from None
 
 
 def _check_threads(name: str, current: int, wanted: int) -> None:

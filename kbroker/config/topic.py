@@ -1,6 +1,6 @@
 """The properties of a topic.
 
-Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's (a test compares them with a table of
+Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
 its facts); the descriptions are kbroker's.
 """
 
@@ -132,6 +132,41 @@ TOPIC_CONFIGS = ConfigDef(
             MEDIUM,
             "With tiered storage, milliseconds kept on local disk; -2 follows retention.ms.",
             validator=Range(-2),
+            no_effect="kbroker has no tiered storage",
+        ),
+        ConfigKey(
+            "errors.deadletterqueue.group.enable",
+            BOOLEAN,
+            "false",
+            MEDIUM,
+            "Let share groups write what they cannot process to this topic.",
+            no_effect="kbroker has no share groups",
+        ),
+        ConfigKey(
+            "max.decompressed.message.bytes",
+            INT,
+            "2147483639",
+            MEDIUM,
+            "Largest record that is taken in a compressed batch, in bytes after decompression; what is stored already "
+            "is compacted and looked up whatever its size.",
+            validator=Range(1, 2147483639),
+        ),
+        ConfigKey(
+            "remote.copy.lag.bytes",
+            LONG,
+            "-1",
+            MEDIUM,
+            "With tiered storage, bytes after which a segment is uploaded; -1 follows retention.",
+            validator=Range(-1),
+            no_effect="kbroker has no tiered storage",
+        ),
+        ConfigKey(
+            "remote.copy.lag.ms",
+            LONG,
+            "0",
+            MEDIUM,
+            "With tiered storage, milliseconds after which a segment is uploaded; -1 follows retention.",
+            validator=Range(-1),
             no_effect="kbroker has no tiered storage",
         ),
         ConfigKey(

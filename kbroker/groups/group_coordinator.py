@@ -62,7 +62,7 @@ class GroupCoordinator:
         self._classic = ClassicRebalanceProtocol(self._groups.classic, settings, rng)
         self._consumer = ConsumerProtocol(self._groups, self._classic, settings, group_config, rng)
         self._classic_requests = ClassicRequestsToConsumerGroup(self._consumer)
-        self._offsets = OffsetRequests(self._groups, self._classic, settings, lambda: self._consumer.topics)
+        self._offsets = OffsetRequests(self._groups, self._classic, settings)
         self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
         self._next_expiry_check_ms: int | None = None
         self._offset_keys = OffsetKeys()
@@ -145,10 +145,10 @@ class GroupCoordinator:
         return self._offsets.commit_again(commit, offsets, now_ms)
 
     def commit_offsets_in_transaction(
-        self, request: TxnOffsetCommitRequest, now_ms: int
+        self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int
     ) -> CoordinatorResult[TxnOffsetCommitResponse]:
         """TxnOffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
-        return self._offsets.commit_in_transaction(request, now_ms)
+        return self._offsets.commit_in_transaction(request, api_version, now_ms)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, topic_ids: dict[str, Uuid], require_stable: bool = False

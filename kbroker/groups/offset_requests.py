@@ -1,6 +1,6 @@
 """Requests about committed offsets: permission to commit, fetch and delete them, and their expiry.
 
-Rules: Kafka's ``OffsetMetadataManager`` and the groups' ``validateOffset...`` (4.3).
+Rules: Kafka's ``OffsetMetadataManager`` and the groups' ``validateOffset...`` (4.4).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from kbroker.groups.records import (
     offset_value,
 )
 from kbroker.groups.settings import GroupSettings
-from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -58,6 +57,8 @@ _S = ClassicGroupState
 _pack_index = struct.Struct(">i").pack
 _CONSUMER_MEMBER_VERSION = 9
 """A member of the consumer protocol commits with this version of OffsetCommit or a later one (KIP-848)."""
+_TRANSACTIONAL_ERRORS_VERSION = 6
+"""TxnOffsetCommit tells a missing group and a stale member apart from this version on (KIP-1319)."""
 _FOR_EVER = 2**63 - 1
 """The latest time that a record can hold, in ms since the epoch."""
 
@@ -117,14 +118,12 @@ class OffsetRequests:
         groups: Groups,
         classic: ClassicRebalanceProtocol,
         settings: Callable[[], GroupSettings],
-        topics: Callable[[], CoordinatorMetadataImage],
     ) -> None:
         self.committed = CommittedOffsets()
         self.pending = PendingOffsets()
         self._groups = groups
         self._classic = classic
         self._settings = settings
-        self._topics = topics
 
     # -- offsets -------------------------------------------------------------------------------
 
@@ -182,14 +181,16 @@ class OffsetRequests:
         return None
 
     def commit_in_transaction(
-        self, request: TxnOffsetCommitRequest, now_ms: int
+        self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int
     ) -> CoordinatorResult[TxnOffsetCommitResponse]:
-        """TxnOffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
-        by_partition = self._validate_transactional_commit(request)
+        """TxnOffsetCommit of partitions that exist; each topic has its name and its id. `ApiError` where the member or
+        group is at fault."""
+        by_partition = self._validate_transactional_commit(request, api_version)
         limit = self._settings().offset_metadata_max_bytes
         records = []
         topics = []
         for topic in request.topics:
+            topic_id = Uuid(topic.topic_id)
             partitions = []
             for partition in topic.partitions:
                 metadata = partition.committed_metadata or ""
@@ -198,12 +199,13 @@ class OffsetRequests:
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     if by_partition is not None:
-                        self._validate_by_assignment(*by_partition, topic.name, partition.partition_index)
+                        _validate_by_assignment(*by_partition, topic_id, partition.partition_index, api_version)
                     committed = OffsetAndMetadata(
                         offset=partition.committed_offset,
                         leader_epoch=partition.committed_leader_epoch,
                         metadata=metadata,
                         commit_timestamp_ms=now_ms,
+                        topic_id=topic_id,
                     )
                     records.append(
                         offset_commit_record(request.group_id, topic.name, partition.partition_index, committed)
@@ -211,13 +213,15 @@ class OffsetRequests:
                 partitions.append(
                     TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
                 )
-            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic_id, partitions=partitions))
         return CoordinatorResult(TxnOffsetCommitResponse(topics=topics), records)
 
-    def _validate_transactional_commit(self, request: TxnOffsetCommitRequest) -> tuple[ConsumerGroupMember, int] | None:
+    def _validate_transactional_commit(
+        self, request: TxnOffsetCommitRequest, api_version: int
+    ) -> tuple[ConsumerGroupMember, int] | None:
         """As `_validate_commit`, by KIP-447: a client that names no member is not asked for one, and a group in the
         middle of a rebalance takes offsets of members of the generation before."""
-        epoch = request.generation_id
+        epoch = request.generation_id_or_member_epoch
         anonymous = epoch < 0 and not request.member_id and request.group_instance_id is None
         consumer = self._groups.consumer.get(request.group_id)
         if consumer is not None:
@@ -225,12 +229,13 @@ class OffsetRequests:
                 return None
             member = consumer.member(request.member_id)
             if epoch > member.member_epoch:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+                raise _wrong_transactional_epoch(member, api_version)
             return None if epoch == member.member_epoch else (member, epoch)
         group = self._groups.classic.get(request.group_id)
         if group is None:
             if epoch >= 0:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+                named = api_version >= _TRANSACTIONAL_ERRORS_VERSION
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if named else ErrorCode.ILLEGAL_GENERATION)
             return None
         if group.state is _S.DEAD:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -240,12 +245,6 @@ class OffsetRequests:
         if epoch != group.generation_id:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
         return None
-
-    def _validate_by_assignment(self, member: ConsumerGroupMember, epoch: int, topic: str, partition: int) -> None:
-        known = self._topics().by_name(topic)
-        assigned_in = None if known is None else member.partition_epoch(known.id, partition)
-        if assigned_in is None or epoch < assigned_in:
-            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
 
     def replay_tombstone(self, key: OffsetKey) -> None:
         """Delete an offset, and those that open transactions commit for the same partition."""
@@ -391,6 +390,15 @@ def _validate_partition(member: ConsumerGroupMember, epoch: int, topic_id: Uuid,
         raise _wrong_epoch(member)
 
 
+def _validate_by_assignment(
+    member: ConsumerGroupMember, epoch: int, topic_id: Uuid, partition: int, api_version: int
+) -> None:
+    """`_validate_partition` of an offset in a transaction."""
+    assigned_in = member.partition_epoch(topic_id, partition)
+    if assigned_in is None or epoch < assigned_in:
+        raise _wrong_transactional_epoch(member, api_version)
+
+
 def _validate_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
     if member_id is None and epoch < 0:
         return  # an administrator, or a client that names no member
@@ -401,6 +409,12 @@ def _validate_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> 
 
 def _wrong_epoch(member: ConsumerGroupMember) -> ApiError:
     return ApiError(ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
+
+
+def _wrong_transactional_epoch(member: ConsumerGroupMember, api_version: int) -> ApiError:
+    if api_version >= _TRANSACTIONAL_ERRORS_VERSION:
+        return _wrong_epoch(member)
+    return ApiError(ErrorCode.ILLEGAL_GENERATION)
 
 
 def _fetched(index: int, committed: OffsetAndMetadata | None, is_unstable: bool) -> OffsetFetchResponsePartitions:

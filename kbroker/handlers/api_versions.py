@@ -1,7 +1,9 @@
 """ApiVersions (key 18): what this listener serves; the first request of nearly every client.
 
-Served: 0 to 4. 3: flexible, client_software_name and version (KIP-511), features (KIP-584); 4: supported features
-whose lowest version is 0 are listed too (KAFKA-17011; before, they made Java's admin client throw).
+Served: 0 to 5. 3: flexible, client_software_name and version (KIP-511), features (KIP-584); 4: supported features
+whose lowest version is 0 are listed too (KAFKA-17011; before, they made Java's admin client throw); 5: a client may
+name the cluster and the node that it means, and a broker that is another one answers REBOOTSTRAP_REQUIRED (KIP-1242). A
+controller does not look at them, as Apache Kafka's.
 
 The list is computed from the registrations of the handlers, with their unstable versions where
 ``unstable.api.versions.enable`` says so. A request in a version that is not served is answered
@@ -48,12 +50,22 @@ async def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersion
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         connection.client_software_name = name
         connection.client_software_version = software_version
+    if not connection.is_controller and _is_meant_for_another(request, ctx):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     kind = CONTROLLER if connection.is_controller else BROKER
     unstable = ctx.services.config.unstable_api_versions_enable
     response = ApiVersionsResponse(api_keys=advertised(registrations(kind, unstable=unstable)))
     if version >= 3:
         _add_features(response, ctx.services.metadata, hide_level_0=version < 4)
     return response
+
+
+def _is_meant_for_another(request: ApiVersionsRequest, ctx: RequestContext) -> bool:
+    """Whether the client names another cluster or node (Kafka's ``KafkaApis.clusterIdOrNodeIdIsInvalid``)."""
+    if request.cluster_id is None:
+        return False
+    own = (ctx.services.cluster_id, ctx.services.config.node_id)
+    return (request.cluster_id, request.node_id) != own
 
 
 def advertised(table: Mapping[int, Registration]) -> list[ApiVersion]:

@@ -12,13 +12,16 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
+from kbroker.config.broker_checks import CORDONED
+from kbroker.config.definition import InvalidConfig
+from kbroker.config.reconfiguration import check_cordoned
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may, may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.forwarding import by_controller
 from kbroker.handlers.metadata_common import error_fields, standard_message
-from kbroker.raft_metadata.controller.configs import SET, ConfigErrors
+from kbroker.raft_metadata.controller.configs import APPEND, SET, ConfigErrors
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
@@ -70,7 +73,7 @@ async def change(
     """Have the active controller change resources: by ``request``, or by ``operation`` if that is this node.
 
     The operation runs on portions of the resources, which are independent; other tasks run in between. Only the active
-    controller asks the authorizer, as in Apache Kafka.
+    controller asks the authorizer, but for brokers, as in Apache Kafka.
     """
     if not changes:
         return {}
@@ -115,6 +118,10 @@ def _may_alter(resource: ConfigResource, ctx: RequestContext) -> bool:
     if resource.type == ResourceType.GROUP:
         return may(ctx, operation, Resources.GROUP, resource.name)
     return may_on_cluster(ctx, operation)
+
+
+def _may_alter_brokers(ctx: RequestContext) -> bool:
+    return may_on_cluster(ctx, AclOperation.ALTER_CONFIGS)
 
 
 def _codes(results: ConfigErrors) -> list[int]:
@@ -180,9 +187,13 @@ async def preprocess(
             if alter_loggers is not None and resource.resource_type == ResourceType.BROKER_LOGGER:
                 alter_loggers(resource)
                 continue
+            if node_id is not None and resource.resource_type == ResourceType.BROKER and not _may_alter_brokers(ctx):
+                # Before anything is judged: the reason would tell of this node's configuration (as from 4.4 on).
+                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             _check_name(resource, node_id)
             if resource.resource_type == ResourceType.BROKER:
                 await _check_listeners(resource, ctx)
+                _check_directories(resource, ctx)
         except ApiError as error:
             errors[position] = error
         else:
@@ -205,6 +216,18 @@ async def _check_listeners(resource: _Resource, ctx: RequestContext) -> None:
     }
     if changes and may(ctx, AclOperation.ALTER_CONFIGS, Resources.CLUSTER, CLUSTER_NAME, audits_denial=False):
         await services.check_listeners(changes)
+
+
+def _check_directories(resource: _Resource, ctx: RequestContext) -> None:
+    """``ApiError`` INVALID_REQUEST for log directories to be cordoned that this node does not have."""
+    services = ctx.services
+    for config in resource.configs if resource.resource_name == str(services.node_id) else ():
+        adds = getattr(config, "config_operation", SET) in (SET, APPEND)
+        if config.name == CORDONED and adds and config.value is not None:
+            try:
+                check_cordoned(services.config, config.value)
+            except InvalidConfig as error:
+                raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
 
 
 def _check_values(resource: _Resource, needs_value: Callable[[_Named], bool]) -> None:

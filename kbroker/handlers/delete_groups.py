@@ -1,4 +1,7 @@
-"""DeleteGroups (key 42): delete empty groups with their offsets. Served: 0 to 2; 2: flexible."""
+"""DeleteGroups (key 42): delete empty groups with their offsets. Served: 0 to 3.
+
+2: flexible; 3: a message beside the error (KIP-1331). Apache Kafka has one where a plugin of streams groups failed.
+"""
 
 from __future__ import annotations
 

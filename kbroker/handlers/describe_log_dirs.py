@@ -10,6 +10,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -29,6 +30,7 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    knows_cordoned = services.metadata.image.features.metadata_version >= CORDONED_DIRECTORIES
     results = []
     for directory in services.replica_manager.log_dirs.describe():
         if directory.offline:
@@ -54,6 +56,7 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
                 topics=[DescribeLogDirsTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
                 total_bytes=directory.total_bytes,
                 usable_bytes=directory.usable_bytes,
+                is_cordoned=directory.cordoned and knows_cordoned,
             )
         )
     return DescribeLogDirsResponse(results=results)

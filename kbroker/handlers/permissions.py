@@ -223,6 +223,7 @@ _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "ListPartitionReassignments": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
     "UpdateFeatures": _ALTERS,
     "UnregisterBroker": _ALTERS,
+    "UnregisterController": _ALTERS,
     "DescribeQuorum": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
     "DescribeAcls": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
     "CreateAcls": (Permission(Op.ALTER, _CLUSTER, _ENTRY),),

@@ -225,7 +225,7 @@ _ROWS: Final = (
     _served("describe_groups", Versions(0, 6)),
     _served("list_groups", Versions(0, 5)),
     _served("sasl_handshake", Versions(0, 1), listeners=BOTH),
-    _served("api_versions", Versions(0, 4), listeners=BOTH),
+    _served("api_versions", Versions(0, 5), listeners=BOTH),
     _served("create_topics", Versions(2, 7), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("delete_topics", Versions(1, 6), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("delete_records", Versions(0, 2)),
@@ -235,7 +235,7 @@ _ROWS: Final = (
     _served("add_offsets_to_txn", Versions(0, 4)),
     _served("end_txn", Versions(0, 5), is_async=False),
     _served("write_txn_markers", Versions(1, 2)),
-    _served("txn_offset_commit", Versions(0, 5)),
+    _served("txn_offset_commit", Versions(0, 6)),
     _served("describe_acls", Versions(1, 3), listeners=BOTH),
     _served("create_acls", Versions(1, 3), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("delete_acls", Versions(1, 3), listeners=BOTH, forwarding=_BY_CONNECTION),
@@ -249,7 +249,7 @@ _ROWS: Final = (
     _served("renew_delegation_token", Versions(1, 2), listeners=BOTH, forwarding=_BY_HANDLER),
     _served("expire_delegation_token", Versions(1, 2), listeners=BOTH, forwarding=_BY_HANDLER),
     _served("describe_delegation_token", Versions(1, 3), listeners=BOTH),
-    _served("delete_groups", Versions(0, 2)),
+    _served("delete_groups", Versions(0, 3)),
     _served("elect_leaders", Versions(0, 2), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("incremental_alter_configs", Versions(0, 1), listeners=BOTH, forwarding=_BY_HANDLER),
     _served("alter_partition_reassignments", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
@@ -284,6 +284,7 @@ _ROWS: Final = (
     _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
+    _served("unregister_controller", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
 )
 
 _REGISTRATIONS: Final = {row.api_key: row for row in _ROWS}

@@ -1,7 +1,8 @@
 """TxnOffsetCommit (key 28): commit a group's offsets as part of a transaction.
 
-Served: 0 to 5. 2: leader epoch; 3: member and generation (KIP-447), flexible; 4: TRANSACTION_ABORTABLE; 5: transaction
-version 2, without AddOffsetsToTxn before (KIP-890).
+Served: 0 to 6. 2: leader epoch; 3: member and generation (KIP-447), flexible; 4: TRANSACTION_ABORTABLE; 5: transaction
+version 2, without AddOffsetsToTxn before (KIP-890); 6: topics by id, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH
+(KIP-1319).
 """
 
 from __future__ import annotations
@@ -29,38 +30,22 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+_BY_ID_VERSION = 6
+"""Topics have ids instead of names from this version on."""
+
 
 @handler(TxnOffsetCommitRequest)
 async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
     """Commit for the partitions that exist; the others get their error, the rest is served."""
-    answers: dict[str, TxnOffsetCommitResponseTopic] = {}
+    answers = _Answers(by_id=ctx.api_version >= _BY_ID_VERSION)
     try:
         require_transactional_id(ctx, AclOperation.WRITE, request.transactional_id)
         require_group(ctx, AclOperation.READ, request.group_id)
     except ApiError as error:
         for topic in request.topics:
-            for each in topic.partitions:
-                _add(answers, topic.name, each.partition_index, error.code)
-        return TxnOffsetCommitResponse(topics=list(answers.values()))
-    may_read = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
-    valid = []
-    topics = ctx.services.metadata.image.topics
-    share = FairShare()
-    for topic in request.topics:
-        known = []
-        allowed = may_read is None or may_read(topic.name)
-        if not allowed or topic.name not in topics.by_name:
-            answers.setdefault(topic.name, TxnOffsetCommitResponseTopic(name=topic.name))
-        for each in topic.partitions:
-            await share.next()
-            if not allowed:
-                _add(answers, topic.name, each.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif topics.partition(topic.name, each.partition_index) is None:
-                _add(answers, topic.name, each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            else:
-                known.append(each)
-        if known:
-            valid.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=known))
+            answers.add_all(topic, error.code)
+        return answers.response()
+    valid = await _existing(request.topics, answers, ctx)
     if valid:
         request.topics = valid
         try:
@@ -68,18 +53,73 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
         except ApiError as error:
             code = _for_client(error.code, ctx.api_version)
             for topic in valid:
-                for each in topic.partitions:
-                    _add(answers, topic.name, each.partition_index, code)
+                answers.add_all(topic, code)
         else:
             for answer in response.topics:
-                for result in answer.partitions:
-                    _add(answers, answer.name, result.partition_index, result.error_code)
-    return TxnOffsetCommitResponse(topics=list(answers.values()))
+                answers.of(answer).partitions += answer.partitions
+    return answers.response()
 
 
-def _add(answers: dict[str, TxnOffsetCommitResponseTopic], name: str, index: int, code: int) -> None:
-    answer = answers.setdefault(name, TxnOffsetCommitResponseTopic(name=name))
-    answer.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
+async def _existing(
+    asked: list[TxnOffsetCommitRequestTopic], answers: _Answers, ctx: RequestContext
+) -> list[TxnOffsetCommitRequestTopic]:
+    """The partitions that exist and may be read, their topics with names and ids; the others are answered."""
+    may_read = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
+    topics = ctx.services.metadata.image.topics
+    share = FairShare()
+    valid = []
+    for topic in asked:
+        found = topics.by_id.get(topic.topic_id) if answers.by_id else topics.by_name.get(topic.name)
+        refusal = None
+        if found is None:
+            refusal = ErrorCode.UNKNOWN_TOPIC_ID if answers.by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            topic.name, topic.topic_id = found.name, found.id
+        if may_read is not None and topic.name and not may_read(topic.name):
+            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # whether it exists is not told
+        if refusal is not None:
+            answers.of(topic)
+        known = []
+        for each in topic.partitions:
+            await share.next()
+            if refusal is not None:
+                answers.add(topic, each.partition_index, refusal)
+            elif found is not None and each.partition_index in found.partitions:
+                known.append(each)
+            else:
+                answers.add(topic, each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if known:
+            valid.append(TxnOffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=known))
+    return valid
+
+
+class _Answers:
+    """The topics of a response in the order in which they are answered first. ``by_id``: the client names ids."""
+
+    def __init__(self, *, by_id: bool) -> None:
+        self.by_id = by_id
+        self._topics: dict[str | bytes, TxnOffsetCommitResponseTopic] = {}
+
+    def of(self, topic: TxnOffsetCommitRequestTopic | TxnOffsetCommitResponseTopic) -> TxnOffsetCommitResponseTopic:
+        """The answer for a topic."""
+        key = bytes(topic.topic_id) if self.by_id else topic.name
+        answer = self._topics.get(key)
+        if answer is None:
+            answer = self._topics[key] = TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        return answer
+
+    def add(self, topic: TxnOffsetCommitRequestTopic, index: int, code: int) -> None:
+        """Answer one partition."""
+        self.of(topic).partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
+
+    def add_all(self, topic: TxnOffsetCommitRequestTopic, code: int) -> None:
+        """Answer all partitions of a topic alike."""
+        for each in topic.partitions:
+            self.add(topic, each.partition_index, code)
+
+    def response(self) -> TxnOffsetCommitResponse:
+        """All of them."""
+        return TxnOffsetCommitResponse(topics=list(self._topics.values()))
 
 
 async def _commit(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
@@ -97,7 +137,7 @@ async def _commit(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOf
     await groups.until_loaded(request.group_id)
     return await groups.run(
         request.group_id,
-        lambda core, now_ms: core.commit_offsets_in_transaction(request, now_ms),
+        lambda core, now_ms: core.commit_offsets_in_transaction(request, ctx.api_version, now_ms),
         writer=TransactionalWriter(request.producer_id, request.producer_epoch, guard),
     )
 

@@ -1,7 +1,7 @@
 """The part of a topic's configuration that its logs need, as typed values.
 
 The names are Kafka's topic configs with underscores (``segment.bytes`` is ``segment_bytes``) and the
-defaults are those of ``LogConfig`` in Apache Kafka 4.3.1. Parsing and validating text is the business of
+defaults are those of ``LogConfig`` in Apache Kafka 4.4.0. Parsing and validating text is the business of
 ``kbroker.config``; a ``LogConfig`` is what comes out of it.
 """
 
@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, fields
 
 _MAX_LONG = 2**63 - 1
 _WEEK_MS = 7 * 24 * 60 * 60 * 1000
+
+NO_RECORD_LIMIT = 2**31 - 9
+"""The largest array of a JVM: no record can be larger."""
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
@@ -31,6 +34,7 @@ class LogConfig:
     retention_bytes: int = -1
     retention_ms: int = _WEEK_MS
     max_message_bytes: int = 1024 * 1024 + 12
+    max_decompressed_message_bytes: int = NO_RECORD_LIMIT
     delete_retention_ms: int = 24 * 60 * 60 * 1000
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = _MAX_LONG
@@ -57,8 +61,14 @@ class LogConfig:
             and self.message_timestamp_before_max_ms == _MAX_LONG
             and self.compression_type == "producer"
             and not self.compact
+            and not self.limits_records
         )
         object.__setattr__(self, "header_suffices", suffices)
+
+    @property
+    def limits_records(self) -> bool:
+        """The records of compressed batches have a limit (``max.decompressed.message.bytes`` below the largest)."""
+        return self.max_decompressed_message_bytes < NO_RECORD_LIMIT
 
     @property
     def compact(self) -> bool:

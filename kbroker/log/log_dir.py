@@ -53,6 +53,7 @@ class LogDir:
         "_disk",
         "broker_epoch",
         "cleaner_offsets",
+        "cordoned",
         "directory_id",
         "files",
         "lock",
@@ -75,6 +76,8 @@ class LogDir:
         """Whether the last stop left its marker."""
         self.broker_epoch = -1
         """The broker epoch in that marker, or -1."""
+        self.cordoned = False
+        """Whether it gets no new logs (KIP-1066)."""
         self.offline: str | None = None
         """Why the directory is not used any more, or ``None``."""
         self.written: dict[str, Mapping[TopicPartition, int]] = {}

@@ -227,7 +227,8 @@ class LogManager:
     ) -> PartitionLog:
         """The partition's log: the one that is there, with this configuration from now on, or a new one.
 
-        A new one goes to the log dir with the fewest logs, and touches the disk only on its first write.
+        A new one goes to the log dir with the fewest logs that is not cordoned, and touches the disk only on its first
+        write. If all are cordoned, which the controller did not know yet, the first takes it.
         INCONSISTENT_TOPIC_ID if the log that is there belongs to another topic of this name.
         KAFKA_STORAGE_ERROR if there is none, the partition is not new, and a log dir is offline: it is in there.
         """
@@ -271,12 +272,13 @@ class LogManager:
         online = [log_dir for log_dir in self.log_dirs if log_dir.offline is None]
         if not online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "all log dirs are offline")
-        if len(online) == 1:
+        open_to_new = [log_dir for log_dir in online if not log_dir.cordoned]
+        if len(online) == 1 or not open_to_new:
             return online[0]
         counts = {id(log_dir): 0 for log_dir in self.log_dirs}
         for tp in self._logs:
             counts[id(self._dir_of[tp])] += 1
-        return min(online, key=lambda log_dir: counts[id(log_dir)])
+        return min(open_to_new, key=lambda log_dir: counts[id(log_dir)])
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """Forget a log and rename its directory for removal (:meth:`removal_task`), also of one that could not be

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import CREATE_TIME, LOG_APPEND_TIME, LogConfig
-from kbroker.log.record_walk import STEP_RECORDS, are_keyed, renumbered
+from kbroker.log.record_walk import STEP_RECORDS, are_keyed, first_above, renumbered
 from kbroker.log.validated_batches import InvalidRecordsError, ValidatedBatches, too_large, too_large_for_segment
 from kbroker.types import TopicPartition
 from kbroker.wire import record_batch
@@ -159,10 +159,18 @@ def _look(
     payload: bytes | bytearray | None = None
     read = partial(_payload, view, header, topic_partition, most_bytes)
     suspicious = _is_suspicious(header, now_ms, config)
-    if suspicious or config.compact:
+    limited = config.limits_records and header.compression_type is not CompressionType.NONE
+    if suspicious or config.compact or limited:
         if header.records_count > most_records:
             raise TakesLong
         payload = yield read
+        assert payload is not None
+        try:
+            if limited:
+                yield from _check_sizes(bytes(payload), header, config, topic_partition)
+        except CorruptRecord as error:
+            raise _no_records(error, topic_partition) from None
+    if suspicious or config.compact:
         assert payload is not None
         try:
             if suspicious or not (yield from are_keyed(bytes(payload), 0, header.records_count)):
@@ -201,6 +209,21 @@ def _look(
     if len(view) > config.segment_bytes:
         raise too_large_for_segment(len(view), config, topic_partition)
     return _Seen(view, header, max_timestamp, log_append_time)
+
+
+def _check_sizes(
+    payload: bytes, header: BatchHeader, config: LogConfig, topic_partition: TopicPartition
+) -> Generator[None, None, None]:
+    """Refuse a record that is too large when decompressed. Kafka asks for compressed batches alone, as
+    ``DefaultRecord.readFrom`` gets ``max.decompressed.message.bytes`` for those."""
+    limit = config.max_decompressed_message_bytes
+    size = yield from first_above(payload, header.records_count, limit)
+    if size is not None:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"a record of {size} bytes in a batch for {topic_partition} is above"
+            f" max.decompressed.message.bytes={limit}",
+        )
 
 
 def _is_suspicious(header: BatchHeader, now_ms: int, config: LogConfig) -> bool:

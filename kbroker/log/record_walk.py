@@ -123,6 +123,27 @@ def are_keyed(data: bytes, position: int, count: int) -> Generator[None, None, b
     return True
 
 
+def first_above(data: bytes, count: int, limit: int) -> Generator[None, None, int | None]:
+    """The size of the first record whose body takes more than ``limit`` bytes; None if none does.
+
+    A step is over after `STEP_RECORDS`.
+    """
+    position = 0
+    try:
+        for index in range(count):
+            if not ~index & STEP_RECORDS - 1:
+                yield
+            length, position = read_uvarint(data, position, 5)
+            if length & 1:
+                raise CorruptRecord("a record of negative size")
+            if length >> 1 > limit:
+                return length >> 1
+            position += length >> 1
+    except IndexError:
+        raise CorruptRecord("records end early") from None
+    return None
+
+
 def renumbered(data: bytes, count: int) -> Generator[None, None, bytearray]:
     """The ``count`` records, which are sound, with offsets from 0 on. A step is over after `STEP_RECORDS`."""
     out = bytearray()

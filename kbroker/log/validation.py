@@ -1,12 +1,13 @@
 """THE place where a produced batch is judged, and where batches get their place in the log.
 
-The rules are those of Apache Kafka 4.3's ``ProduceRequest.validateRecords``,
+The rules are those of Apache Kafka 4.4's ``ProduceRequest.validateRecords``,
 ``UnifiedLog.analyzeAndValidateRecords`` and ``LogValidator``, in that order. One rule is deliberately not
 kept: Kafka parses (and decompresses) every record of every batch. Here a batch stays opaque. Its checksum,
 its header and the header's plausibility are examined, its records only where a rule cannot be decided
 without them:
 
 - the topic is compacted: every record needs a key;
+- the topic limits the size of a record (``max.decompressed.message.bytes``), and the batch is compressed;
 - the topic limits how old a timestamp may be (the header holds the latest one, not the earliest);
 - the header's timestamps break a rule or contradict each other, so that the records have to say which of them
   is wrong (or that none is, and the header has to be put right, as Kafka does).

@@ -20,6 +20,7 @@ from kbroker.handlers.context import Services
 from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_meta_properties
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
+from kbroker.node.cordoned_log_dirs import CordonedLogDirs
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
 from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import Listener as ListenerServer
@@ -161,6 +162,8 @@ class Broker:
             metadata.subscribe(loader.on_image)
             metadata.when_loaded(lambda: loader.begin(metadata.image))
         self.lifecycle = lifecycle = BrokerLifecycle(config, self.metadata, self.log_manager)
+        cordoned = CordonedLogDirs(self._dynamic_config, self.log_manager, lifecycle.beat_soon)
+        self.metadata.subscribe(cordoned.on_image)
         self._producer_ids = ProducerIdAllocator(
             lambda: self.metadata.client.allocate_producer_ids(lifecycle.broker_epoch)
         )

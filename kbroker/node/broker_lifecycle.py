@@ -19,6 +19,7 @@ from kbroker.log.manager import LogManager
 from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage, endpoint_entries, feature_entries
+from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.types import Uuid
 from kbroker.wire.messages import broker_registration, controller_registration
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -230,6 +231,7 @@ class BrokerLifecycle:
                     current_metadata_offset=self._metadata.image.offset,
                     want_shut_down=want_shut_down,
                     offline_log_dirs=self._offline_log_dirs(),
+                    cordoned_log_dirs=self._cordoned_log_dirs(),
                 ),
                 within,
                 is_standing=True,
@@ -251,6 +253,23 @@ class BrokerLifecycle:
         if self.is_alone:
             return []
         return [log_dir.directory_id for log_dir in self._failed_log_dirs() if log_dir.directory_id is not None]
+
+    def _cordoned_log_dirs(self) -> list[Uuid] | None:
+        """The log dirs that get no new replicas; None while there were none, and below the level that has them."""
+        image = self._metadata.image
+        if image.features.metadata_version < CORDONED_DIRECTORIES:
+            return None
+        own = image.brokers.get(self._metadata.node_id)
+        cordoned = [
+            log_dir.directory_id
+            for log_dir in self._log_manager.log_dirs
+            if log_dir.cordoned and log_dir.directory_id is not None
+        ]
+        return cordoned if cordoned or (own is not None and own.cordoned_log_dirs) else None
+
+    def beat_soon(self) -> None:
+        """Have the next heartbeat sent at once."""
+        self._wanted.set()
 
     async def leave(self) -> None:
         """Have others lead what this node leads, and wait until all know it, for :data:`LEAVE_SECONDS` at most."""

@@ -62,12 +62,14 @@ class LogMover:
         """Begin to move a partition's log to the log dir ``path``; a partition that comes later is made there.
 
         ``ReplicaManager.alterReplicaLogDirs``. LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR if that one or the partition's
-        is offline, REPLICA_NOT_AVAILABLE for a partition that is not here, UNKNOWN_TOPIC_OR_PARTITION for one that is
-        nowhere.
+        is offline, INVALID_REPLICA_ASSIGNMENT if it is cordoned, REPLICA_NOT_AVAILABLE for a partition that is not
+        here, UNKNOWN_TOPIC_OR_PARTITION for one that is nowhere.
         """
         tp = TopicPartition(topic, index)
         moves = self._log_manager.moves
         target = moves.find_log_dir(path)
+        if target.cordoned:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{path} is cordoned")
         partition = self._table.partitions.get(tp)
         if partition is None:
             moves.prefer(tp, target)

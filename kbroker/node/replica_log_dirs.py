@@ -55,7 +55,7 @@ class ReplicaLogDirs:
                         LogDescription(move.topic_partition, move.future.size, move.lag, True)
                         for move in log_manager.moves.to(log_dir)
                     ]
-                    result.append(LogDirDescription(log_dir.path, False, total, usable, logs))
+                    result.append(LogDirDescription(log_dir.path, False, total, usable, logs, log_dir.cordoned))
                     continue
             result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
         return result

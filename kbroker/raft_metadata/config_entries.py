@@ -110,12 +110,14 @@ def group_entries(
 ) -> list[ConfigEntry]:
     """Every property of a group with these overrides, whatever its kind."""
     from kbroker.config.absent import ALL_BROKER_CONFIGS
-    from kbroker.config.absent.groups import ALL_GROUP_CONFIGS
+    from kbroker.config.absent.groups import ALL_GROUP_CONFIGS, OTHER_SYNONYMS
 
     dynamic = dynamic_broker_configs(configs, schema.config.node_id)
     entries = []
     for name, key in ALL_GROUP_CONFIGS.items():
-        of_broker = f"group.{name}"
+        if key.internal and name not in overrides:
+            continue
+        of_broker = OTHER_SYNONYMS.get(name, f"group.{name}")
         has_synonym = of_broker in ALL_BROKER_CONFIGS
         default = _broker_value(schema, of_broker, dynamic) if has_synonym else key.format(key.default_value())
         value = overrides.get(name, default)

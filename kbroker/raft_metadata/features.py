@@ -49,14 +49,15 @@ SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
 
 TOLERATED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
     {
-        "share.version": FeatureRange(0, 1),
+        "share.version": FeatureRange(0, 2),
         "streams.version": FeatureRange(0, 1),
     }
 )
-"""Features that Apache Kafka 4.3 finalizes in a fresh cluster and kbroker does not implement, but does no harm to.
+"""Features that Apache Kafka 4.4 finalizes in a fresh cluster and kbroker does not implement, but does no harm to.
 
-A node that finds such a level in the metadata (its directory was Apache Kafka's) registers the feature as supported,
-and serves the rest. Level 0 is a cluster without it: ``kafka-features downgrade --release-version`` asks for it."""
+A node that finds such a level in the metadata (its directory was Apache Kafka's) registers the feature up to that
+level, so that nobody raises it on this node's word, and serves the rest. Level 0 is a cluster without it:
+``kafka-features downgrade --release-version`` asks for it."""
 
 _DEFAULT_SINCE: Mapping[tuple[str, int], int] = MappingProxyType(
     {
@@ -76,7 +77,11 @@ _DEPENDENCIES: Mapping[tuple[str, int], Mapping[str, int]] = MappingProxyType(
 
 def features_to_register(finalized: Mapping[str, int]) -> dict[str, FeatureRange]:
     """The features that a node registers in a cluster with these finalized levels."""
-    tolerated = {name: levels for name, levels in TOLERATED_FEATURES.items() if finalized.get(name, 0) > 0}
+    tolerated = {
+        name: FeatureRange(levels.min, min(levels.max, finalized[name]))
+        for name, levels in TOLERATED_FEATURES.items()
+        if finalized.get(name, 0) > 0
+    }
     return {**tolerated, **SUPPORTED_FEATURES}
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-LATEST_METADATA_VERSION = 30
-"""4.3-IV0, the latest production level of Apache Kafka 4.3."""
+LATEST_METADATA_VERSION = 33
+"""4.4-IV2, the latest production level of Apache Kafka 4.4."""
 
 MINIMUM_METADATA_VERSION = 7
 """3.3-IV3, the oldest level that a 4.x node can join."""
@@ -41,10 +41,13 @@ METADATA_VERSION_NAMES: Mapping[int, str] = MappingProxyType(
         28: "4.2-IV0",
         29: "4.2-IV1",
         30: "4.3-IV0",
+        31: "4.4-IV0",
+        32: "4.4-IV1",
+        33: "4.4-IV2",
     }
 )
 
-METADATA_CHANGES = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
+METADATA_CHANGES = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 """Levels that brought records or fields, which a downgrade below them would lose."""
 
 MIGRATION = 8
@@ -76,6 +79,9 @@ CORDONED_DIRECTORIES = 30
 
 CIDR_HOSTS_OF_ACLS = 32
 """ACLs may have ranges of addresses as hosts (KIP-1276, 4.4-IV1)."""
+
+CONTROLLER_UNREGISTRATION = 33
+"""Controllers can be unregistered (KIP-1312, 4.4-IV2)."""
 
 
 def metadata_version_name(level: int) -> str:

@@ -78,7 +78,7 @@ def activation_records(bootstrap: Sequence[Any], min_insync_replicas: int) -> li
 
 
 def metadata_version_level(text: str) -> int:
-    """The level of a release such as ``4.3-IV0``, ``4.3`` (its latest) or ``30``; :class:`FatalError` if unknown."""
+    """The level of a release such as ``4.4-IV2``, ``4.4`` (its latest) or ``33``; :class:`FatalError` if unknown."""
     by_name = {name: level for level, name in METADATA_VERSION_NAMES.items()}
     if text in by_name:
         return by_name[text]

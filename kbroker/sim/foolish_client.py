@@ -26,7 +26,9 @@ HUGE = 3000
 
 ANSWERED_WITHIN = 3.0
 
-_WHOLE_ONLY = frozenset({"UnregisterBroker", "AddRaftVoter", "RemoveRaftVoter", "UpdateFeatures", "ElectLeaders"})
+_WHOLE_ONLY = frozenset(
+    {"UnregisterBroker", "UnregisterController", "AddRaftVoter", "RemoveRaftVoter", "UpdateFeatures", "ElectLeaders"}
+)
 """APIs of which nothing malformed is sent: by chance it might be what takes a node away."""
 
 

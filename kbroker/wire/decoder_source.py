@@ -2,7 +2,8 @@
 
 Hostile input: every length and count is compared with what is left of the buffer before anything is
 allocated, counts with regard to the smallest element; what slips through to ``struct`` or an index (a fixed
-part cut short) is turned into ``WireError`` by ``compiler.decode``. The arrays of a request share a budget of elements.
+part cut short) is turned into ``WireError`` by ``compiler.decode``. The arrays of a request share a budget of elements,
+an array of anything else has a limit of its own (as all have in Apache Kafka from 4.4 on).
 Unknown tagged fields are skipped, and bytes left over are the caller's to judge.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 from kbroker.wire.codec_source import MAX_STRING, CodecSource, contains_records
 from kbroker.wire.errors import WireError
 from kbroker.wire.primitives import (
+    MAX_ARRAY,
     MAX_ELEMENTS,
     MAX_TAGGED_FIELDS,
     continue_uvarint,
@@ -238,6 +240,8 @@ class DecoderSource(CodecSource):
         if self.is_request:
             self.emit(f"room -= {n}")
             self.emit(f"if room < 0: raise W('more than {MAX_ELEMENTS} elements in a request')")
+        else:
+            self.emit(f"if {n} > {MAX_ARRAY}: raise W('{name}: more than {MAX_ARRAY} elements')")
         fixed = FIXED_FORMATS.get(element.name)
         if fixed is not None and element.name != "UuidField":
             self.emit(f"{target} = list(unpack_any(f'>{{{n}}}{fixed}', buf, p)) if {n} else []")

@@ -23,6 +23,9 @@ MAX_ELEMENTS: Final = 100_000
 microseconds of work, though it may take but two bytes of the frame: eight megabytes of them took gigabytes of memory,
 and half a minute in which nobody else was served."""
 
+MAX_ARRAY: Final = 1_000_000
+"""Elements that one array of a response or a record may have: from 4.4 on Apache Kafka's limit for all arrays."""
+
 compiled_struct = functools.cache(struct.Struct)
 """``struct.Struct`` objects by format, shared by all codecs."""
 

@@ -1,4 +1,4 @@
-"""All APIs of Apache Kafka 4.3.1: keys, versions, header versions, and where their messages are.
+"""All APIs of Apache Kafka 4.4.0: keys, versions, header versions, and where their messages are.
 
 Start-up reads this table and none of the message modules; ``ApiDescription.request`` and ``.response`` import
 theirs on first use. A test compares every row with the declarations.
@@ -57,7 +57,7 @@ class ApiDescription:
 
     @property
     def stable_versions(self) -> VersionRange:
-        """``valid_versions`` without an unstable last one: what Kafka 4.3.1 advertises."""
+        """``valid_versions`` without an unstable last one: what Kafka 4.4.0 advertises."""
         lowest, highest = self.valid_versions
         return VersionRange(lowest, highest - self.unstable_last)
 
@@ -99,7 +99,7 @@ _ROWS: Final = (
     ApiDescription(15, "DescribeGroups", "describe_groups", 0, 6, 5, "b"),
     ApiDescription(16, "ListGroups", "list_groups", 0, 5, 3, "b"),
     ApiDescription(17, "SaslHandshake", "sasl_handshake", 0, 1, None, "bc"),
-    ApiDescription(18, "ApiVersions", "api_versions", 0, 4, 3, "bc"),
+    ApiDescription(18, "ApiVersions", "api_versions", 0, 5, 3, "bc"),
     ApiDescription(19, "CreateTopics", "create_topics", 2, 7, 5, "bc"),
     ApiDescription(20, "DeleteTopics", "delete_topics", 1, 6, 4, "bc"),
     ApiDescription(21, "DeleteRecords", "delete_records", 0, 2, 2, "b"),
@@ -109,7 +109,7 @@ _ROWS: Final = (
     ApiDescription(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3, "b"),
     ApiDescription(26, "EndTxn", "end_txn", 0, 5, 3, "b"),
     ApiDescription(27, "WriteTxnMarkers", "write_txn_markers", 1, 2, 1, "b"),
-    ApiDescription(28, "TxnOffsetCommit", "txn_offset_commit", 0, 5, 3, "b"),
+    ApiDescription(28, "TxnOffsetCommit", "txn_offset_commit", 0, 6, 3, "b"),
     ApiDescription(29, "DescribeAcls", "describe_acls", 1, 3, 2, "bc"),
     ApiDescription(30, "CreateAcls", "create_acls", 1, 3, 2, "bc"),
     ApiDescription(31, "DeleteAcls", "delete_acls", 1, 3, 2, "bc"),
@@ -123,7 +123,7 @@ _ROWS: Final = (
     ApiDescription(39, "RenewDelegationToken", "renew_delegation_token", 1, 2, 2, "bc"),
     ApiDescription(40, "ExpireDelegationToken", "expire_delegation_token", 1, 2, 2, "bc"),
     ApiDescription(41, "DescribeDelegationToken", "describe_delegation_token", 1, 3, 2, "bc"),
-    ApiDescription(42, "DeleteGroups", "delete_groups", 0, 2, 2, "b"),
+    ApiDescription(42, "DeleteGroups", "delete_groups", 0, 3, 2, "b"),
     ApiDescription(43, "ElectLeaders", "elect_leaders", 0, 2, 2, "bc"),
     ApiDescription(44, "IncrementalAlterConfigs", "incremental_alter_configs", 0, 1, 1, "bc"),
     ApiDescription(45, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 1, 0, "bc"),
@@ -169,11 +169,15 @@ _ROWS: Final = (
     ApiDescription(85, "WriteShareGroupState", "write_share_group_state", 0, 1, 0, "b"),
     ApiDescription(86, "DeleteShareGroupState", "delete_share_group_state", 0, 0, 0, "b"),
     ApiDescription(87, "ReadShareGroupStateSummary", "read_share_group_state_summary", 0, 1, 0, "b"),
-    ApiDescription(88, "StreamsGroupHeartbeat", "streams_group_heartbeat", 0, 0, 0, "b"),
-    ApiDescription(89, "StreamsGroupDescribe", "streams_group_describe", 0, 0, 0, "b"),
+    ApiDescription(88, "StreamsGroupHeartbeat", "streams_group_heartbeat", 0, 1, 0, "b"),
+    ApiDescription(89, "StreamsGroupDescribe", "streams_group_describe", 0, 1, 0, "b"),
     ApiDescription(90, "DescribeShareGroupOffsets", "describe_share_group_offsets", 0, 1, 0, "b"),
     ApiDescription(91, "AlterShareGroupOffsets", "alter_share_group_offsets", 0, 0, 0, "b"),
     ApiDescription(92, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0, "b"),
+    ApiDescription(
+        93, "StreamsGroupTopologyDescriptionUpdate", "streams_group_topology_description_update", 0, 0, 0, "b"
+    ),
+    ApiDescription(94, "UnregisterController", "unregister_controller", 0, 0, 0, "bc"),
 )
 
 API_KEYS: Final[Mapping[int, ApiDescription]] = {row.key: row for row in _ROWS}

@@ -35,9 +35,9 @@ def test_quorum(kb: Run) -> None:
 
 def test_api_versions(kb: Run) -> None:
     found = {entry["key"]: entry for entry in kb("cluster", "api-versions", "--broker", "1", "--json").json}
-    assert found[18] == {"key": 18, "name": "ApiVersions", "min_version": 0, "max_version": 4, "usable": 4}
+    assert found[18] == {"key": 18, "name": "ApiVersions", "min_version": 0, "max_version": 5, "usable": 5}
     assert all(entry["name"] == API_KEYS[key].name for key, entry in found.items())
-    assert ["18", "ApiVersions", "0-4", "4"] in kb("cluster", "api-versions").rows
+    assert ["18", "ApiVersions", "0-5", "5"] in kb("cluster", "api-versions").rows
     assert "there is no broker 5" in kb("cluster", "api-versions", "--broker", "5", code=1).err
 
 

@@ -337,3 +337,26 @@ def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> Non
         "kbroker's TLS is OpenSSL's, and there is no JVM: properties without effect: ssl.provider",
         "no level of a feature is unstable in kbroker: properties without effect: unstable.feature.versions.enable",
     ]
+
+
+def test_what_apache_kafka_will_drop_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    properties = with_controller_listener(start.development_properties())
+
+    def said(given: dict[str, str]) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "kbroker"):
+            start.warn_about(BrokerConfig.from_properties(properties | given))
+        return [record.getMessage() for record in caplog.records]
+
+    assert said({"log.cleaner.enable": "true", "num.partitions": "3"}) == []
+    gone = "is deprecated, and Apache Kafka 5.0 will not have it"
+    given = {"broker.id": "1", "group.coordinator.rebalance.protocols": "classic", "log.cleaner.enable": "false"}
+    assert said(given) == [
+        f"broker.id {gone}: set node.id",
+        f"group.coordinator.rebalance.protocols {gone}: "
+        "features (group.version, streams.version, share.version) say what is on",
+        f"log.cleaner.enable {gone}: the cleaner will always run",
+    ]
+    assert said({"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092", "num.partitions": "3"}) == [
+        "set on a broker, but Apache Kafka 5.0 will read them on controllers alone: num.partitions"
+    ]

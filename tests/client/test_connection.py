@@ -38,12 +38,12 @@ def raw_peer(answer: bytes) -> Iterator[int]:
         thread.join(5)
 
 
-@pytest.mark.parametrize("highest", [4, 3, 2, 0])
+@pytest.mark.parametrize("highest", [5, 4, 3, 2, 0])
 def test_steps_down_to_the_broker_s_api_versions(highest: int) -> None:
     with FakeBroker() as broker:
         broker.highest_api_versions = highest
         connection = connect(broker.port)
-        assert [version for _, version, _ in broker.requests] == ([4] if highest == 4 else [4, highest])
+        assert [version for _, version, _ in broker.requests] == ([5] if highest == 5 else [5, highest])
         assert connection.version_for(MetadataRequest) == 13
         connection.close()
 

@@ -71,7 +71,7 @@ class Shard(ConsumerShard):
         fresh.core.on_loaded(self.now_ms)
         return fresh
 
-    def commit(self, offset: int, producer_id: int = -1, partition: int = 0, **member: Any) -> None:
+    def commit(self, offset: int, producer_id: int = -1, partition: int = 0, version: int = 5, **member: Any) -> None:
         """Commit an offset, in a transaction where a producer is named."""
         if producer_id < 0:
             committed = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
@@ -80,10 +80,10 @@ class Shard(ConsumerShard):
             self.store(self.core.commit_offsets(request, 8, self.now_ms))
             return
         pending = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-        in_transaction = TxnOffsetCommitRequest(
-            group_id=GROUP, topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[pending])], **member
-        )
-        self.store(self.core.commit_offsets_in_transaction(in_transaction, self.now_ms), producer_id)
+        known = self.topics.by_name("t")
+        topic = TxnOffsetCommitRequestTopic(name="t", topic_id=known.id if known else ZERO_UUID, partitions=[pending])
+        in_transaction = TxnOffsetCommitRequest(group_id=GROUP, topics=[topic], **member)
+        self.store(self.core.commit_offsets_in_transaction(in_transaction, version, self.now_ms), producer_id)
 
     def fetch(self, partition: int = 0, stable: bool = False) -> int | ErrorCode:
         """The offset, -1 for none, or the error."""
@@ -199,7 +199,7 @@ def test_metadata_that_is_too_long_is_refused_alone(shard: Shard) -> None:
     request = TxnOffsetCommitRequest(
         group_id=GROUP, topics=[TxnOffsetCommitRequestTopic(name="t", partitions=partitions)]
     )
-    response = shard.store(shard.core.commit_offsets_in_transaction(request, shard.now_ms), FIRST)
+    response = shard.store(shard.core.commit_offsets_in_transaction(request, 5, shard.now_ms), FIRST)
     errors = [each.error_code for each in response.topics[0].partitions]
     assert errors == [0, E.OFFSET_METADATA_TOO_LARGE]
     shard.end(FIRST, True)
@@ -219,11 +219,11 @@ def test_a_member_of_a_classic_group_is_fenced_by_its_generation(shard: Shard) -
     member.join()
     settle(shard, [member])
     member.sync({member.member_id: b""})
-    known = {"member_id": member.member_id, "generation_id": member.generation_id}
+    known = {"member_id": member.member_id, "generation_id_or_member_epoch": member.generation_id}
     assert code(shard, **known) is E.NONE
     assert code(shard) is E.NONE  # a producer that says nothing of a member
-    assert code(shard, **known | {"generation_id": member.generation_id - 1}) is E.ILLEGAL_GENERATION
-    assert code(shard, **known | {"generation_id": -1}) is E.ILLEGAL_GENERATION
+    assert code(shard, **known | {"generation_id_or_member_epoch": member.generation_id - 1}) is E.ILLEGAL_GENERATION
+    assert code(shard, **known | {"generation_id_or_member_epoch": -1}) is E.ILLEGAL_GENERATION
     assert code(shard, **known | {"member_id": "another"}) is E.UNKNOWN_MEMBER_ID
     # In the middle of a rebalance the last generation may still commit what it has read.
     other = Member(shard)
@@ -234,10 +234,12 @@ def test_a_member_of_a_classic_group_is_fenced_by_its_generation(shard: Shard) -
 def test_a_member_of_a_consumer_group_is_fenced_by_its_epoch(shard: Shard) -> None:
     member = Consumer(shard, member_id="a" * 22)
     settle_consumers(shard, [member])
-    known = {"member_id": member.member_id, "generation_id": member.epoch}
+    known = {"member_id": member.member_id, "generation_id_or_member_epoch": member.epoch}
     assert code(shard, **known) is E.NONE
     assert code(shard) is E.NONE
-    assert code(shard, **known | {"generation_id": member.epoch + 1}) is E.ILLEGAL_GENERATION
+    ahead = known | {"generation_id_or_member_epoch": member.epoch + 1}
+    assert code(shard, **ahead) is E.ILLEGAL_GENERATION
+    assert code(shard, version=6, **ahead) is E.STALE_MEMBER_EPOCH  # KIP-1319
     assert code(shard, **known | {"member_id": "another"}) is E.UNKNOWN_MEMBER_ID
     other = Consumer(shard, member_id="b" * 22)
     settle_consumers(shard, [member, other])
@@ -245,12 +247,14 @@ def test_a_member_of_a_consumer_group_is_fenced_by_its_epoch(shard: Shard) -> No
     kept = {partition for _, partition in member.partitions}
     assert 0 < len(kept) < 6
     for partition in range(6):
-        expected = E.NONE if partition in kept else E.ILLEGAL_GENERATION
-        assert code(shard, **known, partition=partition) is expected
+        for version, refused in ((5, E.ILLEGAL_GENERATION), (6, E.STALE_MEMBER_EPOCH)):
+            expected = E.NONE if partition in kept else refused
+            assert code(shard, **known, partition=partition, version=version) is expected
 
 
 def test_a_group_that_does_not_exist_takes_commits_of_no_generation_only(shard: Shard) -> None:
-    assert code(shard, generation_id=1, member_id="a") is E.ILLEGAL_GENERATION
+    assert code(shard, generation_id_or_member_epoch=1, member_id="a") is E.ILLEGAL_GENERATION
+    assert code(shard, version=6, generation_id_or_member_epoch=1, member_id="a") is E.GROUP_ID_NOT_FOUND
     assert code(shard, member_id="a") is E.NONE
 
 

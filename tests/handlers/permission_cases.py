@@ -33,7 +33,7 @@ Told = Mapping[str, Any]
 
 
 class World(NamedTuple):
-    """What a broker has, as far as requests name it."""
+    """The things of a broker that requests name."""
 
     topic_id: Uuid = ZERO_UUID
     producer_id: int = -1
@@ -50,7 +50,7 @@ class Case:
     lowest: int = 0
     highest: int = 99
     hidden: str = ""
-    """What a denial leaves out of the answer."""
+    """The part of the answer that a denial leaves out."""
     name: str = ""
     changes: bool = False
     """Whether it is served without a permission that only hides something."""
@@ -211,6 +211,12 @@ _SUBSCRIPTION = b"\0\0" + b"\0\0\0\1" + b"\0\7topic-x" + b"\xff\xff\xff\xff"
 _TOPICS = [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]
 _INDEXES = [{"name": TOPIC, "partition_indexes": [0]}]
 
+
+def _commit_in_transaction(world: World) -> dict[str, Any]:
+    topics = [{**topic, "topic_id": world.topic_id} for topic in _TOPICS]
+    return {**_producer(world), "group_id": GROUP, "topics": topics}
+
+
 CASES: tuple[Case, ...] = (
     Case("Produce", (1,), _produce),
     Case("Produce", (0, 1), _produce_in_transaction, name="transaction"),
@@ -349,7 +355,7 @@ CASES: tuple[Case, ...] = (
             ]
         },
     ),
-    Case("TxnOffsetCommit", (0, 1, 2), lambda world: {**_producer(world), "group_id": GROUP, "topics": _TOPICS}),
+    Case("TxnOffsetCommit", (0, 1, 2), _commit_in_transaction),
     Case("DescribeConfigs", (0,), lambda world: _resource(2, TOPIC)),
     Case("DescribeConfigs", (1,), lambda world: _resource(32, GROUP), name="group"),
     Case("DescribeConfigs", (2,), lambda world: _resource(4, "1"), name="broker"),

@@ -55,7 +55,7 @@ def test_a_broker_describes_every_property_of_kafka(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         found = await described(plane)
         facts = {row[1]: row for row in FACTS if row[0] == "broker" and not row[6]}
-        assert len(facts) == 340 and set(facts) <= set(found)
+        assert len(facts) == 350 and set(facts) <= set(found)
         for name in ("ssl.client.auth", "sasl.kerberos.ticket.renew.jitter", "remote.log.reader.threads"):
             config, default = found[name], facts[name][3]
             assert (config.value, config.config_source) == (default, 5)
@@ -91,7 +91,6 @@ def test_what_the_file_sets_is_described_as_set(tmp_path: Path) -> None:
             "remote.log.reader.threads cannot be set: kbroker has no tiered storage",
         ),
         ("", "group.share.assignment.interval.ms", "2000", "kbroker has no share groups"),
-        ("1", "cordoned.log.dirs", "*", "kbroker has no cordoned log directories"),
         ("1", "listener.name.plaintext.ssl.provider", "x", "there is no JVM"),
         ("1", "listener.name.plaintext.ssl.client.auth", "none", "cannot be changed while kbroker runs"),
         ("1", "ssl.cipher.suites", "TLS_AES_256_GCM_SHA384", "cannot be changed while kbroker runs"),

@@ -1,4 +1,4 @@
-"""UpdateFeatures, and what the features carry with them: answers compared with those of Apache Kafka 4.3.1."""
+"""UpdateFeatures, and what the features carry with them: answers compared with those of Apache Kafka 4.4.0."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def levels(plane: Plane) -> dict[str, int]:
     return dict(plane.metadata.image.features.levels)
 
 
-FRESH = {"metadata.version": 30, ELR: 1, "group.version": 1, "transaction.version": 2}
+FRESH = {"metadata.version": 33, ELR: 1, "group.version": 1, "transaction.version": 2}
 
 
 def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path
             ELR: (0, 1),
             "group.version": (0, 1),
             "kraft.version": (0, 1),
-            "metadata.version": (7, 30),
+            "metadata.version": (7, 33),
             "transaction.version": (0, 2),
         }
         assert {f.name: f.max_version_level for f in answer.finalized_features} == {**FRESH, "kraft.version": 1}
@@ -67,8 +67,8 @@ def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path
         ("group.version", 2, UPGRADE, "Local controller 1 only supports versions 0-1"),
         ("group.version", -1, UPGRADE, "A feature version cannot be less than 0."),
         ("group.version", 1, 0, "The controller does not support the given upgrade type."),
-        ("metadata.version", 31, UPGRADE, "Local controller 1 only supports versions 7-30"),
-        ("metadata.version", 0, UNSAFE, "Local controller 1 only supports versions 7-30"),
+        ("metadata.version", 34, UPGRADE, "Local controller 1 only supports versions 7-33"),
+        ("metadata.version", 0, UNSAFE, "Local controller 1 only supports versions 7-33"),
         ("kraft.version", 0, SAFE, "Can't downgrade the version of this feature."),
         (
             "group.version",
@@ -96,7 +96,7 @@ def test_refused_levels(tmp_path: Path, name: str, level: int, upgrade_type: int
 @pytest.mark.parametrize(
     ("level", "upgrade_type", "reason"),
     [
-        (29, SAFE, "Refusing to perform the requested downgrade because it might delete metadata information."),
+        (32, SAFE, "Refusing to perform the requested downgrade because it might delete metadata information."),
         (21, UNSAFE, "Unsafe metadata downgrade is not supported in this version."),
     ],
 )
@@ -106,7 +106,7 @@ def test_metadata_that_would_be_lost_is_not_downgraded(
     async def talk(plane: Plane) -> None:
         answer = await update(plane, ("metadata.version", level, upgrade_type))
         assert answer.error_code == E.INVALID_UPDATE_VERSION
-        assert answer.error_message.endswith(f"Unsupported metadata.version downgrade from 30 to {level}. {reason}")
+        assert answer.error_message.endswith(f"Unsupported metadata.version downgrade from 33 to {level}. {reason}")
 
     converse(tmp_path, talk)
 

@@ -71,7 +71,7 @@ def test_a_groups_configs_are_set_described_listed_and_removed(tmp_path: Path) -
 
         result = (await plane.ask(describe("g"))).results[0]
         described = {config.name: config for config in result.configs}
-        assert set(described) == set(ALL_GROUP_CONFIGS)
+        assert set(described) == {name for name, key in ALL_GROUP_CONFIGS.items() if not key.internal}
         lock = described["share.record.lock.duration.ms"]
         assert (lock.value, lock.config_source) == ("30000", 5)
         assert [(s.name, s.value, s.source) for s in lock.synonyms] == [
@@ -126,11 +126,11 @@ def test_the_brokers_own_values_stand_for_what_a_group_has_not_set(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "value", "code", "text"),
     [
-        ("consumer.session.timeout.ms", "44999", E.INVALID_CONFIG, "greater than or equal to group.consumer.min."),
-        ("consumer.session.timeout.ms", "60001", E.INVALID_CONFIG, "less than or equal to group.consumer.max."),
-        ("consumer.heartbeat.interval.ms", "4999", E.INVALID_CONFIG, "greater than or equal to group.consumer.min."),
-        ("consumer.heartbeat.interval.ms", "15001", E.INVALID_CONFIG, "less than or equal to group.consumer.max."),
-        ("consumer.assignment.interval.ms", "15001", E.INVALID_CONFIG, "less than or equal to group.consumer.max."),
+        ("consumer.session.timeout.ms", "44999", E.INVALID_CONFIG, "must be in the range "),
+        ("consumer.session.timeout.ms", "60001", E.INVALID_CONFIG, "must be in the range "),
+        ("consumer.heartbeat.interval.ms", "4999", E.INVALID_CONFIG, "must be in the range "),
+        ("consumer.heartbeat.interval.ms", "15001", E.INVALID_CONFIG, "must be in the range "),
+        ("consumer.assignment.interval.ms", "15001", E.INVALID_CONFIG, "must be in the range "),
         ("consumer.session.timeout.ms", "0", E.INVALID_CONFIG, "at least 1"),
         ("consumer.session.timeout.ms", "soon", E.INVALID_CONFIG, "Not a number of type INT"),
         ("session.timeout.ms", "1", E.INVALID_CONFIG, "Unknown group config name: session.timeout.ms"),

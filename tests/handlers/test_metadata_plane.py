@@ -493,11 +493,11 @@ def test_quorum_features_and_elections(tmp_path: Path) -> None:
         answer = await plane.ask(dq.DescribeQuorumRequest(topics=[stranger]))
         assert answer.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
-        wish = uf.FeatureUpdateKey(feature="metadata.version", max_version_level=31, upgrade_type=1)
+        wish = uf.FeatureUpdateKey(feature="metadata.version", max_version_level=34, upgrade_type=1)
         refused = await plane.ask(uf.UpdateFeaturesRequest(feature_updates=[wish]))
         assert refused.error_code == E.INVALID_UPDATE_VERSION
-        assert "only supports versions 7-30" in refused.error_message
-        wish.max_version_level = 30
+        assert "only supports versions 7-33" in refused.error_message
+        wish.max_version_level = 33
         assert (await plane.ask(uf.UpdateFeaturesRequest(feature_updates=[wish]))).error_code == 0
 
         wanted = el.TopicPartitions(topic="a", partitions=[0, 9])

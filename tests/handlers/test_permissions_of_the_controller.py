@@ -47,6 +47,7 @@ from kbroker.wire.messages import (
     list_partition_reassignments,
     remove_raft_voter,
     unregister_broker,
+    unregister_controller,
     update_features,
     update_raft_voter,
     vote,
@@ -176,6 +177,7 @@ REQUESTS: Mapping[str, Callable[[int], Any]] = {
     "ListPartitionReassignments": _listed,
     "UpdateFeatures": _features,
     "UnregisterBroker": lambda _: unregister_broker.UnregisterBrokerRequest(broker_id=1),
+    "UnregisterController": lambda _: unregister_controller.UnregisterControllerRequest(controller_id=9),
     "DescribeQuorum": _describe_quorum,
     "AddRaftVoter": lambda _: add_raft_voter.AddRaftVoterRequest(voter_id=9),
     "RemoveRaftVoter": lambda _: remove_raft_voter.RemoveRaftVoterRequest(voter_id=9),
@@ -232,7 +234,7 @@ NAMES = {ResourceType.TOPIC: "t", ResourceType.GROUP: "g", ResourceType.CLUSTER:
 
 
 def rows(api: str) -> tuple[Permission, ...]:
-    """What the table says of an API on a controller's listener."""
+    """The table's row for an API on a controller's listener."""
     return ON_CONTROLLER.get(api, PERMISSIONS[api])
 
 

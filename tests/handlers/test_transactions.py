@@ -16,6 +16,7 @@ from node_harness import Client, Node, batch, fetch_request, produce_request, ru
 
 from kbroker.errors import ErrorCode as E
 from kbroker.node.partition import Partition
+from kbroker.types import Uuid
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -468,6 +469,48 @@ def test_offsets_of_an_open_transaction_are_pending_also_after_a_restart(tmp_pat
             producer.client = await node.connect()
             assert await producer.end(commit=True) == 0
             assert await offset(node, stable=True) == (0, 7)
+
+    run(test)
+
+
+def test_offsets_are_committed_for_topics_by_id(tmp_path: Path) -> None:
+    """TxnOffsetCommit 6 (KIP-1319): an id that nobody has is told apart from a partition that is not there."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id, unknown = await node.create_topic("t"), bytes(range(16))
+            producer = await open_producer(node)
+            request = commit_request(producer, 7)
+            [own] = request.topics
+            own.name, own.topic_id = "", Uuid(topic_id)
+            own.partitions.append(TxnOffsetCommitRequestPartition(partition_index=9, committed_offset=7))
+            strange = [
+                TxnOffsetCommitRequestTopic(
+                    topic_id=Uuid(each), partitions=[TxnOffsetCommitRequestPartition(partition_index=0)]
+                )
+                for each in (unknown, bytes(16))
+            ]
+            request.topics = [strange[0], own, strange[1]]
+            answer = await producer.client.ask(request, 6)
+            found = {
+                bytes(topic.topic_id): {part.partition_index: part.error_code for part in topic.partitions}
+                for topic in answer.topics
+            }
+            assert found == {
+                unknown: {0: E.UNKNOWN_TOPIC_ID},
+                topic_id: {0: 0, 9: E.UNKNOWN_TOPIC_OR_PARTITION},
+                bytes(16): {0: E.UNKNOWN_TOPIC_ID},
+            }
+            assert await offset(node, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
+            assert await producer.end(commit=True) == 0
+            with trio.fail_after(10):
+                while await offset(node, stable=True) != (0, 7):
+                    await trio.sleep(0.01)
+            late = commit_request(producer, 8)
+            late.generation_id_or_member_epoch, late.member_id, late.group_id = 3, "nobody", "another"
+            late.topics[0].topic_id = Uuid(topic_id)
+            [topic] = (await producer.client.ask(late, 6)).topics
+            assert [part.error_code for part in topic.partitions] == [E.GROUP_ID_NOT_FOUND]
 
     run(test)
 

@@ -196,6 +196,25 @@ def test_size_limits() -> None:
     refused(ErrorCode.RECORD_LIST_TOO_LARGE, batch, segment_bytes=len(batch) - 1)
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("topic", [{}, {"compression_type": "zstd"}, {"cleanup_policy": frozenset({"compact"})}])
+def test_the_size_of_a_record_that_was_compressed(codec: CompressionType, topic: dict[str, Any]) -> None:
+    """``max.decompressed.message.bytes`` (4.4): the body of one record, without the varint of its size before it."""
+    records = [Record(0, NOW, b"k", b"v" * size) for size in (10, 1000, 10)]
+    batch = rb.build_batch(records, compression=codec)
+    body = len(rb.build_batch([Record(1, NOW, b"k", b"v" * 1000)])) - batch_header.HEADER_SIZE - 2
+    stored = validate(batch, max_decompressed_message_bytes=body, **topic)
+    assert [record.value for record in rb.iter_records(stored.records)] == [record.value for record in records]
+    if codec is CompressionType.NONE:  # what was not compressed is no larger than max.message.bytes anyway
+        validate(batch, max_decompressed_message_bytes=1, **topic)
+        return
+    error = refused(ErrorCode.INVALID_RECORD, batch, max_decompressed_message_bytes=body - 1, **topic)
+    assert f"a record of {body} bytes" in str(error)
+    many = rb.build_batch(records + [Record(0, NOW, b"k", b"")] * 5000, compression=codec)  # in steps
+    assert validate(many, max_decompressed_message_bytes=body, **topic).last_offset == 1000 + 5002
+    refused(ErrorCode.INVALID_RECORD, many, max_decompressed_message_bytes=body - 1, **topic)
+
+
 # Header
 
 

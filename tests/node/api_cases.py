@@ -445,7 +445,11 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
         }
     ],
     "txn_offset_commit": lambda world: [
-        {**_producer(world), "group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
+        {
+            **_producer(world),
+            "group_id": "g",
+            "topics": [{"name": "t", "topic_id": world.topic_id, "partitions": [{"partition_index": 0}]}],
+        }
     ],
     "describe_acls": lambda world: [
         {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
@@ -469,6 +473,10 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
             "validate_only": True,
         }
     ],
+    "create_delegation_token": lambda world: [{"renewers": [], "max_lifetime_ms": -1}],
+    "renew_delegation_token": lambda world: [{"hmac": b"nobody's", "renew_period_ms": -1}],
+    "expire_delegation_token": lambda world: [{"hmac": b"nobody's", "expiry_time_period_ms": -1}],
+    "describe_delegation_token": lambda world: [{"owners": None}],
     "delete_groups": lambda world: [{"groups_names": ["none", "classic"]}],
     "elect_leaders": lambda world: [
         {"election_type": 0, "topic_partitions": [{"topic": "t", "partitions": [0]}], "timeout_ms": 5000}
@@ -529,6 +537,7 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
         }
     ],
     "unregister_broker": lambda world: [{"broker_id": 999}],
+    "unregister_controller": lambda world: [{"controller_id": 999}],
     "describe_transactions": lambda world: [{"transactional_ids": ["tx", "none"]}],
     "list_transactions": lambda world: [{}],
     "allocate_producer_ids": lambda world: [{"broker_id": 4, "broker_epoch": world.broker_epoch(4)}],

@@ -37,7 +37,7 @@ def test_what_is_registered_is_advertised_on_its_listener(tmp_path: Path) -> Non
             assert answer.error_code == 0
             assert ranges[0] == (0, 13), "librdkafka needs Produce 0 to be advertised"
             assert ranges[1] == (4, 18)
-            assert ranges[18] == (0, 4)
+            assert ranges[18] == (0, 5)
             assert "metadata.version" in {feature.name for feature in answer.finalized_features}
             assert 0 in {feature.min_version for feature in answer.supported_features}
             answer = await client.ask(ApiVersionsRequest(**SOFTWARE), 3)
@@ -57,14 +57,14 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: P
     async def test() -> None:
         async with running_node(tmp_path) as node:
             client = await node.connect()
-            for version in (5, 99, -1, 32767):
+            for version in (6, 99, -1, 32767):
                 payload = struct.pack(">hhih", 18, version, 77, -1) + b"\0\1\1\0"
                 await client.stream.send_all(struct.pack(">i", len(payload)) + payload)
                 frame = await client.frame()
                 assert frame[:4] == struct.pack(">i", 77)
                 answer, _ = decode(ApiVersionsResponse, 0, frame, 4)
                 assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-                assert [(a.api_key, a.min_version, a.max_version) for a in answer.api_keys] == [(18, 0, 4)]
+                assert [(a.api_key, a.min_version, a.max_version) for a in answer.api_keys] == [(18, 0, 5)]
             assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
 
     run(test)

@@ -20,6 +20,7 @@ from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.controller import ControllerResult
 from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import Endpoint, MetadataImage
+from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.types import Uuid
@@ -102,7 +103,7 @@ def test_first_start_registers_the_broker(tmp_path: Path) -> None:
 
     image = run(main)
     assert image.controller_id == 1
-    assert image.features.metadata_version == 30
+    assert image.features.metadata_version == LATEST_METADATA_VERSION
     assert not image.brokers[1].fenced
     assert image.brokers[1].endpoints["PLAINTEXT"].port == 9092
 

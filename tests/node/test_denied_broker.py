@@ -38,7 +38,7 @@ def lifecycle(answer: Callable[[], Any]) -> tuple[BrokerLifecycle, list[float]]:
         cluster_id="c",
         incarnation_id=ZERO_UUID,
         features=dict,
-        image=SimpleNamespace(offset=0, brokers={1: None}),
+        image=SimpleNamespace(offset=0, brokers={1: None}, features=SimpleNamespace(metadata_version=0)),
         is_alone=True,
         subscribe=lambda _: None,
     )

@@ -25,8 +25,14 @@ from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 ONE, TWO = "data", "more"
 
@@ -248,6 +254,63 @@ def test_what_cannot_move(tmp_path: Path) -> None:
         assert await alter(client, tmp_path / TWO, "later", 0, 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
         await node.create_topic("later", partitions=2)
         assert {("later", 0), ("later", 1)} <= held((await describe(client))[TWO]), "as was asked before it was there"
+
+    scenario(tmp_path, test)
+
+
+def cordon(value: str, operation: int = 0) -> IncrementalAlterConfigsRequest:
+    config = AlterableConfig(name="cordoned.log.dirs", config_operation=operation, value=value)
+    return IncrementalAlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])]
+    )
+
+
+def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
+    """KIP-1066, changed while the node runs; the controller is told, and so is who asks for the log dirs."""
+
+    async def test(node: Node) -> None:
+        client = await node.connect()
+
+        async def told() -> list[bool]:
+            found = await describe(client)
+            return [found[ONE].is_cordoned, found[TWO].is_cordoned]
+
+        def known() -> set[bytes]:
+            return {bytes(each) for each in node.broker.metadata.image.brokers[1].cordoned_log_dirs or ()}
+
+        async def change(value: str, operation: int = 0) -> tuple[int, str | None]:
+            [answer] = (await client.ask(cordon(value, operation))).responses
+            return int(answer.error_code), answer.error_message
+
+        two = str(tmp_path / TWO)
+        ids = {log_dir.path: bytes(log_dir.directory_id or b"") for log_dir in node.broker.log_manager.log_dirs}
+        assert await change(two) == (0, None)
+        with trio.fail_after(10):
+            while known() != {ids[two]} or await told() != [False, True]:
+                await trio.sleep(0.01)
+        await node.create_topic("t", partitions=4)
+        assert len(held((await describe(client))[ONE])) == 4
+        assert await alter(client, tmp_path / TWO, "t", 0) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+        missing = "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
+        for operation in (0, 2):
+            code, message = await change("/nowhere", operation)
+            assert (code, message) == (ErrorCode.INVALID_REQUEST, missing + "Missing entries : /nowhere")
+        # All of them: there is no broker for a new topic, nor for a new replica.
+        assert await change("*") == (0, None)
+        with trio.fail_after(10):
+            while known() != set(ids.values()):
+                await trio.sleep(0.01)
+        assert await told() == [True, True]
+        topic = CreatableTopic(name="u", num_partitions=1, replication_factor=1)
+        refused = (await client.ask(CreateTopicsRequest(topics=[topic]))).topics[0]
+        assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert refused.error_message.endswith("have all their log directories cordoned.")
+        assert await change("") == (0, None)
+        with trio.fail_after(10):
+            while known() or await told() != [False, False]:
+                await trio.sleep(0.01)
+        await node.create_topic("u", partitions=2)
+        assert len(held((await describe(client))[TWO])) == 2
 
     scenario(tmp_path, test)
 

@@ -71,12 +71,12 @@ def test_what_no_acl_can_be(acl: Acl, problem: str) -> None:
     assert result.records == []
 
 
-def test_ranges_of_addresses_need_their_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness()
+def test_ranges_of_addresses_need_their_level() -> None:
+    harness = Harness(level=31)
     [error] = create_acls(harness.view, [ORDERS._replace(host="10.0.0.0/8")]).response
     assert error is not None and error.code == ErrorCode.UNSUPPORTED_VERSION
     assert error.message == "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
-    monkeypatch.setattr(controller_acls, "CIDR_HOSTS_OF_ACLS", harness.level)
+    harness = Harness(level=32)
     good, bad = create_acls(
         harness.view, [ORDERS._replace(host="10.0.0.0/8"), ORDERS._replace(host="10.0.0.0/33")]
     ).response

@@ -20,7 +20,13 @@ from kbroker.raft_metadata.raft.election_state import (
     decode_election_state,
     encode_election_state,
 )
-from kbroker.raft_metadata.raft.snapshot import decode_snapshot, encode_snapshot, parse_snapshot_file_name
+from kbroker.raft_metadata.raft.snapshot import (
+    CorruptSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+    parse_snapshot_file_name,
+    read_bootstrap,
+)
 from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.raft_metadata.storage import (
     activation_records,
@@ -65,11 +71,12 @@ def test_formatting_twice_is_refused_or_ignored(tmp_path: Path) -> None:
 def test_unknown_features_and_levels_are_refused() -> None:
     with pytest.raises(FatalError, match="unsupported feature"):
         bootstrap_records({"no.such.version": 1})
-    with pytest.raises(FatalError, match="must be between 7 and 30"):
-        bootstrap_records({"metadata.version": 31})
+    with pytest.raises(FatalError, match="must be between 7 and 33"):
+        bootstrap_records({"metadata.version": 34})
     with pytest.raises(FatalError, match=r"depends on metadata\.version level 23"):
         bootstrap_records({"metadata.version": 22, "eligible.leader.replicas.version": 1})
     assert metadata_version_level("4.3-IV0") == metadata_version_level("4.3") == 30
+    assert metadata_version_level("4.4-IV2") == metadata_version_level("4.4") == 33
     with pytest.raises(FatalError):
         metadata_version_level("5.0")
 
@@ -77,10 +84,10 @@ def test_unknown_features_and_levels_are_refused() -> None:
 @pytest.mark.parametrize(
     ("levels", "expected"),
     [
-        ({}, [("metadata.version", 30), (ELR, 1), ("group.version", 1), (TV, 2)]),
+        ({}, [("metadata.version", 33), (ELR, 1), ("group.version", 1), (TV, 2)]),
         ({"metadata.version": 25}, [("metadata.version", 25), ("group.version", 1), (TV, 2)]),
         ({"metadata.version": 21}, [("metadata.version", 21)]),
-        ({"group.version": 0}, [("metadata.version", 30), (ELR, 1), (TV, 2)]),
+        ({"group.version": 0}, [("metadata.version", 33), (ELR, 1), (TV, 2)]),
         ({"metadata.version": 21, "group.version": 1}, [("metadata.version", 21), ("group.version", 1)]),
     ],
 )
@@ -101,6 +108,25 @@ def test_a_clusters_first_records_are_one_change_with_what_its_features_need() -
     assert activation_records(old, 2) == old
     first = bootstrap_records({"metadata.version": 13})
     assert activation_records(first, 2)[1:-1] == first
+
+
+def test_a_cluster_begins_with_the_records_of_either_way_of_formatting(tmp_path: Path) -> None:
+    """Of Apache Kafka before and from 4.4 on (KIP-1170), which leaves them beside the voters."""
+    disk = OsDisk()
+    assert read_bootstrap(disk, str(tmp_path)) is None
+    format_dir(tmp_path, feature_levels={"metadata.version": 30})
+    older = read_bootstrap(disk, str(tmp_path))
+    assert older == bootstrap_records({"metadata.version": 30})
+    first = tmp_path / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
+    voters = decode_snapshot(first.read_bytes()).voters
+    newer = bootstrap_records()
+    first.write_bytes(encode_snapshot(newer, now_ms=5, last_contained_log_timestamp=4, kraft_version=1, voters=voters))
+    assert read_bootstrap(disk, str(tmp_path)) == newer
+    (tmp_path / "bootstrap.checkpoint").unlink()
+    assert read_bootstrap(disk, str(tmp_path)) == newer
+    first.write_bytes(first.read_bytes()[:-9])
+    with pytest.raises(CorruptSnapshot, match="is damaged"):
+        read_bootstrap(disk, str(tmp_path))
 
 
 def test_a_snapshot_survives_the_trip_and_damage_is_found() -> None:
@@ -188,7 +214,7 @@ def test_kafkas_dump_tool_reads_what_formatting_writes(tmp_path: Path) -> None:
         pytest.skip("KAFKA_HOME is not set")
     format_dir(tmp_path)
     for name, words in (
-        ("bootstrap.checkpoint", ["metadata.version", '"featureLevel":30', "SnapshotFooter"]),
+        ("bootstrap.checkpoint", ["metadata.version", '"featureLevel":33', "SnapshotFooter"]),
         (
             "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint",
             ['"kRaftVersion":1', '"voterId":1', '"port":9093', "SnapshotFooter"],

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from wire_support import NoDefinitions, kafka_definitions, message_classes, snake_case
 
+from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.types import ZERO_UUID
 from kbroker.wire.registry import API_KEYS, api_named
 from kbroker.wire.schema import MISSING, NO_VERSIONS, FieldSpec, TypeSpec, parse_versions, struct_spec
@@ -47,8 +48,18 @@ def definitions() -> dict[str, dict[str, Any]]:
         pytest.skip(f"Kafka's definitions are not to be had: {reason}")
 
 
+ROW_OF_TRANSACTION_INDEX = "AbortedTxn"
+"""The definition of a file's rows (4.4 has it first): no message, and written by ``kbroker.log``."""
+
+
 def test_the_same_messages(definitions: dict[str, dict[str, Any]]) -> None:
-    assert {cls.__name__ for cls in message_classes()} == set(definitions)
+    assert {cls.__name__ for cls in message_classes()} == set(definitions) - {ROW_OF_TRANSACTION_INDEX}
+
+
+def test_the_rows_of_a_transaction_index(definitions: dict[str, dict[str, Any]]) -> None:
+    row = definitions[ROW_OF_TRANSACTION_INDEX]
+    assert row["validVersions"] == "0" and {field["type"] for field in row["fields"]} == {"int64"}
+    assert AbortedTxn._fields == tuple(snake_case(field["name"]) for field in row["fields"])
 
 
 def test_every_field(definitions: dict[str, dict[str, Any]]) -> None:

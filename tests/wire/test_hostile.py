@@ -12,13 +12,14 @@ from wire_support import RandomMessages, message_classes
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import UnknownApi, WireError
 from kbroker.wire.headers import decode_request_header, decode_response_header, encode_request_header
+from kbroker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.fetch import FetchRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from kbroker.wire.primitives import MAX_ELEMENTS, encode_uvarint
+from kbroker.wire.primitives import MAX_ARRAY, MAX_ELEMENTS, encode_uvarint
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import struct_spec
 
@@ -185,3 +186,10 @@ def test_responses_are_as_large_as_the_cluster() -> None:
     brokers = [MetadataResponseBroker(node_id=number) for number in range(MAX_ELEMENTS + 1)]
     response, _ = decode(MetadataResponse, 12, encode(MetadataResponse(brokers=brokers), 12))
     assert len(response.brokers) == MAX_ELEMENTS + 1
+
+
+def test_an_array_of_a_response_has_kafkas_limit() -> None:
+    response = encode(AlterPartitionReassignmentsResponse(), 0)
+    shape = encode_uvarint(MAX_ARRAY + 2) + b"\1\1\0" * (MAX_ARRAY + 1)
+    with pytest.raises(WireError, match="responses: more than 1000000 elements"):
+        decode(AlterPartitionReassignmentsResponse, 0, response[:-2] + shape + b"\0")

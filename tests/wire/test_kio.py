@@ -44,11 +44,25 @@ class KioMessages(RandomMessages):
         return super().value(name, type_spec, version)
 
 
-def test_kio_has_every_version_of_every_api() -> None:
+OF_4_4 = {
+    "ApiVersions": 5,
+    "DeleteGroups": 3,
+    "StreamsGroupDescribe": 1,
+    "StreamsGroupHeartbeat": 1,
+    "StreamsGroupTopologyDescriptionUpdate": 0,
+    "TxnOffsetCommit": 6,
+    "UnregisterController": 0,
+}
+"""APIs of which kio, made of the definitions of 4.3, lacks versions: the first of them."""
+
+
+def test_kio_has_every_version_of_every_api_of_4_3() -> None:
     for api in API_KEYS.values():
         lowest, highest = api.valid_versions
+        end = OF_4_4.get(api.name, highest + 1)
         for cls in (api.request, api.response):
-            assert all((cls.__name__, version) in THEIRS for version in range(lowest, highest + 1)), cls
+            assert all((cls.__name__, version) in THEIRS for version in range(lowest, end)), cls
+            assert not any((cls.__name__, version) in THEIRS for version in range(end, highest + 1)), cls
 
 
 @pytest.mark.parametrize("cls", SHARED, ids=lambda cls: cls.__name__)

@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 JARS_VARIABLE = "KBROKER_KAFKA_JARS"
 """Environment variable: a folder with Kafka's jars, instead of letting Maven resolve them."""
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
 ARTIFACTS = (
     "kafka-clients",
     "kafka-metadata",
@@ -159,6 +159,9 @@ def kafka_jars() -> list[Path]:
     distribution = Path(os.environ.get("KAFKA_HOME", "")) / "libs"
     if not _missing(distribution):
         return _jars(distribution)
+    servers = REPOSITORY / ".cache" / f"kafka-{KAFKA_VERSION}" / "libs"  # what `make kafka` fetches
+    if not _missing(servers):
+        return _jars(servers)
     folder = REPOSITORY / ".cache" / "kafka-jars"
     for artifact in _missing(folder):
         maven = shutil.which("mvn")

@@ -28,7 +28,7 @@ ABSENT_BROKER_CONFIGS = ConfigDef(
         *tls.KEYS,
     ],
 )
-"""Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's; ``no_effect`` says what is missing."""
+"""Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's; ``no_effect`` says what is missing."""
 
 ALL_BROKER_CONFIGS = ConfigDef(
     "broker", [*BROKER_CONFIGS.values(), *SECURITY_CONFIGS.values(), *ABSENT_BROKER_CONFIGS.values()]
@@ -38,7 +38,6 @@ ALL_BROKER_CONFIGS = ConfigDef(
 REFUSED: Mapping[str, str] = {
     "alter.config.policy.class.name": "there are no policy plugins",
     "config.providers": "there are no config providers",
-    "cordoned.log.dirs": "log directories cannot be cordoned: they would get new partitions in spite of it",
     "create.topic.policy.class.name": "there are no policy plugins",
     "remote.log.storage.system.enable": "there is no tiered storage",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigDef, ConfigKey, OneOf, Range
 from kbroker.config.group import GROUP_CONFIGS
-from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
+from kbroker.config.shorthand import BOOLEAN, INT, LIST, LONG, LOW, MEDIUM, STRING
 
 _OFFSET_RESET = OneOf(("latest", "earliest", "by_duration:PnDTnHnMn.nS"))
 
@@ -13,7 +13,40 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
     "group",
     [
         *missing(
+            "assignments are made on the event loop",
+            ConfigKey(
+                "consumer.assignor.offload.enable",
+                BOOLEAN,
+                "true",
+                MEDIUM,
+                "Make assignments of the group beside the coordinator's thread.",
+                internal=True,
+            ),
+        ),
+        *missing(
             "kbroker has no share groups",
+            ConfigKey(
+                "errors.deadletterqueue.copy.record.enable",
+                BOOLEAN,
+                "false",
+                MEDIUM,
+                "Copy key and value of a record to the dead-letter topic.",
+            ),
+            ConfigKey(
+                "errors.deadletterqueue.topic.name",
+                STRING,
+                "",
+                MEDIUM,
+                "Topic that takes what the group cannot process.",
+            ),
+            ConfigKey(
+                "share.assignor.offload.enable",
+                BOOLEAN,
+                "true",
+                MEDIUM,
+                "Make assignments beside the coordinator's thread.",
+                internal=True,
+            ),
             ConfigKey(
                 "share.assignment.interval.ms",
                 INT,
@@ -89,6 +122,55 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
         *missing(
             "kbroker has no streams groups",
             ConfigKey(
+                "streams.acceptable.recovery.lag",
+                LONG,
+                "10000",
+                MEDIUM,
+                "Offsets that a warm-up task may lack to count as caught up.",
+                validator=Range(0),
+                internal=True,
+            ),
+            ConfigKey(
+                "streams.assignor.name",
+                STRING,
+                None,
+                MEDIUM,
+                "The server-side assignor of the group.",
+            ),
+            ConfigKey(
+                "streams.assignor.offload.enable",
+                BOOLEAN,
+                "true",
+                MEDIUM,
+                "Make assignments beside the coordinator's thread.",
+                internal=True,
+            ),
+            ConfigKey(
+                "streams.num.warmup.replicas",
+                INT,
+                "2",
+                MEDIUM,
+                "Warm-up tasks of the group at most.",
+                validator=Range(0),
+                internal=True,
+            ),
+            ConfigKey(
+                "streams.rack.aware.assignment.tags",
+                LIST,
+                "",
+                LOW,
+                "Client tags by which standby tasks are spread.",
+            ),
+            ConfigKey(
+                "streams.task.offset.interval.ms",
+                INT,
+                "60000",
+                MEDIUM,
+                "Milliseconds between two reports of task offsets.",
+                validator=Range(1),
+                internal=True,
+            ),
+            ConfigKey(
                 "streams.assignment.interval.ms",
                 INT,
                 "1000",
@@ -126,7 +208,10 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
         ),
     ],
 )
-"""Names, types, defaults and limits are Apache Kafka 4.3.1's; ``no_effect`` says what is missing."""
+"""Names, types, defaults and limits are Apache Kafka 4.4.0's; ``no_effect`` says what is missing."""
+
+OTHER_SYNONYMS = {"streams.assignor.name": "group.streams.assignors"}
+"""The broker property that gives the default of a group's, where it is not of the same name behind ``group.``."""
 
 ALL_GROUP_CONFIGS = ConfigDef("group", [*GROUP_CONFIGS.values(), *ABSENT_GROUP_CONFIGS.values()])
 """Every property of a group that Apache Kafka has."""

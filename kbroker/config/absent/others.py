@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import BOOLEAN, CLASS, CLUSTER_WIDE, HIGH, INT, LIST, LONG, LOW, MEDIUM, PER_BROKER
+from kbroker.config.shorthand import BOOLEAN, CLASS, CLUSTER_WIDE, HIGH, INT, LIST, LONG, LOW, MEDIUM
 
 KEYS = [
     *missing(
@@ -47,6 +47,18 @@ KEYS = [
         ),
     ),
     *missing(
+        "assignments are made on the event loop",
+        ConfigKey(
+            "group.consumer.assignor.offload.enable",
+            BOOLEAN,
+            "true",
+            MEDIUM,
+            "Make assignments of consumer groups beside the coordinator's thread.",
+            update_mode=CLUSTER_WIDE,
+            internal=True,
+        ),
+    ),
+    *missing(
         "kbroker asks no client for metrics",
         ConfigKey(
             "telemetry.max.bytes",
@@ -55,17 +67,6 @@ KEYS = [
             LOW,
             "Most bytes of metrics that a client may send at once.",
             validator=Range(1),
-        ),
-    ),
-    *missing(
-        "kbroker has no cordoned log directories",
-        ConfigKey(
-            "cordoned.log.dirs",
-            LIST,
-            "",
-            MEDIUM,
-            "Log directories that get no new partitions, `*` for all.",
-            update_mode=PER_BROKER,
         ),
     ),
     *missing(

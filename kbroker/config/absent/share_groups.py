@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import CLUSTER_WIDE, HIGH, INT, LIST, LOW, MEDIUM, STRING
+from kbroker.config.shorthand import BOOLEAN, CLUSTER_WIDE, HIGH, INT, LIST, LOW, MEDIUM, STRING
 
 KEYS = missing(
     "kbroker has no share groups",
@@ -289,5 +289,38 @@ KEYS = missing(
         "1000",
         MEDIUM,
         "Waiting requests after which finished ones are swept out.",
+    ),
+    ConfigKey(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        BOOLEAN,
+        "false",
+        MEDIUM,
+        "Create the dead-letter topics that share groups name.",
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "errors.deadletterqueue.topic.name.prefix",
+        STRING,
+        "dlq.",
+        MEDIUM,
+        "Beginning that the name of a dead-letter topic must have.",
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "group.share.assignor.offload.enable",
+        BOOLEAN,
+        "true",
+        MEDIUM,
+        "Make assignments beside the coordinator's thread.",
+        update_mode=CLUSTER_WIDE,
+        internal=True,
+    ),
+    ConfigKey(
+        "group.share.dlq.manager.class.name",
+        STRING,
+        "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager",
+        MEDIUM,
+        "Java class that writes to dead-letter topics.",
+        internal=True,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import CLUSTER_WIDE, INT, MEDIUM
+from kbroker.config.shorthand import BOOLEAN, CLASS, CLUSTER_WIDE, INT, LIST, LONG, LOW, MEDIUM
 
 KEYS = missing(
     "kbroker has no streams groups",
@@ -112,5 +112,80 @@ KEYS = missing(
         MEDIUM,
         "Silence after which a member is taken out of its group, in milliseconds.",
         validator=Range(1),
+    ),
+    ConfigKey(
+        "group.streams.acceptable.recovery.lag",
+        LONG,
+        "10000",
+        MEDIUM,
+        "Offsets that a warm-up task may lack to count as caught up.",
+        validator=Range(0),
+        internal=True,
+    ),
+    ConfigKey(
+        "group.streams.assignor.offload.enable",
+        BOOLEAN,
+        "true",
+        MEDIUM,
+        "Make assignments beside the coordinator's thread.",
+        update_mode=CLUSTER_WIDE,
+        internal=True,
+    ),
+    ConfigKey(
+        "group.streams.assignors",
+        LIST,
+        "sticky",
+        MEDIUM,
+        "Server-side assignors of streams groups.",
+    ),
+    ConfigKey(
+        "group.streams.max.warmup.replicas",
+        INT,
+        "20",
+        MEDIUM,
+        "Upper limit of a group's own number of warm-up tasks.",
+        validator=Range(0),
+        internal=True,
+    ),
+    ConfigKey(
+        "group.streams.min.task.offset.interval.ms",
+        INT,
+        "15000",
+        MEDIUM,
+        "Lower limit of a group's own interval of task offsets, in milliseconds.",
+        validator=Range(1),
+        internal=True,
+    ),
+    ConfigKey(
+        "group.streams.num.warmup.replicas",
+        INT,
+        "2",
+        MEDIUM,
+        "Warm-up tasks of a group at most.",
+        validator=Range(0),
+        internal=True,
+    ),
+    ConfigKey(
+        "group.streams.rack.aware.assignment.tags",
+        LIST,
+        "",
+        LOW,
+        "Client tags by which standby tasks are spread.",
+    ),
+    ConfigKey(
+        "group.streams.task.offset.interval.ms",
+        INT,
+        "60000",
+        MEDIUM,
+        "Milliseconds between two reports of task offsets.",
+        validator=Range(1),
+        internal=True,
+    ),
+    ConfigKey(
+        "group.streams.topology.description.plugin.class",
+        CLASS,
+        None,
+        MEDIUM,
+        "Java class that keeps the descriptions of topologies.",
     ),
 )

@@ -258,4 +258,22 @@ KEYS = missing(
         MEDIUM,
         "Use tiered storage.",
     ),
+    ConfigKey(
+        "log.remote.copy.lag.bytes",
+        LONG,
+        "-1",
+        MEDIUM,
+        "Default of the topic property remote.copy.lag.bytes.",
+        validator=Range(-1),
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "log.remote.copy.lag.ms",
+        LONG,
+        "0",
+        MEDIUM,
+        "Default of the topic property remote.copy.lag.ms.",
+        validator=Range(-1),
+        update_mode=CLUSTER_WIDE,
+    ),
 )

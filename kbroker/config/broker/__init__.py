@@ -1,6 +1,6 @@
 """The properties of a node, as in ``server.properties``: a table for each subject, and all of them as one.
 
-Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's (a test compares them with a table of
+Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
 its facts); the descriptions are kbroker's.
 """
 

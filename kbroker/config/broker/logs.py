@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from kbroker.config.definition import ConfigKey, ListOf, OneOf, Range
-from kbroker.config.shorthand import BOOLEAN, CLUSTER_WIDE, DOUBLE, HIGH, INT, LIST, LONG, LOW, MEDIUM, STRING
+from kbroker.config.shorthand import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    DOUBLE,
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    MEDIUM,
+    PER_BROKER,
+    STRING,
+)
 
 KEYS = [
     ConfigKey(
@@ -161,6 +173,14 @@ KEYS = [
         "How long a broker tries to tell the controller of a failed directory before it stops, in milliseconds.",
         validator=Range(1),
         no_effect="a failed directory is named in every heartbeat, however long that takes",
+    ),
+    ConfigKey(
+        "cordoned.log.dirs",
+        LIST,
+        "",
+        MEDIUM,
+        "Log directories that get no new partitions, `*` for all.",
+        update_mode=PER_BROKER,
     ),
     ConfigKey(
         "log.dirs",
@@ -391,6 +411,15 @@ KEYS = [
         HIGH,
         "Default of the topic property max.message.bytes.",
         validator=Range(0),
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "max.decompressed.message.bytes",
+        INT,
+        "2147483639",
+        MEDIUM,
+        "Default of the topic property max.decompressed.message.bytes.",
+        validator=Range(1, 2147483639),
         update_mode=CLUSTER_WIDE,
     ),
     ConfigKey(

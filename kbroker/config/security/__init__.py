@@ -18,7 +18,7 @@ from kbroker.config.security import authorization, delegation_tokens, oauth, rul
 SECURITY_CONFIGS = ConfigDef(
     "broker", [*authorization.KEYS, *delegation_tokens.KEYS, *oauth.KEYS, *rules.KEYS, *sasl.KEYS, *tls.KEYS]
 )
-"""Names, types, defaults, limits and update modes are Apache Kafka 4.3.1's."""
+"""Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's."""
 
 OF_LISTENERS = frozenset({"max.connection.creation.rate"})
 """Other properties that a listener may have of its own."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from kbroker.config.broker_config import BrokerConfig
+from kbroker.config.broker_properties import BrokerProperties
 
 _SECURED = re.compile(r"(?:listener\.name\.([^.]+)\.(?:([^.]+)\.)?)?(ssl|sasl)\.")
 _PROTOCOLS = {"ssl": ("SSL", "SASL_SSL"), "sasl": ("SASL_PLAINTEXT", "SASL_SSL")}
 
 
-def of_no_listener(config: BrokerConfig) -> list[str]:
+def of_no_listener(config: BrokerProperties) -> list[str]:
     """Names of the node's ``ssl.*`` and ``sasl.*`` properties that no listener takes, in order.
 
     With ``listener.name.NAME.`` before it a property is for that listener alone. Listeners of controllers count on a
@@ -34,8 +34,10 @@ def of_no_listener(config: BrokerConfig) -> list[str]:
     return found
 
 
-def _mechanisms(config: BrokerConfig, listener: str) -> set[str]:
+def _mechanisms(config: BrokerProperties, listener: str) -> set[str]:
     """Those that a listener offers, and those by which the node itself logs in to others."""
-    values = config.security(listener)
+    from kbroker.config.security import SecurityValues
+
+    values = SecurityValues(config.values, listener, "")
     own = (values["sasl.mechanism.inter.broker.protocol"], values["sasl.mechanism.controller.protocol"])
     return {str(name).strip().upper() for name in (*(values["sasl.enabled.mechanisms"] or ()), *own)}

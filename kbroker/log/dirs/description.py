@@ -17,10 +17,11 @@ class LogDescription(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """One log directory: its file system's bytes, and the logs in it."""
+    """One log directory: its file system's bytes, the logs in it, and whether it gets no new ones."""
 
     path: str
     offline: bool
     total_bytes: int
     usable_bytes: int
     logs: list[LogDescription]
+    cordoned: bool = False

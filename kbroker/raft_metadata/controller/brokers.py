@@ -20,9 +20,13 @@ from kbroker.raft_metadata.image import (
     register_broker_record,
     register_controller_record,
 )
-from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION, DIRECTORIES
+from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION, CONTROLLER_UNREGISTRATION, DIRECTORIES
 from kbroker.types import Uuid, uuid_to_str
-from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
+from kbroker.wire.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    UnregisterBrokerRecord,
+    UnregisterControllerRecord,
+)
 
 RESERVED_DIRECTORIES = 100
 """Directory ids below this number have meanings of their own (KIP-858)."""
@@ -209,3 +213,23 @@ def register_controller(view: ControllerView, registration: ControllerImage) -> 
     if known == registration:
         return ControllerResult(None)
     return ControllerResult(None, [register_controller_record(registration)])
+
+
+def unregister_controller(view: ControllerView, controller_id: int) -> ControllerResult[None]:
+    """Forget the registration of a controller that will not come back (KIP-1312, Kafka's ``ClusterControlManager``).
+
+    ``ApiError``: INVALID_REQUEST for the active controller itself, UNSUPPORTED_VERSION below the level of
+    ``metadata.version`` that has the record, CONTROLLER_ID_NOT_REGISTERED.
+    """
+    if controller_id == view.node_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
+    if view.image.features.metadata_version < CONTROLLER_UNREGISTRATION:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "The current MetadataVersion is too old to support controller unregistration.",
+        )
+    if controller_id not in view.image.controllers:
+        raise ApiError(
+            ErrorCode.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {controller_id} is not currently registered."
+        )
+    return ControllerResult(None, [UnregisterControllerRecord(controller_id=controller_id)])

@@ -194,3 +194,10 @@ class ClusterDelta:
             zk_migration_ready=record.zk_migration_ready,
         )
         self.changed_controllers[record.controller_id] = None
+
+    def on_unregister_controller(self, record: rec.UnregisterControllerRecord) -> None:
+        """Remove a controller. One that is not there is no mistake, as in Kafka's ``ClusterDelta``."""
+        if self._controllers is None:
+            self._controllers = dict(self._old_controllers)
+        self._controllers.pop(record.controller_id, None)
+        self.changed_controllers[record.controller_id] = None

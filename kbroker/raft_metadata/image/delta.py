@@ -113,6 +113,7 @@ _RULES: dict[type[Any], _Rule] = {
     rec.ConfigRecord: lambda delta, record: delta._configs.on_config(record),
     rec.RegisterBrokerRecord: lambda delta, record: delta._cluster.on_register_broker(record),
     rec.UnregisterBrokerRecord: lambda delta, record: delta._cluster.on_unregister_broker(record),
+    rec.UnregisterControllerRecord: lambda delta, record: delta._cluster.on_unregister_controller(record),
     rec.FenceBrokerRecord: lambda delta, record: delta._cluster.on_fence_broker(record),
     rec.UnfenceBrokerRecord: lambda delta, record: delta._cluster.on_unfence_broker(record),
     rec.BrokerRegistrationChangeRecord: lambda delta, record: delta._cluster.on_broker_change(record),

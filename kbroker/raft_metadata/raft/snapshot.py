@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.raft_metadata.raft.batches import decode_batches, encode_control_records, encode_records
 from kbroker.raft_metadata.raft.voters import VoterSet
-from kbroker.types import OffsetAndEpoch
+from kbroker.types import METADATA_TOPIC, OffsetAndEpoch
 from kbroker.wire.errors import WireError
 from kbroker.wire.records import control
 
@@ -196,8 +196,17 @@ class SnapshotStore:
 
 
 def read_bootstrap(disk: Disk, log_dir: str) -> list[Any] | None:
-    """The records of ``bootstrap.checkpoint``, None without that file; :class:`CorruptSnapshot` if it is damaged."""
-    path = os.path.join(log_dir, BOOTSTRAP_FILE)
+    """The records that the first controller of a cluster writes first, as formatting has left them; None if it has not.
+
+    From 4.4 on, Apache Kafka's ``kafka-storage`` leaves them in the snapshot at offset 0, beside the voters (KIP-1170),
+    before that in ``bootstrap.checkpoint``; a snapshot without records leaves it to that file, as Kafka's
+    ``QuorumController`` does. :class:`CorruptSnapshot` if a file is damaged.
+    """
+    first = os.path.join(log_dir, f"{METADATA_TOPIC}-0", snapshot_file_name(OffsetAndEpoch(0, 0)))
+    return _read_records(disk, first) or _read_records(disk, os.path.join(log_dir, BOOTSTRAP_FILE))
+
+
+def _read_records(disk: Disk, path: str) -> list[Any] | None:
     if not disk.exists(path):
         return None
     try:

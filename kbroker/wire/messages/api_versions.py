@@ -1,16 +1,18 @@
-"""ApiVersions (key 18): versions 0-4, flexible from 3."""
+"""ApiVersions (key 18): versions 0-5, flexible from 3."""
 
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, field, message, struct
 
 
-@message(api_key=18, versions="0-4", flexible="3+")
+@message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest:
     """Request of ApiVersions (key 18)."""
 
     client_software_name: Str = field("3+", ignorable=True)
     client_software_version: Str = field("3+", ignorable=True)
+    cluster_id: Str | None = field("5+", nullable="5+", ignorable=True, default=None)
+    node_id: Int32 = field("5+", ignorable=True, default=-1)
 
 
 @struct
@@ -40,7 +42,7 @@ class FinalizedFeatureKey:
     min_version_level: Int16 = field("3+")
 
 
-@message(api_key=18, versions="0-4", flexible="3+")
+@message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
     """Response to ApiVersions (key 18)."""
 

@@ -1,11 +1,11 @@
-"""DeleteGroups (key 42): versions 0-2, flexible from 2."""
+"""DeleteGroups (key 42): versions 0-3, flexible from 2."""
 
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Str, field, message, struct
 
 
-@message(api_key=42, versions="0-2", flexible="2+")
+@message(api_key=42, versions="0-3", flexible="2+")
 class DeleteGroupsRequest:
     """Request of DeleteGroups (key 42)."""
 
@@ -18,9 +18,10 @@ class DeletableGroupResult:
 
     group_id: Str = ""
     error_code: Int16 = 0
+    error_message: Str | None = field("3+", nullable="3+", ignorable=True, default=None)
 
 
-@message(api_key=42, versions="0-2", flexible="2+")
+@message(api_key=42, versions="0-3", flexible="2+")
 class DeleteGroupsResponse:
     """Response to DeleteGroups (key 42)."""
 

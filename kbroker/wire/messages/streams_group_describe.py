@@ -1,16 +1,17 @@
-"""StreamsGroupDescribe (key 89): version 0, flexible from 0."""
+"""StreamsGroupDescribe (key 89): versions 0-1, flexible from 0."""
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, UInt16, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Str, UInt16, field, message, struct
 
 
-@message(api_key=89, versions="0", flexible="0+")
+@message(api_key=89, versions="0-1", flexible="0+")
 class StreamsGroupDescribeRequest:
     """Request of StreamsGroupDescribe (key 89)."""
 
     group_ids: list[Str] = field()
     include_authorized_operations: Bool = False
+    include_topology_description: Bool = field("1+")
 
 
 @struct
@@ -106,6 +107,42 @@ class Member:
 
 
 @struct
+class TopologyDescriptionNode:
+    """Part of StreamsGroupDescribeResponse."""
+
+    name: Str = field("1+")
+    node_type: Int8 = field("1+")
+    source_topics: list[Str] = field("1+")
+    sink_topic: Str | None = field("1+", nullable="1+", default=None)
+    stores: list[Str] = field("1+")
+    successors: list[Str] = field("1+")
+
+
+@struct
+class TopologyDescriptionSubtopology:
+    """Part of StreamsGroupDescribeResponse."""
+
+    subtopology_id: Str = field("1+")
+    nodes: list[TopologyDescriptionNode] = field("1+")
+
+
+@struct
+class TopologyDescriptionGlobalStore:
+    """Part of StreamsGroupDescribeResponse."""
+
+    source: TopologyDescriptionNode = field("1+")
+    processor: TopologyDescriptionNode = field("1+")
+
+
+@struct
+class TopologyDescription:
+    """Part of StreamsGroupDescribeResponse."""
+
+    subtopologies: list[TopologyDescriptionSubtopology] = field("1+")
+    global_stores: list[TopologyDescriptionGlobalStore] = field("1+")
+
+
+@struct
 class DescribedGroup:
     """Part of StreamsGroupDescribeResponse."""
 
@@ -118,9 +155,12 @@ class DescribedGroup:
     topology: Topology | None = field(nullable="0+", default=None)
     members: list[Member] = field()
     authorized_operations: Int32 = -2147483648
+    topology_description: TopologyDescription | None = field("1+", nullable="1+", default=None)
+    topology_description_status: Int8 = field("1+")
+    assignor_name: Str | None = field("1+", nullable="1+", ignorable=True, default=None)
 
 
-@message(api_key=89, versions="0", flexible="0+")
+@message(api_key=89, versions="0-1", flexible="0+")
 class StreamsGroupDescribeResponse:
     """Response to StreamsGroupDescribe (key 89)."""
 

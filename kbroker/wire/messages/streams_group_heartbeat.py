@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (key 88): version 0, flexible from 0."""
+"""StreamsGroupHeartbeat (key 88): versions 0-1, flexible from 0."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TaskOffset:
     offset: Int64 = 0
 
 
-@message(api_key=88, versions="0", flexible="0+")
+@message(api_key=88, versions="0-1", flexible="0+")
 class StreamsGroupHeartbeatRequest:
     """Request of StreamsGroupHeartbeat (key 88)."""
 
@@ -142,7 +142,7 @@ class EndpointToPartitions:
     standby_partitions: list[TopicPartition] = field()
 
 
-@message(api_key=88, versions="0", flexible="0+")
+@message(api_key=88, versions="0-1", flexible="0+")
 class StreamsGroupHeartbeatResponse:
     """Response to StreamsGroupHeartbeat (key 88)."""
 
@@ -152,11 +152,13 @@ class StreamsGroupHeartbeatResponse:
     member_id: Str = ""
     member_epoch: Int32 = 0
     heartbeat_interval_ms: Int32 = 0
-    acceptable_recovery_lag: Int32 = 0
+    acceptable_recovery_lag_legacy: Int32 = field("0")
     task_offset_interval_ms: Int32 = 0
+    acceptable_recovery_lag: Int64 = field("1+", ignorable=True, default=-1)
     status: list[Status] | None = field(nullable="0+")
     active_tasks: list[ResponseTaskIds] | None = field(nullable="0+", default=None)
     standby_tasks: list[ResponseTaskIds] | None = field(nullable="0+", default=None)
     warmup_tasks: list[ResponseTaskIds] | None = field(nullable="0+", default=None)
+    topology_description_required: Bool = field("1+")
     endpoint_information_epoch: Int32 = 0
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = field(nullable="0+", default=None)

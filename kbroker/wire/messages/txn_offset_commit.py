@@ -1,8 +1,8 @@
-"""TxnOffsetCommit (key 28): versions 0-5, flexible from 3."""
+"""TxnOffsetCommit (key 28): versions 0-6, flexible from 3."""
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Str, UuidField, field, message, struct
 
 
 @struct
@@ -19,11 +19,12 @@ class TxnOffsetCommitRequestPartition:
 class TxnOffsetCommitRequestTopic:
     """Part of TxnOffsetCommitRequest."""
 
-    name: Str = ""
+    name: Str = field("0-5", ignorable=True)
+    topic_id: UuidField = field("6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = field()
 
 
-@message(api_key=28, versions="0-5", flexible="3+")
+@message(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitRequest:
     """Request of TxnOffsetCommit (key 28)."""
 
@@ -31,7 +32,7 @@ class TxnOffsetCommitRequest:
     group_id: Str = ""
     producer_id: Int64 = 0
     producer_epoch: Int16 = 0
-    generation_id: Int32 = field("3+", default=-1)
+    generation_id_or_member_epoch: Int32 = field("3+", default=-1)
     member_id: Str = field("3+")
     group_instance_id: Str | None = field("3+", nullable="3+", default=None)
     topics: list[TxnOffsetCommitRequestTopic] = field()
@@ -49,11 +50,12 @@ class TxnOffsetCommitResponsePartition:
 class TxnOffsetCommitResponseTopic:
     """Part of TxnOffsetCommitResponse."""
 
-    name: Str = ""
+    name: Str = field("0-5", ignorable=True)
+    topic_id: UuidField = field("6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = field()
 
 
-@message(api_key=28, versions="0-5", flexible="3+")
+@message(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitResponse:
     """Response to TxnOffsetCommit (key 28)."""
 

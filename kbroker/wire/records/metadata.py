@@ -324,6 +324,13 @@ class ClearElrRecord:
     topic_name: Str = ""
 
 
+@message(api_key=29, versions="0", flexible="0+")
+class UnregisterControllerRecord:
+    """Metadata record of type 29."""
+
+    controller_id: Int32 = 0
+
+
 MetadataRecord = (
     RegisterBrokerRecord
     | UnregisterBrokerRecord
@@ -351,6 +358,7 @@ MetadataRecord = (
     | RemoveDelegationTokenRecord
     | RegisterControllerRecord
     | ClearElrRecord
+    | UnregisterControllerRecord
 )
 """Any record of the metadata log."""
 
@@ -381,6 +389,7 @@ RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = {
     26: RemoveDelegationTokenRecord,
     27: RegisterControllerRecord,
     28: ClearElrRecord,
+    29: UnregisterControllerRecord,
 }
 """Classes by record type."""
 

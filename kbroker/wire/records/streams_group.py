@@ -28,6 +28,8 @@ class StreamsGroupMetadataValue:
     metadata_hash: Int64 = 0
     validated_topology_epoch: Int32 = field(tag=0, default=-1)
     last_assignment_configs: list[LastAssignmentConfig] | None = field(nullable="0+", tag=1)
+    stored_description_topology_epoch: Int32 = field(tag=2, default=-1)
+    failed_description_topology_epoch: Int32 = field(tag=3, default=-1)
 
 
 @message(api_key=19, versions="0")

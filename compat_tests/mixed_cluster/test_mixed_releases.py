@@ -1,0 +1,53 @@
+"""kbroker in a cluster of Apache Kafka 4.3.1, at its level, and on with it to 4.4."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compat_tests.apache_kafka import KAFKA_VERSION, tool
+from compat_tests.mixed_cluster import view
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, bootstrap, remove, wait_for
+from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
+
+BOTH_WAYS = [[1, 2], [2, 1]]
+
+
+def level(node: Node) -> int:
+    """The finalized level of metadata.version."""
+    words = tool("kafka-features", "--bootstrap-server", bootstrap(node), "describe", check=True).stdout.splitlines()
+    [line] = [line for line in words if line.startswith("Feature: metadata.version")]
+    name = line.split("FinalizedVersionLevel:")[1].split("Epoch")[0].strip()
+    return {"4.3-IV0": 30}.get(name) or int(name.removeprefix("UNKNOWN "))  # the tools are of 4.3
+
+
+def test_from_4_3_to_4_4(startable: None, tmp_path: Path) -> None:
+    voter = JvmNode(1, tmp_path / "jvm", version=KAFKA_VERSION)
+    follower = KbrokerNode(2, tmp_path / "kbroker", voter)
+    nodes: tuple[Node, Node] = voter, follower
+    servers = ",".join(map(bootstrap, nodes))
+    try:
+        voter.start()
+        follower.start()
+        wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
+        assert level(voter) == level(follower) == 30
+
+        def replicates(topic: str, by: Node) -> None:
+            view.create(by, topic, BOTH_WAYS, min_insync_replicas="2")
+            view.await_in_sync(nodes, topic)
+            written = {index: [f"{topic}-{index}-{number}".encode() for number in range(20)] for index in (0, 1)}
+            view.produce(servers, topic, written)
+            assert view.read(servers, topic, {0: 20, 1: 20}) == written
+            view.await_same_logs(nodes, topic, range(2))
+
+        replicates("at-4-3", follower)
+        voter.upgrade()
+        wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
+        assert level(follower) == 30
+        feature = f"metadata.version={LATEST_METADATA_VERSION}"
+        tool("kafka-features", "--bootstrap-server", bootstrap(follower), "upgrade", "--feature", feature, check=True)
+        wait_for(lambda: level(voter) == level(follower) == LATEST_METADATA_VERSION, "the level of 4.4")
+        replicates("at-4-4", voter)
+        assert view.read(servers, "at-4-3", {0: 20, 1: 20}).keys() == {0, 1}
+    finally:
+        remove(follower)
+        remove(voter)
