@@ -49,9 +49,7 @@ def _compiled(scratch: Path) -> Path:
     return program
 
 
-def _load_tls(
-    bench: Bench, server: Server, mode: str, *arguments: object, niceness: int = 0
-) -> subprocess.Popen[str]:
+def _load_tls(bench: Bench, server: Server, mode: str, *arguments: object, niceness: int = 0) -> subprocess.Popen[str]:
     """Start load_tls on the listener SASL_SSL. With ``niceness`` others have the processors first."""
     secure = _secure(server)
     fixed = [mode, secure.sasl_port, secure.ca, secure.identity, USER, secure.password]
