@@ -47,7 +47,7 @@ class QuotaRule:
         if table is not self._table:
             self._table = table
             self._kept.forget()
-        question = (principal, client_id)
+        question = (principal.token_authenticated, principal, client_id)
         kept = self._kept.get(question)
         if kept is not None:
             return kept

@@ -64,6 +64,15 @@ def test_a_bad_token_is_told_in_two_steps() -> None:
         assert caught.value.detail == "it is not good"
 
 
+@pytest.mark.parametrize("name", ["\ud800", "x" * 32768, "\u20ac" * 11000, ""])
+def test_a_name_that_no_answer_can_tell(name: str) -> None:
+    """JSON can name half a surrogate pair; strings of the protocol have 32,767 bytes at most."""
+    for message in (b"n,,", b"n,a=alice,"):
+        server = OAuthBearerServer(lambda _: BearerToken(name, NOW_MS))
+        assert answer(server, message + b"\x01auth=Bearer x\x01\x01") == b'{"status":"invalid_token"}'
+        assert not server.is_done
+
+
 def test_somebody_else_is_not_to_be_acted_for() -> None:
     for header in ("n,a=alice,", "n,,"):
         server = OAuthBearerServer(judge)
