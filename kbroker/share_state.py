@@ -6,12 +6,13 @@ decisions kept by the share coordinator, through a `Persister`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from kbroker.errors import ErrorCode
-from kbroker.types import Uuid, uuid_to_str
+from kbroker.types import Uuid, uuid_from_str, uuid_to_str
 
 UNINITIALIZED_EPOCH = 0
 """State epoch and leader epoch, in a summary, of a share partition that nobody has initialized."""
@@ -21,6 +22,9 @@ UNINITIALIZED_START_OFFSET = -1
 
 UNKNOWN_COUNT = -1
 """Delivery complete count where it is not known (KIP-1226)."""
+
+
+_INTEGER = re.compile(r"[-+]?\d+")
 
 
 class SharePartitionKey(NamedTuple):
@@ -33,6 +37,20 @@ class SharePartitionKey(NamedTuple):
     def __str__(self) -> str:
         """The key by which FindCoordinator asks for the share coordinator."""
         return f"{self.group_id}:{uuid_to_str(self.topic_id)}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> SharePartitionKey:
+        """Read what `__str__` gives. As in Kafka it is read from its end: a group's id may have colons.
+
+        ``ValueError``: it is no such key.
+        """
+        group_id, _, rest = text.rstrip(":").rpartition(":")
+        group_id, _, topic_id = group_id.rpartition(":")
+        if not group_id.strip():
+            raise ValueError(f"{text!r} is not a share partition")
+        if not _INTEGER.fullmatch(rest) or not -(2**31) <= int(rest) < 2**31:
+            raise ValueError(f"{rest!r} is not a partition")
+        return cls(group_id, uuid_from_str(topic_id), int(rest))
 
 
 class DeliveryState(IntEnum):

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which node coordinates a group or a transactional id.
+"""FindCoordinator (key 10): which node coordinates a group, a transactional id or the state of a share partition.
 
 Served: 0 to 6. 1: key type; 4: several keys at once (KIP-699); 5, 6: newer error codes and share groups.
 A key type that the broker does not know is answered with INVALID_REQUEST.
@@ -6,7 +6,7 @@ A key type that the broker does not know is answered with INVALID_REQUEST.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import require_cluster, require_group, require_transactional_id
@@ -16,6 +16,7 @@ from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
+from kbroker.share_state import SharePartitionKey
 from kbroker.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -28,6 +29,15 @@ _SHARE = 2
 
 _SHARE_SINCE = 6
 """The first version with share groups."""
+
+
+class Coordinates(Protocol):
+    """A coordinator, as the question for it sees it."""
+
+    @property
+    def TOPIC(self) -> str: ...
+
+    def partition_for(self, key: str) -> int | None: ...
 
 
 class _Node(NamedTuple):
@@ -91,12 +101,22 @@ def _authorize(key_type: int, key: str, ctx: RequestContext) -> None:
 
 async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:
     _authorize(key_type, key, ctx)
-    if key_type == _SHARE:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "")  # as Kafka answers a share key that it cannot read
-    if key_type not in (_GROUP, _TRANSACTION):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "this broker coordinates groups and transactions only")
     services = ctx.services
-    coordinator = services.groups if key_type == _GROUP else services.transactions
+    coordinator: Coordinates
+    if key_type == _SHARE:
+        if services.share_coordinators is None or ctx.api_version < _SHARE_SINCE:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "")
+        coordinator = services.share_coordinators
+        try:
+            key = str(SharePartitionKey.parse(key))
+        except ValueError:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "") from None
+    elif key_type == _GROUP:
+        coordinator = services.groups
+    elif key_type == _TRANSACTION:
+        coordinator = services.transactions
+    else:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "this broker has no coordinator of that type")
     await ensure_internal_topic(services, coordinator.TOPIC)
     if services.replica_manager.fetchers is not None:
         await services.replica_manager.fetchers.until_clear()

@@ -6,7 +6,12 @@ from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Services
-from kbroker.raft_metadata.topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, NewTopic
+from kbroker.raft_metadata.topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    NewTopic,
+)
 
 
 def _consumer_offsets(services: Services) -> NewTopic:
@@ -39,7 +44,30 @@ def _transaction_state(services: Services) -> NewTopic:
     )
 
 
-_INTERNAL_TOPICS = {CONSUMER_OFFSETS_TOPIC: _consumer_offsets, TRANSACTION_STATE_TOPIC: _transaction_state}
+def _share_group_state(services: Services) -> NewTopic:
+    from kbroker.share_coordinator.settings import ShareCoordinatorSettings
+
+    settings = ShareCoordinatorSettings.from_config(services.config)
+    return NewTopic(
+        name=SHARE_GROUP_STATE_TOPIC,
+        num_partitions=settings.topic_partitions,
+        replication_factor=_affordable(services, settings.topic_replication_factor),
+        configs=(
+            # Records that nobody needs are deleted by the coordinator, which alone knows them.
+            ("cleanup.policy", "delete"),
+            ("compression.type", "producer"),
+            ("min.insync.replicas", str(settings.topic_min_isr)),
+            ("retention.ms", "-1"),
+            ("segment.bytes", str(settings.topic_segment_bytes)),
+        ),
+    )
+
+
+_INTERNAL_TOPICS = {
+    CONSUMER_OFFSETS_TOPIC: _consumer_offsets,
+    TRANSACTION_STATE_TOPIC: _transaction_state,
+    SHARE_GROUP_STATE_TOPIC: _share_group_state,
+}
 
 
 def _affordable(services: Services, replication_factor: int) -> int:

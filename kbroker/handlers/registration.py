@@ -296,6 +296,11 @@ _ROWS: Final = (
     _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
+    _served("initialize_share_group_state", Versions(0, 0), only_unstable=True),
+    _served("read_share_group_state", Versions(0, 0), only_unstable=True),
+    _served("write_share_group_state", Versions(0, 1), only_unstable=True),
+    _served("delete_share_group_state", Versions(0, 0), only_unstable=True),
+    _served("read_share_group_state_summary", Versions(0, 1), only_unstable=True),
     _served("unregister_controller", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
 )
 

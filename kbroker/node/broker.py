@@ -191,6 +191,7 @@ class Broker:
             groups=absent if coordinators is None else coordinators.groups,
             transactions=absent if coordinators is None else coordinators.transactions,
             markers=absent if coordinators is None else coordinators.markers,
+            share_coordinators=None if coordinators is None else coordinators.share_groups,
             authorizer=self._authorizer,
             tokens=_make_tokens(config),
         )
@@ -306,9 +307,11 @@ class Broker:
             self._refresh_registrations(nursery)
         metadata.subscribe(self.replica_manager.metadata.on_image)
         if self._coordinators is not None:
-            for coordinator in (self._coordinators.groups, self._coordinators.transactions):
-                metadata.subscribe(coordinator.on_image)
-                nursery.start_soon(coordinator.run_tasks)
+            coordinators = self._coordinators
+            for coordinator in (coordinators.groups, coordinators.transactions, coordinators.share_groups):
+                if coordinator is not None:
+                    metadata.subscribe(coordinator.on_image)
+                    nursery.start_soon(coordinator.run_tasks)
             nursery.start_soon(self._producer_ids.run)
         nursery.start_soon(LogFlusher(self.env, config, self.log_manager, self.replica_manager).run)
         if config.log_cleaner_enable:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
+_WRITE_TIMEOUT_MS = 5_000
+"""``offsets.commit.timeout.ms``'s default."""
+
 
 class CoordinatorDriver(Generic[C]):
     """The node's part of a coordinator. `run_tasks` must be running for loads and deadlines to happen."""
@@ -41,11 +44,15 @@ class CoordinatorDriver(Generic[C]):
     REPLAY_ON_COMMIT: ClassVar[bool] = False
     """Whether records change the core when they are committed, and not as soon as they are appended."""
 
-    def __init__(self, env: Env, replica_manager: ReplicaManager) -> None:
+    def __init__(self, env: Env, replica_manager: ReplicaManager, *, write_timeout_ms: int = _WRITE_TIMEOUT_MS) -> None:
         self._env = env
         self._manager = replica_manager
         self._steps: CoordinatorSteps[C] = CoordinatorSteps(
-            self, env, replica_manager, replay_on_commit=self.REPLAY_ON_COMMIT
+            self,
+            env,
+            replica_manager,
+            replay_on_commit=self.REPLAY_ON_COMMIT,
+            write_timeout_ms=write_timeout_ms,
         )
         self._shards: dict[int, Shard[C]] = {}
         self._partition_count = 0

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.replica_manager import ReplicaManager
 
-_REPLICATION_TIMEOUT_MS = 5_000
-"""``offsets.commit.timeout.ms``'s default."""
-
 
 class ShardOwner(Protocol[C]):
     """The driver, as its steps see it."""
@@ -53,13 +50,23 @@ class CoordinatorSteps(Generic[C]):
     """Stores the steps of all shards of a coordinator. `keep_appending` must be running for steps to be gathered."""
 
     def __init__(
-        self, owner: ShardOwner[C], env: Env, replica_manager: ReplicaManager, *, replay_on_commit: bool
+        self,
+        owner: ShardOwner[C],
+        env: Env,
+        replica_manager: ReplicaManager,
+        *,
+        replay_on_commit: bool,
+        write_timeout_ms: int,
     ) -> None:
-        """``replay_on_commit``: records change the core when they are committed, not as soon as they are appended."""
+        """``replay_on_commit``: records change the core when they are committed, not as soon as they are appended.
+
+        ``write_timeout_ms`` bounds the wait for followers.
+        """
         self._owner = owner
         self._env = env
         self._manager = replica_manager
         self.replay_on_commit = replay_on_commit
+        self._write_timeout_ms = write_timeout_ms
         self.replies: WeakValueDictionary[Token, Later[Any]] = WeakValueDictionary()
         """Replies that a later step completes. An entry disappears with the request that waits for it."""
         self._gathering: list[Shard[C]] = []
@@ -116,7 +123,7 @@ class CoordinatorSteps(Generic[C]):
             if error is not None and self.replay_on_commit:
                 self._owner.reload(shard)
 
-        self._manager.watch_produce([appended], replicated, _REPLICATION_TIMEOUT_MS)
+        self._manager.watch_produce([appended], replicated, self._write_timeout_ms)
 
     def process_without_records(self, shard: Shard[C], result: CoordinatorResult[Any], outcome: Later[Any]) -> None:
         """Finish a step that has no records; its outcome is given when all that the core knows is committed."""
@@ -157,7 +164,7 @@ class CoordinatorSteps(Generic[C]):
                 committed.fail(ApiError(append_error_for_client(error)))
 
         known = Appended(partition, shard.leader_epoch, end)
-        self._manager.watch_produce([known], replicated, _REPLICATION_TIMEOUT_MS)
+        self._manager.watch_produce([known], replicated, self._write_timeout_ms)
         return committed
 
     def _append(self, shard: Shard[C], records: list[CoordinatorRecord], writer: TransactionalWriter) -> int:

@@ -9,7 +9,7 @@ leader before it is refused from then on. The state epoch is the group's: it gro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeVar
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
@@ -24,6 +24,7 @@ from kbroker.share_coordinator.records import (
     update_record,
 )
 from kbroker.share_coordinator.redundant import NeededOffsets
+from kbroker.share_coordinator.settings import ShareCoordinatorSettings
 from kbroker.share_state import (
     UNINITIALIZED_EPOCH,
     UNINITIALIZED_START_OFFSET,
@@ -37,13 +38,6 @@ from kbroker.types import Uuid
 R = TypeVar("R")
 
 _NOT_INITIALIZED = StateSummary(UNINITIALIZED_EPOCH, UNINITIALIZED_EPOCH, UNINITIALIZED_START_OFFSET, UNKNOWN_COUNT)
-
-
-class ShareCoordinatorSettings(NamedTuple):
-    """Properties ``share.coordinator.*`` that a shard obeys."""
-
-    updates_per_snapshot: int = 500
-    cold_snapshot_interval_ms: int = 300_000
 
 
 class _Held(NamedTuple):
@@ -77,6 +71,7 @@ class ShareCoordinator:
     ) -> CoordinatorResult[None]:
         """Begin a share partition anew, without batches. FENCED_STATE_EPOCH if it has begun with a higher epoch."""
         _check_key(key)
+        _check_epoch("state", state_epoch)
         held = self._held.get(key)
         if held is not None and held.state.state_epoch > state_epoch:
             raise ApiError(ErrorCode.FENCED_STATE_EPOCH)
@@ -146,6 +141,11 @@ class ShareCoordinator:
     def first_needed_offset(self) -> int | None:
         """The offset below which the shard's partition may be deleted; None if there is nothing to delete."""
         return self._needed.first_needed()
+
+    @property
+    def held(self) -> Collection[SharePartitionKey]:
+        """The share partitions whose state it keeps."""
+        return self._held.keys()
 
     # -- rules ---------------------------------------------------------------------------------
 

@@ -39,7 +39,9 @@ class Client:
         """Send without waiting; the correlation id."""
         talk = self._conversation
         if version is None:
-            version = registrations(BOTH)[type(request).api_key].versions.highest
+            key = type(request).api_key
+            served = registrations(BOTH)
+            version = (served if key in served else registrations(BOTH, unstable=True))[key].versions.highest
         talk.client_id = client_id
         is_answered = getattr(request, "acks", -1) != 0
         data = b"".join(talk.send(request, version, expect_response=is_answered))

@@ -8,8 +8,9 @@ import pytest
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.share_coordinator.coordinator import ShareCoordinator, ShareCoordinatorSettings
+from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_coordinator.records import Snapshot, Update, read_record
+from kbroker.share_coordinator.settings import ShareCoordinatorSettings
 from kbroker.share_state import SharePartitionKey, SharePartitionState, StateBatch, StateSummary
 from kbroker.types import Uuid
 

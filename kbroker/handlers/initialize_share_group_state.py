@@ -1,0 +1,47 @@
+"""InitializeShareGroupState (key 83): the group coordinator begins share partitions anew (KIP-932).
+
+Served: 0.
+"""
+
+from __future__ import annotations
+
+from kbroker.coordinator.result import CoordinatorResult
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import error_fields
+from kbroker.handlers.registration import handler
+from kbroker.handlers.share_group_state import answer_each
+from kbroker.share_coordinator.coordinator import ShareCoordinator
+from kbroker.share_state import SharePartitionKey
+from kbroker.wire.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    InitializeStateResult,
+    PartitionData,
+    PartitionResult,
+)
+
+
+@handler(InitializeShareGroupStateRequest)
+async def handle(request: InitializeShareGroupStateRequest, ctx: RequestContext) -> InitializeShareGroupStateResponse:
+    """Have the share coordinator keep each share partition with its epoch and start offset, and nothing else."""
+    answers = await answer_each(request, ctx, "initialize share group state", _initialize, allows_empty=True)
+    return InitializeShareGroupStateResponse(
+        results=[
+            InitializeStateResult(
+                topic_id=topic_id, partitions=[_result(index, answer) for index, answer in partitions.items()]
+            )
+            for topic_id, partitions in answers.items()
+        ]
+    )
+
+
+def _initialize(
+    core: ShareCoordinator, key: SharePartitionKey, part: PartitionData, now_ms: int
+) -> CoordinatorResult[None]:
+    return core.initialize(key, part.state_epoch, part.start_offset, now_ms)
+
+
+def _result(index: int, answer: ApiError | None) -> PartitionResult:
+    code, message = error_fields(answer)
+    return PartitionResult(partition=index, error_code=code, error_message=message)

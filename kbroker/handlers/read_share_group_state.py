@@ -1,0 +1,58 @@
+"""ReadShareGroupState (key 84): a new leader of a partition takes over the state of its share partitions (KIP-932).
+
+Served: 0.
+"""
+
+from __future__ import annotations
+
+from kbroker.coordinator.result import CoordinatorResult
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import error_fields
+from kbroker.handlers.registration import handler
+from kbroker.handlers.share_group_state import answer_each
+from kbroker.share_coordinator.coordinator import ShareCoordinator
+from kbroker.share_state import SharePartitionKey, SharePartitionState
+from kbroker.wire.messages.read_share_group_state import (
+    PartitionData,
+    PartitionResult,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    ReadStateResult,
+    StateBatch,
+)
+
+
+@handler(ReadShareGroupStateRequest)
+async def handle(request: ReadShareGroupStateRequest, ctx: RequestContext) -> ReadShareGroupStateResponse:
+    """Read each share partition's state; from then on writes of earlier leaders are refused."""
+    answers = await answer_each(request, ctx, "read share group state", _read)
+    return ReadShareGroupStateResponse(
+        results=[
+            ReadStateResult(
+                topic_id=topic_id, partitions=[_result(index, answer) for index, answer in partitions.items()]
+            )
+            for topic_id, partitions in answers.items()
+        ]
+    )
+
+
+def _read(
+    core: ShareCoordinator, key: SharePartitionKey, part: PartitionData, now_ms: int
+) -> CoordinatorResult[SharePartitionState]:
+    return core.read(key, part.leader_epoch, now_ms)
+
+
+def _result(index: int, answer: SharePartitionState | ApiError) -> PartitionResult:
+    if isinstance(answer, ApiError):
+        code, message = error_fields(answer)
+        return PartitionResult(partition=index, error_code=code, error_message=message)
+    return PartitionResult(
+        partition=index,
+        state_epoch=answer.state_epoch,
+        start_offset=answer.start_offset,
+        state_batches=[
+            StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            for first, last, state, count in answer.batches
+        ],
+    )

@@ -1,0 +1,127 @@
+"""The five APIs of the share coordinator (keys 83 to 87): common to all of them. Not an API itself.
+
+Each names partitions of topics, by id, for one share group, and is answered for each share partition. Brokers send them
+to one another: partition leaders (read, write) and group coordinators (the others). The rules are those of Kafka's
+``ShareCoordinatorService``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import trio
+
+from kbroker.coordinator.result import CoordinatorResult
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import may_on_cluster
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import portions
+from kbroker.handlers.metadata_common import standard_message
+from kbroker.later import Later
+from kbroker.security.authorizer.types import AclOperation
+from kbroker.share_coordinator.coordinator import ShareCoordinator
+from kbroker.share_state import SharePartitionKey
+from kbroker.types import Uuid
+
+P = TypeVar("P", bound="PartitionOfRequest")
+P_co = TypeVar("P_co", bound="PartitionOfRequest", covariant=True)
+R = TypeVar("R")
+Step = Callable[[ShareCoordinator, SharePartitionKey, P, int], CoordinatorResult[R]]
+
+_OF_A_SHARE_PARTITION = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Errors that say it all. Others are the coordinator's, and the message names what could not be done."""
+
+
+class PartitionOfRequest(Protocol):
+    """A request's part about one share partition."""
+
+    partition: int
+
+
+class TopicOfRequest(Protocol[P_co]):
+    """A request's part about one topic."""
+
+    @property
+    def topic_id(self) -> Uuid: ...
+
+    @property
+    def partitions(self) -> Sequence[P_co]: ...
+
+
+class StateRequest(Protocol[P_co]):
+    """A request of one of the five APIs."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def topics(self) -> Sequence[TopicOfRequest[P_co]]: ...
+
+
+Answers = dict[Uuid, dict[int, R | ApiError]]
+"""By topic and partition, in the order in which the request names them first."""
+
+
+async def answer_each(
+    request: StateRequest[P], ctx: RequestContext, doing: str, step: Step[P, R], *, allows_empty: bool = False
+) -> Answers[R]:
+    """Run the step for each share partition of a request, if its principal may.
+
+    ``doing`` is for messages, such as ``write share group state``. An error has the message that the client gets.
+    Unless the API ``allows_empty``, a request with a topic without partitions is answered with nothing at all.
+    """
+    if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
+        return _refused(request, ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), doing)
+    if not request.group_id or not (allows_empty or all(topic.partitions for topic in request.topics)):
+        return {}
+    answers: Answers[R] = {}
+    coordinators = ctx.services.share_coordinators
+    if coordinators is None:
+        return _refused(request, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE), doing)
+    for parts in _rounds(request):
+        begun: list[Later[dict[SharePartitionKey, R | ApiError]]] = []
+        for portion in portions(parts.items()):
+            if begun:
+                await trio.lowlevel.checkpoint()
+            begun.append(coordinators.run_each(dict(portion), step))
+        for each in begun:
+            for key, answer in (await each).items():
+                told = _told(answer, doing) if isinstance(answer, ApiError) else answer
+                answers.setdefault(key.topic_id, {})[key.partition] = told
+    return answers
+
+
+def _rounds(request: StateRequest[P]) -> list[dict[SharePartitionKey, P]]:
+    """The parts of a request by share partition: one round, and more for what it names several times."""
+    rounds: list[dict[SharePartitionKey, P]] = []
+    for topic in request.topics:
+        for part in topic.partitions:
+            key = SharePartitionKey(request.group_id, topic.topic_id, part.partition)
+            free = next((each for each in rounds if key not in each), None)
+            if free is None:
+                free = {}
+                rounds.append(free)
+            free[key] = part
+    return rounds
+
+
+def _refused(request: StateRequest[P], error: ApiError, doing: str) -> Answers[R]:
+    told = _told(error, doing)
+    return {topic.topic_id: {part.partition: told for part in topic.partitions} for topic in request.topics}
+
+
+def _told(error: ApiError, doing: str) -> ApiError:
+    """The error with the message that the client gets."""
+    message = error.message or standard_message(error.code)
+    if error.code not in _OF_A_SHARE_PARTITION:
+        message = f"Unable to {doing}: {message or error.code.name}"
+    return ApiError(error.code, message)

@@ -1,0 +1,55 @@
+"""WriteShareGroupState (key 85): a partition's leader has its decisions about deliveries kept (KIP-932).
+
+Served: 0 to 1. 1: delivery_complete_count (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from kbroker.coordinator.result import CoordinatorResult
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.metadata_common import error_fields
+from kbroker.handlers.registration import handler
+from kbroker.handlers.share_group_state import answer_each
+from kbroker.share_coordinator.coordinator import ShareCoordinator
+from kbroker.share_state import SharePartitionKey, SharePartitionState, StateBatch
+from kbroker.wire.messages.write_share_group_state import (
+    PartitionData,
+    PartitionResult,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
+
+
+@handler(WriteShareGroupStateRequest)
+async def handle(request: WriteShareGroupStateRequest, ctx: RequestContext) -> WriteShareGroupStateResponse:
+    """Have the share coordinator keep what changed; an answer without an error says that it is committed."""
+    answers = await answer_each(request, ctx, "write share group state", _write)
+    return WriteShareGroupStateResponse(
+        results=[
+            WriteStateResult(
+                topic_id=topic_id, partitions=[_result(index, answer) for index, answer in partitions.items()]
+            )
+            for topic_id, partitions in answers.items()
+        ]
+    )
+
+
+def _write(core: ShareCoordinator, key: SharePartitionKey, part: PartitionData, now_ms: int) -> CoordinatorResult[None]:
+    changed = SharePartitionState(
+        part.state_epoch,
+        part.leader_epoch,
+        part.start_offset,
+        part.delivery_complete_count,
+        tuple(
+            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            for each in part.state_batches
+        ),
+    )
+    return core.write(key, changed, now_ms)
+
+
+def _result(index: int, answer: ApiError | None) -> PartitionResult:
+    code, message = error_fields(answer)
+    return PartitionResult(partition=index, error_code=code, error_message=message)

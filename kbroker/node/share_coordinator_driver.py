@@ -1,0 +1,159 @@
+"""The node's share coordinator: shards of share partitions' states over ``__share_group_state`` (KIP-932)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.later import Later
+from kbroker.node.coordinator_driver import CoordinatorDriver
+from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
+from kbroker.share_coordinator.coordinator import ShareCoordinator
+from kbroker.share_coordinator.settings import ShareCoordinatorSettings
+from kbroker.share_state import SharePartitionKey
+
+if TYPE_CHECKING:
+    from kbroker.env import Env
+    from kbroker.node.coordinator_shard import Shard
+    from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.types import Uuid
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+Step = Callable[[ShareCoordinator, SharePartitionKey, T, int], CoordinatorResult[R]]
+"""A step about one share partition: its core, its key, the request's part about it, and the time in ms."""
+
+
+class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
+    """Drives the share partitions' states that this node keeps."""
+
+    TOPIC = SHARE_GROUP_STATE_TOPIC
+    WHAT_IT_HOLDS = "states of share partitions"
+
+    def __init__(self, env: Env, replica_manager: ReplicaManager, settings: ShareCoordinatorSettings) -> None:
+        super().__init__(env, replica_manager, write_timeout_ms=settings.write_timeout_ms)
+        self._settings = settings
+        self._image: Any = None
+
+    def _new_core(self) -> ShareCoordinator:
+        return ShareCoordinator(lambda: self._settings, self._count_partitions)
+
+    def _count_partitions(self, topic_id: Uuid) -> int | None:
+        topic = self._image.topics.by_id.get(topic_id)
+        return None if topic is None else len(topic.partitions)
+
+    def on_image(self, delta: Any, image: Any) -> None:
+        """Follow leadership, and forget the share partitions of deleted topics."""
+        self._image = image
+        super().on_image(delta, image)
+        deleted = frozenset(delta.deleted_topics)
+        if deleted:
+            for shard in list(self._shards.values()):
+                if shard.loaded.is_set():
+                    self._steps.process(shard, shard.core.on_topics_deleted(deleted))
+
+    def coordinator_of(self, key: SharePartitionKey) -> int:
+        """The broker that keeps the state of a share partition; -1 if none does now."""
+        index = self.partition_for(str(key))
+        found = None if index is None else self._image.topics.partition(self.TOPIC, index)
+        return -1 if found is None else int(found.leader)
+
+    def knows(self, key: SharePartitionKey) -> bool:
+        """Whether the partition exists, as far as this node has heard."""
+        count = self._count_partitions(key.topic_id)
+        return count is not None and key.partition < count
+
+    def run_each(
+        self, items: Mapping[SharePartitionKey, T], step: Step[T, R]
+    ) -> Later[dict[SharePartitionKey, R | ApiError]]:
+        """Run a step for each share partition; the responses once all records are committed.
+
+        The records of one shard are appended together. The value has an `ApiError` for each share partition whose step
+        is refused, whose coordinator is another node, or whose records could not be stored; it is never an error
+        itself.
+        """
+        by_shard: dict[int | None, list[SharePartitionKey]] = {}
+        for key in items:
+            by_shard.setdefault(self.partition_for(str(key)), []).append(key)
+        answers: dict[SharePartitionKey, R | ApiError] = {}
+        outcome: Later[dict[SharePartitionKey, R | ApiError]] = Later()
+        missing = len(by_shard)
+
+        def give(keys: list[SharePartitionKey], stored: Later[dict[SharePartitionKey, R | ApiError]]) -> None:
+            nonlocal missing
+            answers.update(stored.value if stored.error is None else dict.fromkeys(keys, stored.error))
+            missing -= 1
+            if not missing:
+                outcome.set({key: answers[key] for key in items})
+
+        if not by_shard:
+            outcome.set({})
+        for keys in by_shard.values():
+            stored: Later[dict[SharePartitionKey, R | ApiError]] = Later()
+            stored.on_done(partial(give, keys, stored))
+            try:
+                self.run(str(keys[0]), partial(_all_steps, items, keys, step), outcome=stored)
+            except ApiError as error:
+                stored.fail(error.without_traceback())
+            except Exception:
+                logger.exception("a request about the share group %r failed", keys[0].group_id)
+                stored.fail(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return outcome
+
+    # -- records that nobody needs -----------------------------------------------------------
+
+    async def run_tasks(self) -> None:
+        """Load shards, keep their deadlines, and delete old records, for as long as the node runs."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(super().run_tasks)
+            nursery.start_soon(self._keep_pruning)
+
+    async def _keep_pruning(self) -> None:
+        while True:
+            await trio.sleep(self._settings.prune_interval_ms / 1000)
+            for shard in list(self._shards.values()):
+                if shard.loaded.is_set() and self._shards.get(shard.index) is shard:
+                    await self._prune(shard)
+
+    async def _prune(self, shard: Shard[ShareCoordinator]) -> None:
+        """Delete the records that later snapshots have replaced.
+
+        Those snapshots are committed first: a leader that has not got them needs the old records.
+        """
+        try:
+            needed = await self._answer(shard, ShareCoordinator.first_needed_offset)
+            if needed is not None and needed > shard.partition.log.log_start_offset:
+                self._manager.delete_records(self.TOPIC, shard.index, needed)
+        except ApiError as error:
+            logger.info("old records of %s-%d are still there: %s", self.TOPIC, shard.index, error)
+        except Exception:
+            logger.exception("old records of %s-%d could not be deleted", self.TOPIC, shard.index)
+
+
+def _all_steps(
+    items: Mapping[SharePartitionKey, T],
+    keys: Sequence[SharePartitionKey],
+    step: Step[T, R],
+    core: ShareCoordinator,
+    now_ms: int,
+) -> CoordinatorResult[dict[SharePartitionKey, R | ApiError]]:
+    """The steps of share partitions of one shard, as one; none of them depends on another."""
+    responses: dict[SharePartitionKey, R | ApiError] = {}
+    records: list[CoordinatorRecord] = []
+    for key in keys:
+        try:
+            result = step(core, key, items[key], now_ms)
+        except ApiError as error:
+            responses[key] = error.without_traceback()
+        else:
+            responses[key] = result.response
+            records += result.records
+    return CoordinatorResult(responses, records)

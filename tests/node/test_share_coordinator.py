@@ -1,0 +1,178 @@
+"""The share coordinator of one node: its APIs, its topic, restarts, deleted topics, and old records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+from node_harness import Node, run, running_node
+from share_state_harness import GROUP, UNSTABLE, delete, errors, find, initialize, read, summary, until_loaded, write
+
+from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
+from kbroker.share_state import StateBatch
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+
+FEW = {**UNSTABLE, "share_coordinator_state_topic_num_partitions": "3"}
+
+
+async def ready(node: Node, partitions: int = 4) -> bytes:
+    """A topic whose share partitions the node coordinates."""
+    topic_id = await node.create_topic("t", partitions=partitions)
+    client = await node.connect()
+    await find(client, topic_id)
+    await until_loaded(client, topic_id, *range(partitions))
+    return topic_id
+
+
+def test_states_are_kept_and_survive_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            topic_id = await ready(node)
+            client = await node.connect()
+            begun = await client.ask(initialize(topic_id, (0, 1, 10), (1, 1, 0), (3, 1, -1)))
+            assert [each.error_code for each in errors(begun)] == [0, 0, 0]
+            batches = [StateBatch(10, 14, 2, 1), StateBatch(15, 19, 0, 2)]
+            written = await client.ask(write(topic_id, 0, batches, start=10, leader_epoch=5, done=5))
+            assert [each.error_code for each in errors(written)] == [0]
+            topic = node.broker.metadata.image.topics.by_name[SHARE_GROUP_STATE_TOPIC]
+            assert len(topic.partitions) == 3
+        async with running_node(tmp_path, **FEW) as node:
+            client = await node.connect()
+            await until_loaded(client, topic_id, 0, 1, 3)
+            state = errors(await client.ask(read(topic_id, (0, 6))))[0]
+            assert (state.error_code, state.state_epoch, state.start_offset) == (0, 1, 10)
+            found = [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in state.state_batches]
+            assert found == batches
+            refused = errors(await client.ask(write(topic_id, 0, start=10, leader_epoch=5)))[0]
+            assert refused.error_code == ErrorCode.FENCED_LEADER_EPOCH
+            assert "older than the epoch on the broker" in refused.error_message
+            told = errors(await client.ask(summary(topic_id, 0, 1, 3)))
+            assert [(each.start_offset, each.delivery_complete_count) for each in told] == [(10, 5), (0, 0), (-1, -1)]
+
+    run(scenario)
+
+
+def test_errors_are_those_of_each_share_partition(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            topic_id = await ready(node)
+            client = await node.connect()
+            found = errors(await client.ask(initialize(topic_id, (0, 2, 0), (4, 1, 0), (-1, 1, 0), (1, -1, 0))))
+            assert [each.error_code for each in found] == [
+                0,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.INVALID_REQUEST,
+                ErrorCode.INVALID_REQUEST,
+            ]
+            again = errors(await client.ask(initialize(topic_id, (0, 1, 0))))[0]
+            assert again.error_code == ErrorCode.FENCED_STATE_EPOCH
+            stale = errors(await client.ask(write(topic_id, 0, epoch=1)))[0]
+            assert stale.error_code == ErrorCode.FENCED_STATE_EPOCH
+            unknown = errors(await client.ask(read(topic_id, (2, 0))))[0]
+            assert unknown.error_code == ErrorCode.INVALID_REQUEST
+            assert (await client.ask(delete(topic_id))).results == []
+            assert (await client.ask(read(topic_id, (0, 0), group=""))).results == []
+            gone = errors(await client.ask(delete(topic_id, 0, 3)))
+            assert [each.error_code for each in gone] == [0, 0]
+            assert errors(await client.ask(summary(topic_id, 0)))[0].start_offset == -1
+
+    run(scenario)
+
+
+def test_one_request_may_name_a_share_partition_twice(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            topic_id = await ready(node)
+            client = await node.connect()
+            await client.ask(initialize(topic_id, (0, 1, 0)))
+            first, second = (
+                write(topic_id, 0, [StateBatch(start, start + 1, 2, 1)], start=0, done=2) for start in (0, 2)
+            )
+            first.topics += second.topics
+            assert [each.error_code for each in errors(await client.ask(first))] == [0]
+            state = errors(await client.ask(read(topic_id, (0, 0))))[0]
+            assert [(each.first_offset, each.last_offset) for each in state.state_batches] == [(0, 3)]
+
+    run(scenario)
+
+
+def test_find_coordinator_reads_the_key_from_its_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            topic_id = await ready(node)
+            client = await node.connect()
+            assert await find(client, topic_id, group="a:b") == node.broker.config.node_id
+            keys = ["", GROUP, "a:b:c", " :AAAAAAAAAAAAAAAAAAAAAA:0", "g:AAAAAAAAAAAAAAAAAAAAAA:x"]
+            response = await client.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=keys), 6)
+            assert {each.error_code for each in response.coordinators} == {ErrorCode.INVALID_REQUEST}
+            older = await client.ask(
+                FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]), 5
+            )
+            assert older.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+    run(scenario)
+
+
+def test_states_of_a_deleted_topic_are_forgotten(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            topic_id = await ready(node)
+            client = await node.connect()
+            await client.ask(initialize(topic_id, (0, 1, 0), (1, 1, 0)))
+            assert await kept(node) == 2
+            await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
+            with trio.fail_after(5):
+                while await kept(node):
+                    await trio.sleep(0.01)
+            answer = errors(await client.ask(summary(topic_id, 0)))[0]
+            assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(scenario)
+
+
+async def kept(node: Node) -> int:
+    """How many share partitions have a state."""
+    coordinators = node.broker.services.share_coordinators
+    assert coordinators is not None
+    return sum(await coordinators.read_all(lambda core: len(core.held)))
+
+
+def test_records_that_snapshots_have_replaced_are_deleted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        properties = {
+            **UNSTABLE,
+            "share_coordinator_state_topic_num_partitions": "1",
+            "share_coordinator_snapshot_update_records_per_snapshot": "2",
+            "share_coordinator_state_topic_prune_interval_ms": "20",
+        }
+        async with running_node(tmp_path, **properties) as node:
+            topic_id = await ready(node)
+            client = await node.connect()
+            await client.ask(initialize(topic_id, (0, 1, 0)))
+            log = node.broker.replica_manager.get_partition(SHARE_GROUP_STATE_TOPIC, 0).log
+            for offset in range(7):  # snapshot, update, update, snapshot, ...
+                await client.ask(write(topic_id, 0, [StateBatch(offset, offset, 2, 1)], done=offset + 1))
+            with trio.fail_after(5):
+                while log.log_start_offset < 6:
+                    await trio.sleep(0.01)
+        async with running_node(tmp_path, **properties) as node:
+            client = await node.connect()
+            await until_loaded(client, topic_id, 0)
+            state = errors(await client.ask(read(topic_id, (0, 0))))[0]
+            assert [(each.first_offset, each.last_offset) for each in state.state_batches] == [(0, 6)]
+
+    run(scenario)
+
+
+def test_a_node_without_share_groups_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            response = await client.ask(
+                FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]), 6
+            )
+            assert response.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+    run(scenario)
