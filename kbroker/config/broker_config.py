@@ -137,6 +137,11 @@ def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, 
         from kbroker.config.security.authorization import OF_AUTHORIZER
 
         others = [name for name in others if name not in OF_AUTHORIZER]
+    if _METRICS_LISTENER in raw:
+        from kbroker.config.metrics import metrics_address
+
+        metrics_address(raw)
+        others.remove(_METRICS_LISTENER)
     others = [name for name in others if name not in of_security]
     keys = {name: absent_key(name) for name in others}
     otherwise = set_otherwise(raw, others)

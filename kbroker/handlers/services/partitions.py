@@ -35,6 +35,8 @@ class Partition(Protocol):
     offline: bool
     on_write_failed: list[Callable[[ApiError], None]]
     """Called if a batch that `gather` has taken cannot be written; there once it has taken one in this round."""
+    traffic: TopicTraffic | None
+    """Counts of the topic, on a node that has metrics."""
 
     @property
     def log(self) -> PartitionLog:
