@@ -56,6 +56,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="write what the authorizer decides to this file, and not to standard error",
     )
     parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="serve metrics for Prometheus there, on 127.0.0.1 unless a host is given",
+    )
+    parser.add_argument(
         "--until-eof",
         action="store_true",
         help="stop, as on SIGTERM, when standard input ends: for a program whose node must not outlive it",
@@ -118,6 +123,11 @@ _COLLECT_AFTER = 20_000
 def load_config(arguments: argparse.Namespace) -> BrokerConfig:
     """The configuration that the command line asks for."""
     overrides = parse_overrides(arguments.override)
+    if arguments.metrics is not None:
+        from kbroker.config.metrics import LISTENER
+
+        host, colon, port = arguments.metrics.rpartition(":")
+        overrides[LISTENER] = f"http://{host if colon else '127.0.0.1'}:{port}"
     if arguments.config is None:
         properties = development_properties(
             arguments.data_dir or "kbroker-data", 9092 if arguments.port is None else arguments.port

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _SECRET_WORDS = ("password", "secret", "jaas", "passphrase", "keystore.key", "certificate.chain")
 
 
+_METRICS_LISTENER = "prometheus.metrics.reporter.listener"  # as in `kbroker.config.metrics`, which few nodes import
+
+
 class BrokerConfig(BrokerProperties):
     """A node's properties, made by :meth:`from_properties` only, which checks them."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
@@ -56,6 +56,19 @@ class GroupAdmin:
             for group_id, state, protocol_type, group_type in listed
             if not states or state.lower() in states
         ]
+
+    def sizes(self) -> list[tuple[str, str, int]]:
+        """Id, state and number of members of each group."""
+        return [
+            (group.group_id, group.state.value, len(group.members))
+            for group in (*self._groups.classic.values(), *self._groups.consumer.values())
+        ]
+
+    def committed_offsets(self) -> Iterator[tuple[str, str, int, int]]:
+        """Group, topic, partition and offset of all that is committed. It may change meanwhile."""
+        for group_id in self._offsets.committed.groups():
+            for partition, committed in list(self._offsets.committed.of_group(group_id)):
+                yield group_id, partition.topic, partition.partition, committed.offset
 
     def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
         """DescribeGroups of one classic group; one that does not exist is shown as Dead."""

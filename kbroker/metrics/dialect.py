@@ -12,11 +12,20 @@ class Dialect(StrEnum):
     """An exporter, by whose rules metrics are named."""
 
     STRIMZI = "strimzi"
-    """The JMX exporter with Strimzi's rules, which are those of its own example for Kafka."""
     CONFLUENT = "confluent"
-    """The JMX exporter with the rules of Confluent's ``jmx-monitoring-stacks``."""
     REPORTER = "reporter"
-    """Strimzi's Metrics Reporter, a plugin of the broker."""
+
+    @property
+    def explanation(self) -> str:
+        """The exporter whose names these are."""
+        return _EXPLANATIONS[self]
+
+
+_EXPLANATIONS = {
+    Dialect.STRIMZI: "the JMX exporter with Strimzi's rules, which are those of its own example for Kafka (the default)",
+    Dialect.CONFLUENT: "the JMX exporter with the rules of Confluent's `jmx-monitoring-stacks`",
+    Dialect.REPORTER: "Strimzi's Metrics Reporter",
+}
 
 
 class Kind(StrEnum):
@@ -29,7 +38,7 @@ class Kind(StrEnum):
     SUMMARY = "summary"
     """Quantiles of what was observed since the last scrape, and the count of all observations."""
     IDLE = "idle"
-    """A share of time between 0 and 1, that Kafka keeps as a meter. The reporter shows it as a counter of nanoseconds."""
+    """A share of time between 0 and 1, which Kafka keeps as a meter: the reporter counts nanoseconds."""
 
 
 def mbean_names(domain: str, type_: str, name: str, kind: Kind) -> dict[Dialect, str]:

@@ -166,6 +166,12 @@ CONNECTIONS = _of_group(
 CONNECTION_CREATIONS = _of_group(
     f"{_SOCKETS}/connection-creation-total", Kind.COUNTER, "Connections that were let in.", LISTENER, _SOCKETS_JOINED
 )
+CONNECTION_CREATION_RATE = _of_group(
+    f"{_SOCKETS}/connection-creation-rate", Kind.GAUGE, "The same for each second.", LISTENER, _SOCKETS_JOINED
+)
+CONNECTION_CLOSE_RATE = _of_group(
+    f"{_SOCKETS}/connection-close-rate", Kind.GAUGE, "Connections that end in a second.", LISTENER, _SOCKETS_JOINED
+)
 CLIENTS = _of_group(
     f"{_SOCKETS}/connections",
     Kind.GAUGE,
@@ -182,6 +188,12 @@ RAFT_EPOCH = _of_group(f"{_RAFT}/current-epoch", Kind.GAUGE, "Epoch of the quoru
 RAFT_VOTE = _of_group(f"{_RAFT}/current-vote", Kind.GAUGE, "Id that this node has voted for in the epoch; -1 if none.")
 RAFT_HIGH_WATERMARK = _of_group(f"{_RAFT}/high-watermark", Kind.GAUGE, "Metadata records that are committed.")
 RAFT_END = _of_group(f"{_RAFT}/log-end-offset", Kind.GAUGE, "Metadata records in this node's log.")
+RAFT_APPEND_RATE = _of_group(
+    f"{_RAFT}/append-records-rate", Kind.GAUGE, "Metadata records that the leader appends in a second."
+)
+RAFT_FETCH_RATE = _of_group(
+    f"{_RAFT}/fetch-records-rate", Kind.GAUGE, "Metadata records that another node copies from the leader in a second."
+)
 RAFT_STATE = Family(
     {
         Dialect.STRIMZI: "kafka_server_raftmetrics_current_state",
@@ -251,6 +263,48 @@ GROUP_LAG = _own(
     _GROUP_PARTITION,
 )
 GROUP_MEMBERS = _own(f"{_G}_members", Kind.GAUGE, "Members, by the coordinator.", ("consumergroup",))
+
+
+# --- what dashboards ask for and a node does not have ------------------------------------------------------------
+
+_CHANNEL = ("incoming_byte", "outgoing_byte", "request", "response")
+
+ABSENT: dict[str, tuple[str, ...]] = {
+    "The quorum's requests are not counted apart from others": (
+        *(f"kafka_server_raftchannelmetrics_{name}_total" for name in _CHANNEL),
+        *(f"kafka_server_raft_channel_metrics_{name}" for name in _CHANNEL),
+    ),
+    "Times of the quorum and of the controller's queue are not measured": (
+        "kafka_server_raftmetrics_commit_latency_avg",
+        "kafka_server_raft_metrics_commit_latency_avg",
+        "kafka_server_raft_metrics_election_latency_max",
+        "kafka_controller_controllereventmanager_eventqueueprocessingtimems",
+        "kafka_controller_controllereventmanager_eventqueuetimems",
+        "kafka_controller_kafkacontroller_lastappliedrecordlagms",
+    ),
+    "A node that meets an error in the metadata stops": ("kafka_controller_kafkacontroller_metadataerrorcount",),
+    "One event loop reads, serves and sends: there are no queues between threads": (
+        "kafka_network_requestchannel_requestqueuesize",
+        "kafka_network_requestchannel_responsequeuesize",
+        "kafka_network_requestmetrics_requestqueuetimems",
+        "kafka_network_requestmetrics_responsequeuetimems",
+        "kafka_network_requestmetrics_responsesendtimems",
+        "kafka_network_acceptor_acceptorblockedpercent",
+    ),
+    "Errors are not counted by their codes": ("kafka_network_requestmetrics_errorspersec",),
+    "Batches are never converted (Kafka 4 does not, either)": (
+        "kafka_server_brokertopicmetrics_fetchmessageconversionspersec",
+        "kafka_server_brokertopicmetrics_producemessageconversionspersec",
+    ),
+    "There is no tiered storage": ("kafka_log_log_tiersize",),
+    "Not counted": (
+        "kafka_server_replicafetchermanager_minfetchrate",
+        "kafka_server_replicamanager_straypartitionscount",
+        "kafka_server_replicamanager_straypartitionsmisclassifiedcount",
+        "kafka_server_replicamanager_straypartitionstotalsize",
+    ),
+}
+"""Names in published dashboards that a node does not serve, by the reason."""
 
 
 def all_families() -> list[Family]:

@@ -78,5 +78,5 @@ class Traffic:
 
     def total(self, name: str) -> int:
         """A count over all topics, those that are gone included."""
-        total: int = getattr(self._gone, name)
-        return total + sum(getattr(topic, name) for topic in self.topics.values())
+        total: int = sum(getattr(counts, name) for counts in (self._gone, *self.topics.values()))
+        return total

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
+    from kbroker.node.metrics.node_metrics import NodeMetrics
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.node.rules.setup import NodeRules
     from kbroker.security.authorizer.standard import StandardAuthorizer
@@ -84,7 +85,10 @@ class Broker:
         self._authorizer = _make_authorizer(config)
         """The one that ACLs are for."""
         self._rules = _make_rules(config, self._authorizer, env)
-        self._listeners = Listeners(config, self.security)
+        self._metrics = _make_metrics(config, env)
+        self._listeners = Listeners(
+            config, self.security, *(() if self._metrics is None else (self._metrics.dispatcher,))
+        )
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
@@ -92,6 +96,11 @@ class Broker:
         self._dynamic_config = DynamicBrokerConfig(config)
         self._quota_loader: QuotaLoader | None = None
         self._failed = False
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port of the page for Prometheus; None without one."""
+        return None if self._metrics is None else self._metrics.port
 
     @property
     def broker_epoch(self) -> int:
@@ -104,6 +113,8 @@ class Broker:
         limit = StartLimit(self.config.server_max_startup_time_ms)
         try:
             await self._listeners.bind(self.env.network)
+            if self._metrics is not None:
+                await self._metrics.bind(self)
             self._open()
             opened = True
             await self._serve(limit, task_status)
@@ -138,6 +149,8 @@ class Broker:
             log_manager=self.log_manager,
             topic_log_config=self._dynamic_config.log_config,
         )
+        if self._metrics is not None:
+            self.replica_manager.progress.traffic = self._metrics.traffic
         try:
             self._make_parts(properties)
         except BaseException:
@@ -169,7 +182,7 @@ class Broker:
         )
         self._timestamp_lookups = TimestampLookupQueue(env)
         self._produce_queue = ProduceQueue(env)
-        self._coordinators = coordinators = self._make_coordinators() if config.is_broker else None
+        self.coordinators = coordinators = self._make_coordinators() if config.is_broker else None
         absent: Any = NoBrokerRole()
         self.services = Services(
             env=env,
@@ -259,6 +272,8 @@ class Broker:
             try:
                 with work:
                     async with trio.open_nursery() as nursery:
+                        if self._metrics is not None:
+                            self._metrics.start(nursery)
                         with limit.up_in_time():
                             await self._start_parts(nursery)
                         task_status.started(self)
@@ -305,8 +320,8 @@ class Broker:
         if level < DIRECTORIES:
             self._refresh_registrations(nursery)
         metadata.subscribe(self.replica_manager.metadata.on_image)
-        if self._coordinators is not None:
-            for coordinator in (self._coordinators.groups, self._coordinators.transactions):
+        if self.coordinators is not None:
+            for coordinator in (self.coordinators.groups, self.coordinators.transactions):
                 metadata.subscribe(coordinator.on_image)
                 nursery.start_soon(coordinator.run_tasks)
             nursery.start_soon(self._producer_ids.run)
@@ -445,6 +460,17 @@ class Broker:
                 logger.exception("the logs could not be closed cleanly; the next start verifies them")
                 self.log_manager.release()
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
+
+
+def _make_metrics(config: BrokerConfig, env: Env) -> NodeMetrics | None:
+    """The counts of a node that is to show metrics; None, and nothing imported, for all others."""
+    if not config.raw.get("prometheus.metrics.reporter.listener", "").strip():
+        return None
+    from kbroker.config.metrics import metrics_address
+    from kbroker.node.metrics.node_metrics import NodeMetrics
+
+    address = metrics_address(config.raw)
+    return None if address is None else NodeMetrics(address, env)
 
 
 def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kbroker.node.refusal_log import RefusalLog
     from kbroker.wire.buffer_pool import BufferPool
 
+MakeDispatcher = Callable[["Connection", "Services", Mapping[int, "Registration"], ReplyQueue], Dispatcher]
+"""Makes the dispatcher of a connection."""
+
 logger = logging.getLogger(__name__)
 
 FAIR_REQUESTS = 64
@@ -70,6 +73,7 @@ class Connection:
         poller: Poller | None = None,
         principal: KafkaPrincipal = ANONYMOUS,
         session: object | None = None,
+        dispatcher: MakeDispatcher = Dispatcher,
     ) -> None:
         self.stream = stream
         self.principal = principal
@@ -97,7 +101,7 @@ class Connection:
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
         self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
-        self._dispatcher = Dispatcher(self, services, table, self._replies)
+        self._dispatcher = dispatcher(self, services, table, self._replies)
         self._poller = poller
         self._produce_queue = services.produce_queue
         self._queued = services.produce_queue.waiting if services.produce_queue is not None else {}

@@ -8,9 +8,7 @@ from typing import Any
 
 
 @coroutine
-def timed_steps(
-    work: Any, start: Callable[[], object], stop: Callable[[], object]
-) -> Generator[Any, Any, Any]:
+def timed_steps(work: Any, start: Callable[[], object], stop: Callable[[], object]) -> Generator[Any, Any, Any]:
     """Run the coroutine ``work``; ``start`` and ``stop`` are called around each of its steps.
 
     In between it waits, and others work. Returns what it returns, and raises what it raises.
