@@ -59,9 +59,9 @@ class GroupAdmin:
 
     def sizes(self) -> list[tuple[str, str, int]]:
         """Id, state and number of members of each group."""
-        return [
-            (group.group_id, group.state.value, len(group.members))
-            for group in (*self._groups.classic.values(), *self._groups.consumer.values())
+        classic = [(group.group_id, group.state.value, len(group.members)) for group in self._groups.classic.values()]
+        return classic + [
+            (group.group_id, group.state.value, len(group.members)) for group in self._groups.consumer.values()
         ]
 
     def committed_offsets(self) -> Iterator[tuple[str, str, int, int]]:

@@ -22,7 +22,7 @@ class Dialect(StrEnum):
 
 
 _EXPLANATIONS = {
-    Dialect.STRIMZI: "the JMX exporter with Strimzi's rules, which are those of its own example for Kafka (the default)",
+    Dialect.STRIMZI: "the JMX exporter with Strimzi's rules, as in its own example for Kafka (the default)",
     Dialect.CONFLUENT: "the JMX exporter with the rules of Confluent's `jmx-monitoring-stacks`",
     Dialect.REPORTER: "Strimzi's Metrics Reporter",
 }

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
-    from kbroker.node.metrics.node_metrics import NodeMetrics
+    from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.node.rules.setup import NodeRules
     from kbroker.security.authorizer.standard import StandardAuthorizer
@@ -77,6 +77,7 @@ class Broker:
     metadata: MetadataPlane
     lifecycle: BrokerLifecycle
     services: Services
+    coordinators: Coordinators | None = None
 
     def __init__(self, config: BrokerConfig, env: Env) -> None:
         self.config = config
@@ -85,10 +86,9 @@ class Broker:
         self._authorizer = _make_authorizer(config)
         """The one that ACLs are for."""
         self._rules = _make_rules(config, self._authorizer, env)
-        self._metrics = _make_metrics(config, env)
-        self._listeners = Listeners(
-            config, self.security, *(() if self._metrics is None else (self._metrics.dispatcher,))
-        )
+        self._metrics = _make_metrics(config, env, self)
+        dispatcher = () if self._metrics is None else (self._metrics.counts.dispatcher,)
+        self._listeners = Listeners(config, self.security, *dispatcher)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
@@ -114,7 +114,7 @@ class Broker:
         try:
             await self._listeners.bind(self.env.network)
             if self._metrics is not None:
-                await self._metrics.bind(self)
+                await self._metrics.bind()
             self._open()
             opened = True
             await self._serve(limit, task_status)
@@ -150,7 +150,7 @@ class Broker:
             topic_log_config=self._dynamic_config.log_config,
         )
         if self._metrics is not None:
-            self.replica_manager.progress.traffic = self._metrics.traffic
+            self.replica_manager.progress.traffic = self._metrics.counts.traffic
         try:
             self._make_parts(properties)
         except BaseException:
@@ -462,15 +462,15 @@ class Broker:
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
 
 
-def _make_metrics(config: BrokerConfig, env: Env) -> NodeMetrics | None:
-    """The counts of a node that is to show metrics; None, and nothing imported, for all others."""
+def _make_metrics(config: BrokerConfig, env: Env, node: Broker) -> MetricsService | None:
+    """The metrics of a node that is to show some; None, and nothing imported, for all others."""
     if not config.raw.get("prometheus.metrics.reporter.listener", "").strip():
         return None
     from kbroker.config.metrics import metrics_address
-    from kbroker.node.metrics.node_metrics import NodeMetrics
+    from kbroker.node.metrics.service import MetricsService
 
     address = metrics_address(config.raw)
-    return None if address is None else NodeMetrics(address, env)
+    return None if address is None else MetricsService(address, env, node)
 
 
 def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from published_names import PUBLISHED
+from published_metric_names import PUBLISHED
 
 from kbroker.metrics.dialect import Dialect, Kind, group_names, mbean_names
 from kbroker.metrics.families import ABSENT, all_families

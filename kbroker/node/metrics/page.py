@@ -18,7 +18,7 @@ from kbroker.node.metrics import cluster_figures, group_figures, partition_figur
 from kbroker.node.metrics.figures import Figures
 
 if TYPE_CHECKING:
-    from kbroker.node.broker import Broker
+    from kbroker.node.metrics.measured_node import MeasuredNode
     from kbroker.node.metrics.node_metrics import NodeMetrics
 
 LINES = 256
@@ -30,7 +30,7 @@ Send = Callable[[str], Awaitable[None]]
 class MetricsPage:
     """Writes the metrics of a node in a dialect."""
 
-    def __init__(self, broker: Broker, metrics: NodeMetrics) -> None:
+    def __init__(self, broker: MeasuredNode, metrics: NodeMetrics) -> None:
         self._broker = broker
         self._metrics = metrics
 
