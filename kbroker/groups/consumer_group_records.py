@@ -13,8 +13,6 @@ from typing import Any
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.groups.assignors.spec import Assignment
 from kbroker.groups.consumer_group import (
-    LEAVE_GROUP_MEMBER_EPOCH,
-    NO_ASSIGNMENT_EPOCH,
     NO_PARTITIONS,
     ClassicMemberMetadata,
     ConsumerGroup,
@@ -23,6 +21,7 @@ from kbroker.groups.consumer_group import (
     PartitionEpochs,
     ResolvedRegex,
 )
+from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, NO_ASSIGNMENT_EPOCH
 from kbroker.types import Uuid
 from kbroker.wire.records import consumer_group as rec
 from kbroker.wire.records.versioned import decode_versioned, encode_coordinator_key, encode_versioned

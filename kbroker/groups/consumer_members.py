@@ -11,13 +11,9 @@ from dataclasses import replace
 
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.consumer_group import (
-    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
-    NOTHING_ASSIGNED,
-    ConsumerGroup,
-    ConsumerGroupMember,
-)
+from kbroker.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH, ConsumerGroup, ConsumerGroupMember
 from kbroker.groups.consumer_group_records import current_record, member_record, member_removal, target_record
+from kbroker.groups.modern_group import NOTHING_ASSIGNED
 from kbroker.groups.reconciliation import OwnedPartitions
 from kbroker.groups.settings import GroupSettings
 
