@@ -32,6 +32,7 @@ RECORD_TYPES = frozenset({3, 4, 5, 6, 7, 8, 16})
 
 
 def coordinator_record(key: Any, value: Any) -> CoordinatorRecord:
+    """A record of a group with heartbeats, in version 0; a tombstone for None."""
     return CoordinatorRecord(encode_coordinator_key(key), None if value is None else encode_versioned(value, _VERSION))
 
 

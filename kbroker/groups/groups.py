@@ -27,6 +27,10 @@ class Groups:
     def __len__(self) -> int:
         return len(self.classic) + len(self.consumer) + len(self.streams)
 
+    def all(self) -> list[ClassicGroup | ConsumerGroup | StreamsGroup]:
+        """Every group."""
+        return [*self.classic.values(), *self.consumer.values(), *self.streams.values()]
+
     def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | StreamsGroup:
         """The group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
         group = self.consumer.get(group_id) or self.classic.get(group_id) or self.streams.get(group_id)

@@ -296,6 +296,9 @@ _ROWS: Final = (
     _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
+    _served("streams_group_heartbeat", Versions(0, 1)),
+    _served("streams_group_describe", Versions(0, 1)),
+    _served("streams_group_topology_description_update", Versions(0, 0), is_async=False),
     _served("unregister_controller", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
 )
 

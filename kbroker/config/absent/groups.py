@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigDef, ConfigKey, OneOf, Range
 from kbroker.config.group import GROUP_CONFIGS
-from kbroker.config.shorthand import BOOLEAN, INT, LIST, LONG, LOW, MEDIUM, STRING
+from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
 
 _OFFSET_RESET = OneOf(("latest", "earliest", "by_duration:PnDTnHnMn.nS"))
 

@@ -13,7 +13,7 @@ from enum import Enum, IntEnum
 from types import MappingProxyType
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.consumer_group import INITIAL_EPOCH
+from kbroker.groups.modern_group import INITIAL_EPOCH
 from kbroker.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.groups.streams.tasks import NO_TASKS, NOTHING_HELD, HeldTasks, TaskId, Tasks
 from kbroker.groups.streams.topology import StreamsTopology
@@ -82,10 +82,11 @@ class StreamsGroupMember:
         """Whether there is nothing to do for the target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
-    def active_task_epoch(self, task: TaskId) -> int | None:
+    def active_task_epoch(self, task: tuple[str, int]) -> int | None:
         """Since which epoch the member has the active task (perhaps to be given up); None if it has not."""
-        epoch = self.assigned.active.get(task)
-        return self.pending_revocation.active.get(task) if epoch is None else epoch
+        task_id = TaskId(*task)
+        epoch = self.assigned.active.get(task_id)
+        return self.pending_revocation.active.get(task_id) if epoch is None else epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class StreamsGroup:
     configured: ConfiguredTopology | None = None
     """The topology against the topics of ``metadata_hash``; not stored."""
     metadata_refresh_ms: int = 0
-    """When the metadata hash is due for a check; not stored: 0 after a load and when a topic of the topology changed."""
+    """When the metadata hash is due for a check; not stored: 0 after a load and when a topic has changed."""
     metadata_refresh_epoch: int = 0
     """The group epoch which that check led to; above the group's where its record was lost."""
     task_offsets: dict[str, TaskOffsets] = field(default_factory=dict)

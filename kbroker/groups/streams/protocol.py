@@ -16,9 +16,10 @@ from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import ClassicGroupState
 from kbroker.groups.client import ClientContext
-from kbroker.groups.consumer_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from kbroker.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.groups.consumer_timers import ConsumerTimers
 from kbroker.groups.groups import Groups
+from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
 from kbroker.groups.records import group_metadata_tombstone
 from kbroker.groups.settings import GroupSettings
 from kbroker.groups.streams.configured_topology import InternalTopic
