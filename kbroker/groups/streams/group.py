@@ -74,7 +74,7 @@ class StreamsGroupMember:
     """The process that the member is a thread of; its threads share the state on its disk."""
     user_endpoint: tuple[str, int] | None = None
     """Host and port at which the application answers interactive queries."""
-    client_tags: Mapping[str, str] = NO_TAGS
+    client_tags: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
     assigned: HeldTasks = NOTHING_HELD
     pending_revocation: HeldTasks = NOTHING_HELD
 
@@ -93,8 +93,8 @@ class StreamsGroupMember:
 class TaskOffsets:
     """The positions of a member's tasks in their changelogs, summed over stores, and those of the changelogs' ends."""
 
-    offsets: Mapping[TaskId, int] = NO_OFFSETS
-    end_offsets: Mapping[TaskId, int] = NO_OFFSETS
+    offsets: Mapping[TaskId, int] = field(default_factory=lambda: NO_OFFSETS)
+    end_offsets: Mapping[TaskId, int] = field(default_factory=lambda: NO_OFFSETS)
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class StreamsGroup:
     metadata_hash: int = 0
     validated_topology_epoch: int = -1
     """The epoch of the topology whose topics have been found to be there; -1 if none has."""
-    last_assignment_configs: Mapping[str, str] = NO_TAGS
+    last_assignment_configs: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
     stored_description_topology_epoch: int = NO_DESCRIPTION
     failed_description_topology_epoch: int = NO_DESCRIPTION
     assignment_epoch: int = INITIAL_EPOCH
