@@ -17,7 +17,6 @@ from kbroker.groups.modern_group import INITIAL_EPOCH
 from kbroker.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.groups.streams.tasks import NO_TASKS, NOTHING_HELD, HeldTasks, TaskId, Tasks
 from kbroker.groups.streams.topology import StreamsTopology
-from kbroker.wire.messages.streams_group_heartbeat import EndpointToPartitions
 
 JOIN_GROUP_MEMBER_EPOCH = 0
 """The epoch of a heartbeat by which a member joins."""
@@ -158,8 +157,6 @@ class StreamsGroup:
     shutdown_request_member_id: str | None = None
     """The member that asked for the whole application to shut down."""
     endpoint_information_epoch: int = 0
-    endpoints: dict[str, EndpointToPartitions] = field(default_factory=dict)
-    """Answers of members' endpoints by member id, as far as they are made."""
     _holders: _Holders = field(default_factory=_Holders)
 
     # -- questions -----------------------------------------------------------------------------
@@ -233,7 +230,6 @@ class StreamsGroup:
         self._holders.put(member)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
-        self.endpoints.pop(member.member_id, None)
 
     def remove_member(self, member_id: str) -> None:
         """Remove the member, and free its tasks."""
@@ -242,7 +238,6 @@ class StreamsGroup:
             return
         self._holders.remove(member)
         self._forget_instance(member)
-        self.endpoints.pop(member_id, None)
         self.task_offsets.pop(member_id, None)
         if not self.members:
             self.shutdown_request_member_id = None
@@ -258,7 +253,6 @@ class StreamsGroup:
         """Set, or with None forget, the topology."""
         if topology != self.topology:
             self.configured = None
-            self.endpoints.clear()
         self.topology = topology
 
     def target_of(self, member_id: str) -> Tasks:

@@ -132,7 +132,6 @@ class HeartbeatStep:
             known = None
         if known is None:
             known = group.configured = configure(topology, self.hasher.image)
-            group.endpoints.clear()
         self._trust_metadata()
         return known
 

@@ -67,7 +67,6 @@ class StreamsProtocol:
         for group in self._groups.streams.values():
             if group.topology is not None and not names.isdisjoint(group.topology.required_topics()):
                 group.metadata_refresh_ms = group.metadata_refresh_epoch = 0
-                group.endpoints.clear()
 
     # -- requests ------------------------------------------------------------------------------
 
