@@ -78,7 +78,7 @@ _STANDBY_REPLICAS = "streams.num.standby.replicas"
 _OFFSET_INTERVAL = "streams.task.offset.interval.ms"
 _TAGS = "streams.rack.aware.assignment.tags"
 
-_BOUNDS: Mapping[str, tuple[str | None, str | None]] = {
+STREAMS_GROUP_BOUNDS: Mapping[str, tuple[str | None, str | None]] = {
     _HEARTBEAT_INTERVAL: ("group.streams.min.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
     _SESSION_TIMEOUT: ("group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms"),
     _STANDBY_REPLICAS: (None, "group.streams.max.standby.replicas"),
@@ -110,7 +110,7 @@ def validate_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any]
     """
     own = {name: _CONFIGS.parse(name, text) for name, text in configs.items() if name in _CONFIGS}
     values = {name: own.get(name, broker[f"group.{name}"]) for name in _CONFIGS}
-    for name, (low, high) in _BOUNDS.items():
+    for name, (low, high) in STREAMS_GROUP_BOUNDS.items():
         value = values[name]
         if low is not None and high is not None and not broker[low] <= value <= broker[high]:
             raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
@@ -127,7 +127,7 @@ def validate_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any]
 
 def check_streams_group_bounds(broker: Mapping[str, Any]) -> None:
     """Judge the broker's own ``group.streams.*`` against one another (Kafka's ``GroupCoordinatorConfig``)."""
-    for name, (low, high) in _BOUNDS.items():
+    for name, (low, high) in STREAMS_GROUP_BOUNDS.items():
         value = broker[f"group.{name}"]
         if low is not None and high is not None and broker[high] < broker[low]:
             raise InvalidConfig(f"{high} must be greater than or equal to {low}")
@@ -152,7 +152,7 @@ def effective_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any
                 value = _CONFIGS.parse(name, configs[name])
             except InvalidConfig:
                 pass  # stored by another release
-        low, high = _BOUNDS.get(name, (None, None))
+        low, high = STREAMS_GROUP_BOUNDS.get(name, (None, None))
         if low is not None:
             value = max(value, broker[low])
         if high is not None:
