@@ -50,7 +50,7 @@ from kbroker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnO
 from kbroker.wire.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 
 if TYPE_CHECKING:
-    from kbroker.groups.streams.protocol import StreamsHeartbeatResult, StreamsProtocol
+    from kbroker.groups.streams_protocol import StreamsHeartbeatResult, StreamsProtocol
     from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 R = TypeVar("R")
@@ -89,7 +89,7 @@ class GroupCoordinator:
     def _streams(self) -> StreamsProtocol:
         if self._streams_if_any is None:
             # With the first streams group: a node without them starts without its modules.
-            from kbroker.groups.streams.protocol import StreamsProtocol
+            from kbroker.groups.streams_protocol import StreamsProtocol
 
             hasher = self._consumer.hasher
             self._streams_if_any = StreamsProtocol(self._groups, self._settings, self._group_config, hasher)

@@ -12,7 +12,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
 from kbroker.groups.streams.configured_topology import StreamsStatus
 from kbroker.groups.streams.group import MemberState, StreamsGroup, StreamsGroupState
-from kbroker.groups.streams.protocol import StreamsHeartbeatResult
+from kbroker.groups.streams_protocol import StreamsHeartbeatResult
 from kbroker.types import Uuid
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.offset_commit import (
