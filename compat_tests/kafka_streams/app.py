@@ -28,9 +28,9 @@ class AppError(Exception):
 
 
 class StreamsApp:
-    """One process of the application ``word-count``. ``settings`` are Kafka Streams' own, as ``name=value``."""
+    """One process of an application, whose id is its group. ``settings`` are Kafka Streams' own, as ``name=value``."""
 
-    def __init__(self, bootstrap: str, directory: Path, name: str, *settings: str) -> None:
+    def __init__(self, bootstrap: str, application: str, directory: Path, name: str, *settings: str) -> None:
         classes = directory.parent / "classes"
         if not classes.is_dir():
             subprocess.run(
@@ -40,7 +40,7 @@ class StreamsApp:
         self.process = subprocess.Popen(
             [
                 *("java", *TOOL_JVM_OPTIONS, "-cp", f"{classes}:{streams_jars()}/*", "StreamsApp"),
-                *(f"bootstrap.servers={bootstrap}", "application.id=word-count", f"client.id={name}"),
+                *(f"bootstrap.servers={bootstrap}", f"application.id={application}", f"client.id={name}"),
                 *(f"state.dir={directory / name}", *settings),
             ],
             stdin=subprocess.PIPE,

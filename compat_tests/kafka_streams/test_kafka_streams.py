@@ -33,7 +33,6 @@ OPTIONS = (
     "group.streams.initial.rebalance.delay.ms=1000",
     "group.initial.rebalance.delay.ms=0",
 )
-GROUP = "word-count"
 
 
 @pytest.fixture(scope="module", params=[3], ids=["3-nodes"])
@@ -43,13 +42,11 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture
 def bootstrap(broker: Broker) -> str:
-    """The nodes, with the topics of the application and without its group."""
+    """The nodes, with the topics of the application and no others."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     old = [name for name in admin.list_topics(timeout=20).topics if not name.startswith("__")]
     for future in admin.delete_topics(old).values() if old else ():
         future.result()
-    if any(group.group_id == GROUP for group in admin.list_consumer_groups().result().valid):
-        admin.delete_consumer_groups([GROUP])[GROUP].result()
     for future in admin.create_topics([NewTopic("lines", 3), NewTopic("counts", 1)]).values():
         future.result()
     return broker.bootstrap
@@ -101,13 +98,14 @@ def test_an_application_counts_words(
     broker: Broker, bootstrap: str, apps: dict[str, StreamsApp], tmp_path: Path, protocol: str
 ) -> None:
     """Two processes share the tasks; one is killed, then the coordinator; what was open is taken over."""
+    group = f"counts-{protocol}"
     settings = (
         f"group.protocol={protocol}",
         "processing.guarantee=exactly_once_v2",
         "consumer.session.timeout.ms=6000" if protocol == "classic" else "poll.ms=100",
     )
     for name in ("one", "two"):
-        apps[name] = StreamsApp(bootstrap, tmp_path / "state", name, *settings, f"application.server={name}:1")
+        apps[name] = StreamsApp(bootstrap, group, tmp_path / "state", name, *settings, f"application.server={name}:1")
     write(bootstrap, *["a b c", "a b", "a"] * 10)
     for app in apps.values():
         app.await_answer("tasks", lambda tasks: tasks.partition("|")[0].count("_") == 3)
@@ -115,7 +113,7 @@ def test_an_application_counts_words(
     assert counts(bootstrap, a=30, b=20, c=10) == {"a": 30, "b": 20, "c": 10}
     if protocol == "streams":
         shown = run_tool(
-            "kafka-streams-groups", "--bootstrap-server", bootstrap, "--describe", "--group", GROUP, "--members"
+            "kafka-streams-groups", "--bootstrap-server", bootstrap, "--describe", "--group", group, "--members"
         )
         assert shown.count("StreamThread") == 2, shown
     apps.pop("two").kill()
@@ -124,19 +122,21 @@ def test_an_application_counts_words(
     one.await_answer("tasks", lambda tasks: tasks.partition("|")[0].count("_") == 6)
     assert counts(bootstrap, a=40, b=20, c=10, d=10)["d"] == 10
     if isinstance(broker, KbrokerNodes):
-        node = broker.cluster.node(coordinator(bootstrap))
+        node = broker.cluster.node(coordinator(bootstrap, group))
         node.kill()
-        write(bootstrap, *["e"] * 10)
-        assert counts(bootstrap, a=40, b=20, c=10, d=10, e=10)["e"] == 10
-        node.start()
-        broker.cluster.await_in_sync()
+        try:
+            write(bootstrap, *["e"] * 10)
+            assert counts(bootstrap, a=40, b=20, c=10, d=10, e=10).get("e") == 10, one.ask("tasks")
+        finally:
+            node.start()
+            broker.cluster.await_in_sync()
     one.close()
 
 
-def coordinator(bootstrap: str) -> int:
+def coordinator(bootstrap: str, group: str) -> int:
     """The node that coordinates the group."""
     connection = Connection(bootstrap.partition(",")[0])
-    found = connection.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4)
+    found = connection.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
     connection.close()
     return int(found.coordinators[0].node_id)
 
@@ -148,18 +148,19 @@ def run_tool(name: str, *arguments: str) -> str:
 
 def test_the_tool_for_streams_groups(bootstrap: str, apps: dict[str, StreamsApp], tmp_path: Path) -> None:
     """Members, state, offsets; standby tasks by the group's config; offsets that are reset; a group that is deleted."""
+    group = "administered"
     apps["one"] = one = StreamsApp(
-        bootstrap, tmp_path / "state", "one", "group.protocol=streams", "num.stream.threads=2"
+        bootstrap, group, tmp_path / "state", "one", "group.protocol=streams", "num.stream.threads=2"
     )
-    apps["two"] = two = StreamsApp(bootstrap, tmp_path / "state", "two", "group.protocol=streams")
+    apps["two"] = two = StreamsApp(bootstrap, group, tmp_path / "state", "two", "group.protocol=streams")
     for app, tasks in ((one, 4), (two, 2)):
         app.await_answer("tasks", lambda shown, tasks=tasks: shown.partition("|")[0].count("_") == tasks)  # type: ignore[misc]
     groups = ("kafka-streams-groups", "--bootstrap-server", bootstrap)
-    assert GROUP in run_tool(*groups, "--list")
-    assert "Stable" in run_tool(*groups, "--describe", "--group", GROUP, "--state")
+    assert group in run_tool(*groups, "--list")
+    assert "Stable" in run_tool(*groups, "--describe", "--group", group, "--state")
     run_tool(
         *("kafka-configs", "--bootstrap-server", bootstrap, "--alter", "--entity-type", "groups"),
-        *("--entity-name", GROUP, "--add-config", "streams.num.standby.replicas=1"),
+        *("--entity-name", group, "--add-config", "streams.num.standby.replicas=1"),
     )
     for app in apps.values():
         app.await_answer("tasks", lambda shown: "_" in shown.partition("|")[2])
@@ -167,7 +168,7 @@ def test_the_tool_for_streams_groups(bootstrap: str, apps: dict[str, StreamsApp]
     assert counts(bootstrap, x=1, y=1) == {"x": 1, "y": 1}
     two.close()
     one.close()
-    reset = run_tool(*groups, "--reset-offsets", "--group", GROUP, "--to-earliest", "--all-input-topics", "--execute")
+    reset = run_tool(*groups, "--reset-offsets", "--group", group, "--to-earliest", "--all-input-topics", "--execute")
     assert "lines" in reset
-    assert "successful" in run_tool(*groups, "--delete", "--group", GROUP)
-    assert GROUP not in run_tool(*groups, "--list")
+    assert "successful" in run_tool(*groups, "--delete", "--group", group)
+    assert group not in run_tool(*groups, "--list")

@@ -49,7 +49,7 @@ async def handle(request: StreamsGroupHeartbeatRequest, ctx: RequestContext) -> 
             request.group_id, lambda core, now_ms: core.streams_group_heartbeat(request, client, now_ms)
         )
     except ApiError as error:
-        return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message, status=None)
+        return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message, status=[])
     if result.missing_topics:
         problem = await _create(result.missing_topics, ctx)
         if problem:

@@ -7,6 +7,7 @@ and a transaction by requests alone, so that Apache Kafka can be asked the same.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -214,6 +215,16 @@ def _streams_heartbeat(group: str, *, changelogs: tuple[str, ...] = ()) -> Told:
     }
 
 
+_CHANGELOGS: defaultdict[Uuid, Iterator[int]] = defaultdict(itertools.count)
+"""By a broker's topic: the next number. Two brokers that are asked the same count alike."""
+
+
+def _streams_with_changelog(world: World) -> Told:
+    """A new group, which lacks a topic."""
+    number = next(_CHANGELOGS[world.topic_id])
+    return _streams_heartbeat(f"streams-{number}", changelogs=(f"changelog-{number}",))
+
+
 def _add_partitions(world: World, index: int = 0) -> Told:
     transaction = {**_producer(world), "topics": [{"name": TOPIC, "partitions": [index]}]}
     return {"transactions": [transaction], **{f"v3_and_below_{name}": value for name, value in transaction.items()}}
@@ -416,7 +427,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "StreamsGroupHeartbeat",
         (0, 1, 2),
-        lambda world: _streams_heartbeat(f"streams-{(number := next(_numbers))}", changelogs=(f"changelog-{number}",)),
+        lambda world: _streams_with_changelog(world),
         name="changelog",
         changes=True,
     ),
