@@ -92,7 +92,7 @@ def test_topics_that_cannot_be_created_are_told(tmp_path: Path) -> None:
         config.value = "nonsense"
         (status,) = (await client.ask(request)).status
         assert status.status_code == 3
-        assert "Internal topics are missing: middle, log; Creation failed: log (" in status.status_detail
+        assert "Internal topics are missing: log, middle; Creation failed: log (" in status.status_detail
 
     converse(tmp_path, talk, **NO_DELAY)
 

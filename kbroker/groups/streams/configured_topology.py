@@ -265,7 +265,7 @@ def _missing_topics(
         for each in subtopologies.values()
         for topic in (*each.repartition_source_topics, *each.state_changelog_topics)
     }
-    for topic in internal.values():
+    for topic in sorted(internal.values()):
         found = topics.by_name(topic.name)
         if found is None:
             yield topic

@@ -44,7 +44,7 @@ def test_a_repartition_topic_is_as_wide_as_what_is_written_to_it() -> None:
     assert missing(found) == {"r": 4, "c": 4}
     assert found.problem is not None
     assert found.problem.code is StreamsStatus.MISSING_INTERNAL_TOPICS
-    assert found.problem.detail == "Internal topics are missing: r, c"
+    assert found.problem.detail == "Internal topics are missing: c, r"
     assert [each.number_of_tasks for each in found.subtopologies.values()] == [4, 4]
     assert [each.is_stateful for each in found.subtopologies.values()] == [False, True]
 
