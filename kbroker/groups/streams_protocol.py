@@ -17,6 +17,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import ClassicGroupState
 from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from kbroker.groups.consumer_members import find_static_member
 from kbroker.groups.consumer_timers import ConsumerTimers
 from kbroker.groups.groups import Groups
 from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
@@ -25,7 +26,7 @@ from kbroker.groups.settings import GroupSettings
 from kbroker.groups.streams.configured_topology import InternalTopic
 from kbroker.groups.streams.group import MemberState, StreamsGroup, StreamsGroupMember
 from kbroker.groups.streams.heartbeat import HeartbeatStep
-from kbroker.groups.streams.members import away, check_group_size, find_member, find_static_member, owned_tasks
+from kbroker.groups.streams.members import away, check_group_size, find_member, owned_tasks
 from kbroker.groups.streams.records import current_record, group_record, member_removal, replay, target_epoch_record
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse

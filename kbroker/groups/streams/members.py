@@ -12,6 +12,7 @@ from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from kbroker.groups.consumer_members import find_static_member
 from kbroker.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.groups.streams.group import JOIN_GROUP_MEMBER_EPOCH, StreamsGroup, StreamsGroupMember, TaskOffsets
 from kbroker.groups.streams.records import current_record, member_record, member_removal, target_record
@@ -50,19 +51,6 @@ def check_member_epoch(member: StreamsGroupMember, epoch: int, owned: Tasks | No
         f"The streams group member has a {relation} member epoch ({epoch}) than the one known by the group "
         f"coordinator ({current}). The member must abandon all its partitions and rejoin.",
     )
-
-
-def find_static_member(group: StreamsGroup, member_id: str, instance_id: str) -> StreamsGroupMember:
-    """The member of that instance id; `ApiError` UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
-    member = group.static_member(instance_id)
-    if member is None:
-        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if member.member_id != member_id:
-        raise ApiError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
-        )
-    return member
 
 
 def find_member(
