@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from compat_tests.brokers import Broker
 from compat_tests.case import eventually
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.judged import beside_apache_kafka
+from kbroker.coordinator.partitioner import partition_for
+from kbroker.groups.records import STREAMS_GROUP_RECORD_TYPES
 from kbroker.wire.messages import streams_group_heartbeat as hb
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -35,6 +38,7 @@ from kbroker.wire.messages.streams_group_describe import StreamsGroupDescribeReq
 from kbroker.wire.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
 )
+from kbroker.wire.records.versioned import decode_group_key, decode_versioned, group_record_classes, read_version
 
 GROUP = "streams-wd"
 GROUP_RESOURCE = 32
@@ -127,6 +131,31 @@ def prepared(bootstrap: str) -> Dialogue:
     return talk
 
 
+def stored(talk: Dialogue) -> dict[str, Any]:
+    """The newest record of each kind and member in the group's partition of ``__consumer_offsets``."""
+    consumer = Consumer({"bootstrap.servers": talk.bootstrap, "group.id": "reader", "enable.partition.eof": True})
+    partitions = len(consumer.list_topics("__consumer_offsets", 20).topics["__consumer_offsets"].partitions)
+    consumer.assign([TopicPartition("__consumer_offsets", partition_for(GROUP, partitions), 0)])
+    found: dict[str, Any] = {}
+    while (message := consumer.poll(20)) is not None and not message.error():
+        key, value = message.key() or b"", message.value()
+        kind = read_version(key)
+        if kind not in STREAMS_GROUP_RECORD_TYPES:
+            continue
+        named = decode_group_key(key)
+        plain = None
+        if value is not None:
+            plain = talk.plain(decode_versioned(group_record_classes(kind)[1], value)[0])
+            plain.update((name, 0) for name in ("metadata_hash", "assignment_timestamp") if name in plain)
+            plain.update(
+                (name, [len(each["partitions"]) for each in told]) for name, told in plain.items() if "_tasks" in name
+            )
+        found[f"{kind} {getattr(named, 'member_id', '')}"] = plain
+    consumer.close()
+    assert found, "no record of the group is there"
+    return found
+
+
 class Conversation:
     """Both conversations at once; what differs is noted."""
 
@@ -157,6 +186,10 @@ class Conversation:
     def ask(self, what: str, request: Any, version: int) -> None:
         """A request to both."""
         self._compare(what, *(talk.plain(talk.ask(request, version)) for talk in self.pair))
+
+    def compare_records(self, what: str) -> None:
+        """What both have stored of the group, but for hashes over topics' ids, times and tasks."""
+        self._compare(f"records: {what}", *(stored(talk) for talk in self.pair))
 
     def _compare(self, what: str, mine: Any, other: Any) -> None:
         self.found += [
@@ -206,6 +239,7 @@ def test_a_streams_group(pair: Pair) -> None:
         # Apache Kafka creates topics after its answer, and its coordinator hears of them later still.
         eventually(lambda member=member: member.beat().status == [], "the internal topics")  # type: ignore[misc]
     talk.beat("the topics are there", a)
+    talk.compare_records("the first member")
     for version in (0, 1):
         for group in (GROUP, "nobody", ""):
             talk.ask(f"described {group!r}", StreamsGroupDescribeRequest(group_ids=[group]), version)
@@ -255,6 +289,7 @@ def test_a_streams_group(pair: Pair) -> None:
     talk.beat("the second member", b, chooses=True)
     talk.beat("the first must give up", a, chooses=True)
     talk.beat("the second waits", b, chooses=True)
+    talk.compare_records("the first must give up, the second waits")
     talk.beat("the first has given up", a, chooses=True)
     talk.beat("the second gets tasks", b, chooses=True)
     talk.beat("the first hears nothing", a, chooses=True)
@@ -266,6 +301,7 @@ def test_a_streams_group(pair: Pair) -> None:
     talk.beat("its double", talk.member("s2", instance_id="i"))
     nothing: dict[str, Any] = {"active_tasks": None, "standby_tasks": None, "warmup_tasks": None}
     talk.beat("it goes for a while", static, instance_id="i", member_epoch=-2, **nothing)
+    talk.compare_records("a static member that is away")
     talk.beat("it is back", again := talk.member("s3", instance_id="i"), chooses=True)
     talk.beat("who it was", static, member_epoch=3, instance_id="i", **nothing)
     talk.beat("it leaves", again, member_epoch=-1, instance_id="i", **nothing)
@@ -275,5 +311,6 @@ def test_a_streams_group(pair: Pair) -> None:
     talk.beat("the last member leaves", a, member_epoch=-1, **nothing)
     talk.ask("described when empty", StreamsGroupDescribeRequest(group_ids=[GROUP]), 1)
     talk.ask("deleted", DeleteGroupsRequest(groups_names=[GROUP]), 3)
+    talk.compare_records("deleted")
     talk.ask("described when gone", StreamsGroupDescribeRequest(group_ids=[GROUP]), 1)
     assert not talk.found, "\n".join(talk.found)

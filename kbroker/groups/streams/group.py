@@ -45,11 +45,11 @@ class StreamsGroupState(Enum):
 class MemberState(IntEnum):
     """How far a member is on its way to its target assignment; the numbers are those of the records."""
 
-    STABLE = 0
+    STABLE = 1
     """Has the target assignment of its epoch."""
-    UNREVOKED_TASKS = 1
+    UNREVOKED_TASKS = 2
     """Must give up tasks, and say so, before it may go to the next epoch."""
-    UNRELEASED_TASKS = 2
+    UNRELEASED_TASKS = 3
     """Is in the target's epoch, and waits for tasks that others have not given up yet."""
     UNKNOWN = 127
     """Written by a newer version."""
