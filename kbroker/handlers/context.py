@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ProducerIds,
         Quotas,
         RequestMeter,
+        Telemetry,
         TimestampLookupQueue,
         Transactions,
     )
@@ -71,6 +72,8 @@ class Services:
     """The key of delegation tokens; None if the node has none."""
     quotas: Quotas | None = None
     """The quotas of users and client ids; None if there is none."""
+    telemetry: Telemetry | None = None
+    """None where `metric.reporters` has no receiver of clients' metrics."""
     connection_rates: ConnectionRates | None = None
     """How fast connections may come; None if there is no limit."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)

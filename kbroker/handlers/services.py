@@ -42,6 +42,11 @@ from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoor
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.settings import TransactionSettings
 from kbroker.types import TopicPartition, Uuid
+from kbroker.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 from kbroker.wire.records.metadata import UserScramCredentialRecord
 
 T = TypeVar("T")
@@ -497,6 +502,18 @@ class Quotas(Protocol):
         From version ``strict_since`` on changes beyond it are refused; before, the client is throttled afterwards.
         """
         ...
+
+
+class Telemetry(Protocol):
+    """Clients' metrics (``node.telemetry``)."""
+
+    def subscriptions_of(
+        self, request: GetTelemetrySubscriptionsRequest, ctx: Any
+    ) -> GetTelemetrySubscriptionsResponse:
+        """The answer to a GetTelemetrySubscriptions."""
+
+    async def push(self, request: PushTelemetryRequest, ctx: Any) -> ErrorCode:
+        """Take what a client pushes; the error that it is told."""
 
 
 class ConnectionRates(Protocol):
