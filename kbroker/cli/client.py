@@ -19,7 +19,7 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metrics", action="store_true", help="also the latest value of each metric")
     parser.add_argument("--match", metavar="REGEX", help="only metrics whose name contains a match")
-    parser.add_argument("--json", action="store_true", help="one document in JSON for each client")
+    parser.add_argument("--json", action="store_true", help="a list in JSON")
 
 
 def list_clients(arguments: argparse.Namespace) -> int:
@@ -34,8 +34,7 @@ def list_clients(arguments: argparse.Namespace) -> int:
     for client in clients:
         client["points"] = [point for point in client["points"].values() if wanted.search(point["name"])]
     if arguments.json:
-        for client in clients:
-            print_json(client)
+        print_json(clients)
         return 0
     show_metrics = arguments.metrics or arguments.match is not None
     columns = ["CLIENT-ID", "INSTANCE", "SOFTWARE", "HOST", "PRINCIPAL", "NODE", "LAST PUSH", "METRICS"]

@@ -1,4 +1,4 @@
-"""Clients' metrics on one node (Kafka's ``ClientMetricsManager``): subscriptions from the metadata, clients, receivers."""
+"""A node and the metrics of clients: subscriptions, clients, receivers (Kafka's ``ClientMetricsManager``)."""
 
 from __future__ import annotations
 
