@@ -172,7 +172,7 @@ class Run:
                     cluster.stop()
 
     def _run_alone(self, chosen: list[Workload]) -> None:
-        """What is measured of kbroker in this process; no server is started."""
+        """Measurements of kbroker in this process; no server is started."""
         for number in range(self.rounds if "kbroker" in self.kinds else 0):
             for workload in chosen:
                 server = KINDS["kbroker"]()

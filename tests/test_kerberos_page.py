@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from kbroker.client.properties import ClientProperties
 from kbroker.config.properties import parse_properties
 from kbroker.security.sasl.kerberos.names import Principal, ShortNamer
 from kbroker.testing.kdc import missing_program, running_kdc
+from tests.page_node import started_node
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security" / "kerberos.md").read_text("utf-8")
@@ -61,17 +61,7 @@ def test_the_page_leads_to_a_node_that_clients_log_in_to(tmp_path: Path) -> None
             subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, check=True)
 
         call("format", "-c", "server.properties", "-t", "q1Sh-9_ISia_zwGINzRvyQ")
-        node = subprocess.Popen(
-            [*command, "start", "-c", "server.properties"],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=(tmp_path / "log").open("w"),
-            text=True,
-        )
-        try:
-            assert node.stdout is not None
-            assert "kbroker ready" in node.stdout.readline(), (tmp_path / "log").read_text()
+        with started_node(tmp_path, environment) as log:
             create, show = here(BLOCKS[5][1]).splitlines()
             call(*create.split()[1:])
             # As the second way says: the tickets of kinit, where it puts them.
@@ -79,7 +69,4 @@ def test_the_page_leads_to_a_node_that_clients_log_in_to(tmp_path: Path) -> None
             lines = [line for line in client.read_text().splitlines() if "jaas" not in line]
             client.write_text("\n".join([*lines, BLOCKS[4][1]]))
             call(*show.split()[1:])
-        finally:
-            node.send_signal(signal.SIGTERM)
-            node.communicate(timeout=20)
-        assert "Traceback" not in (tmp_path / "log").read_text()
+        assert "Traceback" not in log.read_text()

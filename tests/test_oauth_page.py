@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.env import RealEnv
 from kbroker.node.security import NodeSecurity
+from tests.page_node import started_node
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security" / "oauth.md").read_text("utf-8")
@@ -35,31 +35,18 @@ def test_the_page_leads_to_a_node_that_takes_tokens(tmp_path: Path) -> None:
     made, start = texts[2].splitlines()
     assert start == "kbroker start -c server.properties"
     provider = subprocess.Popen([sys.executable, "-c", texts[1]], env=environment)
-    node = None
     try:
         subprocess.run(["bash", "-ec", command + made], cwd=tmp_path, env=environment, check=True)
         _await_port(int(ports["9094"]), provider)
-        node = subprocess.Popen(
-            [sys.executable, "-m", *start.split()],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=(tmp_path / "log").open("w"),
-            text=True,
-        )
-        assert node.stdout is not None
-        assert "kbroker ready" in node.stdout.readline(), (tmp_path / "log").read_text()
-        subprocess.run([sys.executable, "-c", texts[3]], cwd=tmp_path, env=environment, check=True)
-        script = command + texts[5]
-        done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
-        assert done.returncode == 0 and b"greetings" in done.stdout
+        with started_node(tmp_path, environment) as path:
+            subprocess.run([sys.executable, "-c", texts[3]], cwd=tmp_path, env=environment, check=True)
+            script = command + texts[5]
+            done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+            assert done.returncode == 0 and b"greetings" in done.stdout
     finally:
         provider.kill()
         provider.wait()
-        if node is not None:
-            node.send_signal(signal.SIGTERM)
-            node.communicate(timeout=20)
-    log = (tmp_path / "log").read_text()
+    log = path.read_text()
     assert "-secret" not in log and "eyJ" not in log
 
 

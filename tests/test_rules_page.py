@@ -40,7 +40,7 @@ ALICE = KafkaPrincipal("User", "alice")
 
 
 def rule(name: str, path: Path) -> Any:
-    """What a block defines, loaded as a node does it."""
+    """The definitions of a block, loaded as a node does it."""
     (text,) = (
         text for text in PYTHON if re.search(rf"^(def|class) {name}\b", text, re.MULTILINE) and "running" not in text
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.env import RealEnv
 from kbroker.node.security import NodeSecurity
+from tests.page_node import started_node
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security" / "sasl.md").read_text("utf-8")
@@ -37,24 +37,11 @@ def test_the_page_leads_to_a_node_that_clients_log_in_to(tmp_path: Path) -> None
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     script = command + BLOCKS[1][1].removesuffix(f"{start}\n")
     subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environment, check=True)
-    node = subprocess.Popen(
-        [sys.executable, "-m", *start.split()],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=(tmp_path / "log").open("w"),
-        text=True,
-    )
-    try:
-        assert node.stdout is not None
-        assert "kbroker ready" in node.stdout.readline(), (tmp_path / "log").read_text()
+    with started_node(tmp_path, environment) as log:
         for language, text in BLOCKS[2:4]:
             assert language == "python"
             subprocess.run([sys.executable, "-c", with_ports(text)], cwd=tmp_path, env=environment, check=True)
-    finally:
-        node.send_signal(signal.SIGTERM)
-        node.communicate(timeout=20)
-    assert "-secret" not in (tmp_path / "log").read_text()
+    assert "-secret" not in log.read_text()
 
 
 def test_the_lines_for_plain_can_be_followed(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from kbroker.cli.cluster_plan import free_ports
+from tests.page_node import started_node
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security" / "tokens.md").read_text("utf-8")
@@ -39,17 +39,7 @@ def test_the_page_leads_to_a_token_that_works(tmp_path: Path) -> None:
 
     users = " ".join(f"--add-scram 'SCRAM-SHA-512=[name={user},password={user}-secret]'" for user in USERS)
     run(f'kbroker format -c server.properties -t "$(kbroker random-uuid)" {users}')
-    node = subprocess.Popen(
-        [sys.executable, "-m", "kbroker", "start", "-c", "server.properties"],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=(tmp_path / "log").open("w"),
-        text=True,
-    )
-    try:
-        assert node.stdout is not None
-        assert "kbroker ready" in node.stdout.readline(), (tmp_path / "log").read_text()
+    with started_node(tmp_path, environment) as log:
         admin = with_ports(BLOCKS[1][1]).replace("alice", "broker")
         (tmp_path / "admin.properties").write_text(admin)
         run("kbroker acl add --allow User:alice --operation all --topic orders --command-config admin.properties")
@@ -61,8 +51,5 @@ def test_the_page_leads_to_a_token_that_works(tmp_path: Path) -> None:
         secret = re.search(r'password="([^"]*)"', login)
         assert secret is not None and secret[1] not in told
         assert "expires at" in run(BLOCKS[4][1])
-    finally:
-        node.send_signal(signal.SIGTERM)
-        node.communicate(timeout=20)
-    log = (tmp_path / "log").read_text()
-    assert "-secret" not in log and secret[1] not in log
+    told = log.read_text()
+    assert "-secret" not in told and secret[1] not in told

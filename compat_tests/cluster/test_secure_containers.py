@@ -74,7 +74,7 @@ class SecureCompose:
             time.sleep(0.5)  # a poll of containers
 
     def logs(self) -> str:
-        """What all containers printed."""
+        """The output of all containers."""
         return "".join(self.engine("logs", self.container(name)) for name in ("secure-setup", *NODES, "secure-client"))
 
     def file(self, name: str) -> str:

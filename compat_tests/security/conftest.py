@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from compat_tests.security.servers import SecureServers
-from compat_tests.security.world import World
+from compat_tests.security.world import World, running_world
 
 FULL = os.environ.get("KBROKER_COMPAT_SECURITY_FULL", "") not in ("", "0")
 """Each client with each protocol, mechanism and fault: minutes. Without, each of them is seen with some."""
@@ -28,14 +28,8 @@ def kind_of(config: pytest.Config) -> str:
 
 def _world(request: pytest.FixtureRequest, count: int, mechanism_between: str) -> Iterator[World]:
     servers = SecureServers(*[kind_of(request.config)] * count, mechanism_between=mechanism_between)
-    try:
-        servers.start()
-        world = World(servers)
+    with running_world(servers) as world:
         yield world
-        world.close()
-        assert not world.told_secrets(), "secrets are in the log of a node"
-    finally:
-        servers.stop()
 
 
 @pytest.fixture(scope="session")

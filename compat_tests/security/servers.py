@@ -164,7 +164,7 @@ class SecureServers:
         return found | self._kerberos()
 
     def _kerberos(self) -> dict[str, str]:
-        """What the listeners need for GSSAPI. Nodes are User:kafka to one another."""
+        """The listeners' properties for GSSAPI. Nodes are User:kafka to one another."""
         if self._keytab is None:
             return {}
         options = f'useKeyTab=true storeKey=true keyTab="{self._keytab}" principal="kafka/localhost"'

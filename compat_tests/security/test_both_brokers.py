@@ -15,7 +15,7 @@ from compat_tests.security.conftest import FULL
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.test_delegation_tokens import Tokens, holder, logs_in_with
 from compat_tests.security.test_protocols import works
-from compat_tests.security.world import World, all_in_sync, eventually, logs_in
+from compat_tests.security.world import World, all_in_sync, eventually, logs_in, running_world
 
 
 def _refreshed(tokens: Tokens, alice: Security, made: list[tuple[str, ...]]) -> bool:
@@ -34,13 +34,8 @@ def _both(request: pytest.FixtureRequest) -> None:
 
 def _started(*kinds: str, mechanism_between: str) -> Iterator[World]:
     servers = SecureServers(*kinds, mechanism_between=mechanism_between)
-    try:
-        servers.start()
-        world = World(servers)
+    with running_world(servers, checks_log=False) as world:
         yield world
-        world.close()
-    finally:
-        servers.stop()
 
 
 @pytest.fixture

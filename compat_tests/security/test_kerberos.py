@@ -16,7 +16,7 @@ from compat_tests.clients import unavailable
 from compat_tests.security.conftest import kind_of
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.test_protocols import works
-from compat_tests.security.world import World, all_in_sync, eventually, feature
+from compat_tests.security.world import World, all_in_sync, eventually, feature, running_world
 from kbroker.testing.kdc import Kdc, missing_program, running_kdc
 
 pytest.importorskip("gssapi", reason="the extra kbroker[gssapi] is not installed")
@@ -51,14 +51,8 @@ def nodes(request: pytest.FixtureRequest, kdc: Kdc) -> Iterator[World]:
     """Three nodes, to one another User:kafka by Kerberos over TLS."""
     kinds = [kind_of(request.config)] * 3
     servers = SecureServers(*kinds, mechanism_between="GSSAPI", keytab=kdc.directory / "kafka.keytab")
-    try:
-        servers.start()
-        world = World(servers)
+    with running_world(servers) as world:
         yield world
-        world.close()
-        assert not world.told_secrets(), "secrets are in the log of a node"
-    finally:
-        servers.stop()
 
 
 def by_kerberos(world: World, kdc: Kdc, listener: str, user: str = "alice") -> Security:

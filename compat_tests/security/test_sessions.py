@@ -1,4 +1,4 @@
-"""Who a connection is: names of certificates, hosts of rights, and sessions that end (KIP-368)."""
+"""The identity of a connection: names of certificates, hosts of rights, and sessions that end (KIP-368)."""
 
 from __future__ import annotations
 

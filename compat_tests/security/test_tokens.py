@@ -1,4 +1,4 @@
-"""What a listener with OAUTHBEARER answers to the bytes of a client, the same on both brokers."""
+"""The answers of a listener with OAUTHBEARER to the bytes of a client, the same on both brokers."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""What a test does to secure nodes from outside, as the user admin, and the clients that are under test."""
+"""A test's hands on secure nodes from outside, as the user admin, and the clients that are under test."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -224,6 +225,19 @@ class World:
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
             future.result(30)
+
+
+@contextlib.contextmanager
+def running_world(servers: SecureServers, *, checks_log: bool = True) -> Iterator[World]:
+    """The world of these servers, from their start to their end; afterwards no secret is in their logs."""
+    try:
+        servers.start()
+        world = World(servers)
+        yield world
+        world.close()
+        assert not checks_log or not world.told_secrets(), "secrets are in the log of a node"
+    finally:
+        servers.stop()
 
 
 def logs_in(address: str, security: Security) -> bool:

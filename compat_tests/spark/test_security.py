@@ -18,7 +18,7 @@ from compat_tests.client_security import Security
 from compat_tests.security.certificates import STORE_PASSWORD
 from compat_tests.security.conftest import FULL, kind_of
 from compat_tests.security.servers import SecureServers
-from compat_tests.security.world import World, eventually, feature
+from compat_tests.security.world import World, eventually, feature, running_world
 from compat_tests.spark.records import Collected, numbers, read, read_stream, run_available, running, with_options
 from compat_tests.spark.tokens import TokenProvider
 from kbroker.config.properties import format_properties
@@ -52,14 +52,8 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     given = getattr(request, "param", None)
     kind = given if isinstance(given, str) else kind_of(request.config)
     servers = SecureServers(*[kind] * (3 if FULL else 1), mechanism_between="SCRAM-SHA-512" if FULL else "PLAIN")
-    try:
-        servers.start()
-        made = World(servers)
+    with running_world(servers) as made:
         yield made
-        made.close()
-        assert not made.told_secrets(), "secrets are in the log of a node"
-    finally:
-        servers.stop()
 
 
 def by_password(world: World, mechanism: str) -> Account:

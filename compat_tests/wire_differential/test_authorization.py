@@ -36,7 +36,7 @@ EVERYTHING: tuple[Case | OnController, ...] = (*ASKED, *OF_CONTROLLER)
 USERS: dict[str, frozenset[Asked]] = {
     user_of(denials(permission)): denials(permission) for case in EVERYTHING for permission in case.permissions()
 }
-"""What is denied to each user; all else is allowed."""
+"""The operations that are denied to each user; all else is allowed."""
 
 INNARDS = "Request Request("
 """So begin messages that tell of objects in Apache Kafka's memory."""

@@ -1,4 +1,4 @@
-"""What a secure cluster on one machine has besides its nodes: certificates, users, and what clients need.
+"""The parts of a secure cluster on one machine besides its nodes: certificates, users, and what clients need.
 
 It is made once in a directory and found there again. Only its owner can read the files with secrets.
 """

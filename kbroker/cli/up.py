@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _secure_setup(data: Path, wanted: bool) -> SecureSetup | None:
-    """What a secure cluster has; :class:`FatalError` where a cluster would become another kind than it has been."""
+    """The parts of a secure cluster; :class:`FatalError` where a cluster would become another kind than it has been."""
     directory = data / "security"
     if not wanted:
         if directory.exists():

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypedDict, TypeVar
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ResponseError
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
-from kbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from kbroker.wire.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from kbroker.wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 _Word = TypeVar("_Word", bound=IntEnum)
 
@@ -72,31 +82,9 @@ class AclFilter(NamedTuple):
 
 def describe_acls(client: Client, wanted: AclFilter) -> list[Acl]:
     """The rules that a filter means, sorted."""
-    response: DescribeAclsResponse = client.ask_any(
-        DescribeAclsRequest(
-            resource_type_filter=wanted.resource_type,
-            resource_name_filter=wanted.name,
-            pattern_type_filter=wanted.pattern_type,
-            principal_filter=wanted.principal,
-            host_filter=wanted.host,
-            operation=wanted.operation,
-            permission_type=wanted.permission,
-        )
-    )
+    response: DescribeAclsResponse = client.ask_any(DescribeAclsRequest(**_filter_fields(wanted)))
     refuse(response.error_code, "ACLs", response.error_message)
-    return sorted(
-        Acl(
-            _word(ResourceType, resource.resource_type),
-            resource.resource_name,
-            _word(PatternType, resource.pattern_type),
-            acl.principal,
-            acl.host,
-            _word(AclOperation, acl.operation),
-            _word(AclPermission, acl.permission_type),
-        )
-        for resource in response.resources
-        for acl in resource.acls
-    )
+    return sorted(_told_acl(resource, acl) for resource in response.resources for acl in resource.acls)
 
 
 def create_acls(client: Client, acls: Sequence[Acl]) -> list[tuple[Acl, ResponseError]]:
@@ -132,20 +120,7 @@ def create_acls(client: Client, acls: Sequence[Acl]) -> list[tuple[Acl, Response
 
 def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
     """Remove the rules that any of the filters means; those that were removed, sorted."""
-    request = DeleteAclsRequest(
-        filters=[
-            DeleteAclsFilter(
-                resource_type_filter=wanted.resource_type,
-                resource_name_filter=wanted.name,
-                pattern_type_filter=wanted.pattern_type,
-                principal_filter=wanted.principal,
-                host_filter=wanted.host,
-                operation=wanted.operation,
-                permission_type=wanted.permission,
-            )
-            for wanted in filters
-        ]
-    )
+    request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter_fields(wanted)) for wanted in filters])
 
     def check(response: DeleteAclsResponse) -> None:
         for result in response.filter_results:
@@ -154,20 +129,45 @@ def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
                 refuse(match.error_code, "ACLs", match.error_message)
 
     response: DeleteAclsResponse = client.ask_controller(request, check)
-    return sorted(
-        {
-            Acl(
-                _word(ResourceType, match.resource_type),
-                match.resource_name,
-                _word(PatternType, match.pattern_type),
-                match.principal,
-                match.host,
-                _word(AclOperation, match.operation),
-                _word(AclPermission, match.permission_type),
-            )
-            for result in response.filter_results
-            for match in result.matching_acls
-        }
+    return sorted({_told_acl(match, match) for result in response.filter_results for match in result.matching_acls})
+
+
+class _FilterFields(TypedDict):
+    """The fields of a filter, as DescribeAcls and DeleteAcls spell them."""
+
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+
+
+def _filter_fields(wanted: AclFilter) -> _FilterFields:
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
+
+
+def _told_acl(
+    pattern: DescribeAclsResource | DeleteAclsMatchingAcl, rule: AclDescription | DeleteAclsMatchingAcl
+) -> Acl:
+    """A rule of an answer: DescribeAcls has the pattern once for its rules, DeleteAcls each rule in one piece."""
+    return Acl(
+        _word(ResourceType, pattern.resource_type),
+        pattern.resource_name,
+        _word(PatternType, pattern.pattern_type),
+        rule.principal,
+        rule.host,
+        _word(AclOperation, rule.operation),
+        _word(AclPermission, rule.permission_type),
     )
 
 

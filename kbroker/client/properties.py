@@ -123,7 +123,7 @@ _UNSUPPORTED: Final = frozenset(
 
 
 class ClientProperties:
-    """What a ``client.properties`` says.
+    """The settings of a ``client.properties``.
 
     It is also what `kbroker.security.tls.contexts` reads: ``properties[name]`` is typed, and has Kafka's default.
     """

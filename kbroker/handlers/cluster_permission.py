@@ -46,11 +46,9 @@ def cluster_refusal(ctx: RequestContext, request: Any) -> Any:
         return None
     from kbroker.handlers.error_answers import error_answer
 
-    response = error_answer(ctx.header.api_key, ctx.api_version, request, denial.code)
+    response = error_answer(ctx.header.api_key, ctx.api_version, request, denial.code, denial.message)
     if response is None:
         from kbroker.handlers.context import CloseConnection
 
         raise CloseConnection(f"it may not be served ({denial.code.name}), and has no place to say so")
-    if hasattr(response, "error_message"):
-        response.error_message = denial.message
     return response

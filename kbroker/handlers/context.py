@@ -9,23 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
-    from kbroker.handlers.services import (
-        Connection,
-        ConnectionRates,
-        FetchReader,
-        Groups,
-        LongSteps,
-        Markers,
-        Metadata,
-        Partitions,
-        ProduceQueue,
-        ProducerIds,
-        Quotas,
-        RequestMeter,
-        Telemetry,
-        TimestampLookupQueue,
-        Transactions,
-    )
+    from kbroker.handlers.services.connection import Connection
+    from kbroker.handlers.services.coordinators import Groups, Markers, ProducerIds, Transactions
+    from kbroker.handlers.services.metadata import Metadata
+    from kbroker.handlers.services.partitions import FetchReader, Partitions
+    from kbroker.handlers.services.quotas import ConnectionRates, Quotas, RequestMeter
+    from kbroker.handlers.services.telemetry import Telemetry
+    from kbroker.handlers.services.turns import LongSteps, ProduceQueue, TimestampLookupQueue
     from kbroker.log.manager import LogManager
     from kbroker.replication.fetch_session import FetchSessionCache
     from kbroker.round import Round
@@ -90,7 +80,7 @@ class RequestContext:
     __slots__ = ("asked_ahead", "connection", "denials", "header", "round", "services")
 
     asked_ahead: dict[str, bool]
-    """What the principal may do that ``authorization.may_each`` is asked for, by name; not set if nothing was asked."""
+    """By name: the principal's rights, as ``authorization.may_each`` has asked for them; not set if it has not."""
 
     denials: int
     """How many denials of this request the audit log has; not set before the first."""
@@ -108,7 +98,7 @@ class RequestContext:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Who asks."""
+        """The principal that the request is made as."""
         return self.connection.principal
 
     @property

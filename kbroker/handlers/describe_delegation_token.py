@@ -36,7 +36,7 @@ async def handle(request: DescribeDelegationTokenRequest, ctx: RequestContext) -
         return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     owners = None
     if request.owners is not None:
-        owners = {KafkaPrincipal(owner.principal_type, owner.principal_name) for owner in request.owners}
+        owners = {str(KafkaPrincipal(owner.principal_type, owner.principal_name)) for owner in request.owners}
     response = DescribeDelegationTokenResponse()
     if owners is not None and not owners:
         return response
@@ -49,7 +49,7 @@ async def handle(request: DescribeDelegationTokenRequest, ctx: RequestContext) -
 
 
 def _may_see(token: DelegationTokenRecord, ctx: RequestContext) -> bool:
-    if concerns(token, (ctx.principal,)):
+    if concerns(token, {str(ctx.principal)}):
         return True
     describe, describe_tokens = AclOperation.DESCRIBE, AclOperation.DESCRIBE_TOKENS
     return may(ctx, describe, ResourceType.DELEGATION_TOKEN, token.token_id, audits_denial=False) or may(

@@ -349,16 +349,20 @@ def merge(api: ApiDescription, version: int, code: ErrorCode, answers: list[Any]
     return response
 
 
-def error_answer(api_key: int, version: int, request: Any, code: ErrorCode) -> Any:
+def error_answer(api_key: int, version: int, request: Any, code: ErrorCode, message: str | None = None) -> Any:
     """The answer to a request that failed as a whole; None if it has no place where that could be said.
 
-    That is so where the client awaits nothing (Produce with acks=0), where the error is one of what only the broker
-    knows, and where each thing that is asked for has its error and nothing is asked for.
+    ``message`` is told if the answer has one message for all. There is no place for the error where the client awaits
+    nothing (Produce with acks=0), where the error is one of what only the broker knows, and where each thing that is
+    asked for has its error and nothing is asked for.
     """
     api = API_KEYS[api_key]
     if fails_where_served(api, version) is not None or (api.name == "Produce" and request.acks == 0):
         return None
-    return _all_failed(api, version, request, code, is_request=True)
+    answer = _all_failed(api, version, request, code, is_request=True)
+    if answer is not None and message is not None and _has_field(api, version, "error_message"):
+        answer.error_message = message
+    return answer
 
 
 def error_in_place(api_key: int, version: int, response: Any, code: ErrorCode) -> Any:
@@ -373,15 +377,17 @@ def error_in_place(api_key: int, version: int, response: Any, code: ErrorCode) -
 def _all_failed(api: ApiDescription, version: int, holder: Any, code: ErrorCode, *, is_request: bool) -> Any:
     rows = _FETCH_WITHOUT_SESSIONS if api.name == "Fetch" and version < 13 else rows_of(api, version)
     if rows is None:
-        fields = struct_spec(api.response).fields
-        has_error = any(spec.name == "error_code" and version in spec.versions for spec in fields)
-        return api.response(error_code=code) if has_error else None
+        return api.response(error_code=code) if _has_field(api, version, "error_code") else None
     answers = _failed(rows, _answer_class(api.response, rows), holder, code, is_request)
     while not rows.answered and rows.inner is not None:
         rows = rows.inner
     if api.name == "Fetch" and version >= 7:
         return api.response(error_code=code, **{rows.answered: answers})
     return api.response(**{rows.answered: answers}) if answers else None
+
+
+def _has_field(api: ApiDescription, version: int, name: str) -> bool:
+    return any(spec.name == name and version in spec.versions for spec in struct_spec(api.response).fields)
 
 
 def _failed(rows: Rows, answer_class: type[Any], holder: Any, code: ErrorCode, is_request: bool) -> list[Any]:

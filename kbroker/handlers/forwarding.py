@@ -10,7 +10,7 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Metadata
+    from kbroker.handlers.services.metadata import Metadata
 
 R = TypeVar("R")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import RequestContext
-    from kbroker.handlers.services import MutationQuota
+    from kbroker.handlers.services.quotas import MutationQuota
 
 
 class _Unlimited:

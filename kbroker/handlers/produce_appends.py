@@ -31,7 +31,7 @@ from kbroker.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from kbroker.handlers.authorization import May
-    from kbroker.handlers.services import Partition, Partitions
+    from kbroker.handlers.services.partitions import Partition, Partitions
     from kbroker.log.partition_log import AppendInfo
     from kbroker.log.producer_state import VerificationGuard
     from kbroker.round import Round

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
+from kbroker.security.principal import as_authenticated
 from kbroker.security.sasl.conversation import SaslConversation
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -23,5 +24,7 @@ async def handle(request: SaslAuthenticateRequest, ctx: RequestContext) -> SaslA
             error_message="SaslAuthenticate request received after successful authentication",
         )
     response = await session.authenticate(bytes(request.auth_bytes))
-    ctx.connection.principal = session.principal  # the same one, but by a delegation token or without
+    # It stays who it is, as a principal builder has it; but it may come by a delegation token now, or without one.
+    by_token = session.principal.token_authenticated
+    ctx.connection.principal = as_authenticated(ctx.principal, by_token=by_token)
     return response

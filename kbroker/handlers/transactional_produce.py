@@ -24,7 +24,7 @@ from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
     from kbroker.handlers.authorization import May
-    from kbroker.handlers.services import Partition
+    from kbroker.handlers.services.partitions import Partition
 
 Verified = Mapping[tuple[str, int], VerificationGuard | ApiError]
 """By partition: the guard to append with, or the error that it is refused with."""

@@ -13,7 +13,7 @@ from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Partition
+    from kbroker.handlers.services.partitions import Partition
 
 
 class ClientSupport(Enum):

@@ -42,7 +42,7 @@ class Admitted:
         self.mechanism = ""
         """The mechanism of SASL by which it has authenticated."""
         self.session: object | None = None
-        """What SASL keeps of the connection, for authenticating again (KIP-368)."""
+        """SASL's part of the connection, for authenticating again (KIP-368)."""
         self.keeper: Callable[[Connection], Awaitable[None]] | None = None
         """Runs beside the connection where its session ends unless it is renewed."""
 

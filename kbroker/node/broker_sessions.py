@@ -34,7 +34,7 @@ from kbroker.types import Uuid
 
 if TYPE_CHECKING:
     from kbroker.env import Env
-    from kbroker.handlers.services import Connection
+    from kbroker.handlers.services.connection import Connection
 
 logger = logging.getLogger(__name__)
 

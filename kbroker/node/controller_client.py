@@ -29,7 +29,7 @@ from kbroker.wire.headers import RequestHeader
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.requester import Requester
-    from kbroker.handlers.services import Awaited
+    from kbroker.handlers.services.connection import Awaited
     from kbroker.node.controller_channel import ControllerChannels
 
 logger = logging.getLogger(__name__)

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-import trio
-
 from kbroker.env import Env
 from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.later import Later
 from kbroker.node.image_publisher import ImagePublisher
 from kbroker.node.quorum import MetadataLog, Quorum
 from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
@@ -41,17 +40,6 @@ class _Pending(NamedTuple):
     timestamp_ms: int
 
 
-class _Waiter:
-    """A change that is answered once all below ``offset`` is committed; ``failed`` if this node leads no longer."""
-
-    __slots__ = ("event", "failed", "offset")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.event = trio.Event()
-        self.failed = False
-
-
 class ControllerLog:
     """The controller on top of the metadata log.
 
@@ -70,7 +58,8 @@ class ControllerLog:
         self._directory = files.directory
         self._bootstrap = read_bootstrap(env.disk, files.log_dir)
         self._pending: deque[_Pending] = deque()
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[tuple[int, Later[None]]] = deque()
+        """Changes that are answered once all below an offset is committed."""
         self._active = False
         self._on_active: list[Callable[[], None]] = []
 
@@ -104,11 +93,9 @@ class ControllerLog:
         if result.records:
             self._append(result.records, self._env.wall_clock_ms())
         if self._log.end_offset > self._core.high_watermark:
-            waiter = _Waiter(self._log.end_offset)
-            self._waiting.append(waiter)
-            await waiter.event.wait()
-            if waiter.failed:
-                raise ApiError(ErrorCode.NOT_CONTROLLER, "The controller failed before the change was committed.")
+            committed = Later[None]()
+            self._waiting.append((self._log.end_offset, committed))
+            await committed
         return result.response
 
     def _append(self, records: Sequence[object], now_ms: int) -> None:
@@ -151,8 +138,8 @@ class ControllerLog:
         while pending and pending[0].last_offset < high_watermark:
             change = pending.popleft()
             images.adopt(change.delta, change.image, change.timestamp_ms)
-        while self._waiting and self._waiting[0].offset <= high_watermark:
-            self._waiting.popleft().event.set()
+        while self._waiting and self._waiting[0][0] <= high_watermark:
+            self._waiting.popleft()[1].set(None)
         leader = self._core.leader
         if leader is not None and not self._active and images.next_offset > leader.epoch_start_offset:
             self._begin()
@@ -182,6 +169,5 @@ class ControllerLog:
         """Decide nothing any more; changes that are not committed are answered with NOT_CONTROLLER."""
         self._active = False
         while self._waiting:
-            waiter = self._waiting.popleft()
-            waiter.failed = True
-            waiter.event.set()
+            _, committed = self._waiting.popleft()
+            committed.fail(ApiError(ErrorCode.NOT_CONTROLLER, "The controller failed before the change was committed."))

@@ -26,7 +26,8 @@ from kbroker.wire.headers import decode_request_header
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
-    from kbroker.handlers.services import Connection, DispatchedMeter
+    from kbroker.handlers.services.connection import Connection
+    from kbroker.handlers.services.quotas import DispatchedMeter
     from kbroker.node.reply_queue import ReplyQueue
     from kbroker.quotas.entities import ClientLimits
     from kbroker.round import Round

@@ -20,7 +20,7 @@ from kbroker.wire.messages.fetch import AbortedTransaction, EpochEndOffset, Part
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.handlers.services import Connection
+    from kbroker.handlers.services.connection import Connection
     from kbroker.log.partition_log import PartitionLog
     from kbroker.node.replica_manager import ReplicaManager
     from kbroker.replication.fetch_params import FetchParams, FetchResult

@@ -25,7 +25,7 @@ from kbroker.wire.errors import WireError
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream, StreamListener
     from kbroker.handlers.context import Services
-    from kbroker.handlers.services import ConnectionRates
+    from kbroker.handlers.services.quotas import ConnectionRates
     from kbroker.node.admission import Admission
 
 logger = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from kbroker.types import Uuid, random_uuid
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.requester import Requester
-    from kbroker.handlers.services import Connection
+    from kbroker.handlers.services.connection import Connection
     from kbroker.node.early_credentials import EarlyCredentials
     from kbroker.raft_metadata.raft.quorum_description import QuorumDescription
     from kbroker.wire.records.metadata import UserScramCredentialRecord

@@ -18,7 +18,7 @@ from kbroker.replication.replica_selector import ReplicaView, select_by_rack
 from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Placed
+    from kbroker.handlers.services.partitions import Placed
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.log.producer_state import VerificationGuard
     from kbroker.round import Round

@@ -25,7 +25,7 @@ from kbroker.later import Later
 
 if TYPE_CHECKING:
     from kbroker.env import Env
-    from kbroker.handlers.services import Connection
+    from kbroker.handlers.services.connection import Connection
 
 logger = logging.getLogger(__name__)
 

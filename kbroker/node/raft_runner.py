@@ -17,6 +17,7 @@ import trio
 
 from kbroker.env import Env
 from kbroker.errors import FatalError
+from kbroker.later import Later
 from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
 from kbroker.raft_metadata.raft.messages import (
@@ -50,16 +51,6 @@ class RaftOwner(Protocol):
         ...
 
 
-class _Slot:
-    """The response to a request of another replica, once the core has given it."""
-
-    __slots__ = ("event", "response")
-
-    def __init__(self) -> None:
-        self.event = trio.Event()
-        self.response: RaftResponse | None = None
-
-
 class RaftRunner:
     """The core with its clock, its log and its peers. Call ``start``, then ``run`` in a nursery."""
 
@@ -87,7 +78,8 @@ class RaftRunner:
         self._stepped = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._unsent: list[OutboundRequest] = []
-        self._slots: dict[int, _Slot] = {}
+        self._asked: dict[int, Later[RaftResponse]] = {}
+        """By token: responses to requests of other replicas, which the core will give."""
         self._next_token = 0
         self.failure: BaseException | None = None
 
@@ -159,10 +151,9 @@ class RaftRunner:
         for request in ready.send:
             self._start_sending(request)
         for response in ready.respond:
-            slot = self._slots.pop(response.token, None)
-            if slot is not None:
-                slot.response = response.response
-                slot.event.set()
+            asked = self._asked.pop(response.token, None)
+            if asked is not None:
+                asked.set(response.response)
         if ready.high_watermark is not None:
             self._owner.on_high_watermark(ready.high_watermark)
         if ready.flush:
@@ -271,14 +262,12 @@ class RaftRunner:
         """The core's response to another replica's request, perhaps after a while."""
         self._next_token += 1
         token = self._next_token
-        slot = self._slots[token] = _Slot()
+        asked = self._asked[token] = Later[RaftResponse]()
         try:
             await self.step(lambda now_ms: self.core.receive(InboundRequest(token, request), now_ms))
-            await slot.event.wait()
+            return await asked
         finally:
-            self._slots.pop(token, None)
-        assert slot.response is not None
-        return slot.response
+            self._asked.pop(token, None)
 
 
 def failure_of(error: BaseException) -> FatalError | None:

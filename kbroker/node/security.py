@@ -32,7 +32,7 @@ LOOK_SECONDS = 10.0
 
 
 class NodeSecurity:
-    """What is configured, made into steps. ``FatalError`` if a property of security cannot be followed."""
+    """The steps that the properties ask for. ``FatalError`` if a property of security cannot be followed."""
 
     def __init__(self, config: BrokerConfig, env: Env) -> None:
         self._config = config

@@ -15,7 +15,7 @@ import trio
 
 if TYPE_CHECKING:
     from kbroker.env import Env
-    from kbroker.handlers.services import Connection
+    from kbroker.handlers.services.connection import Connection
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What a quota is measured by: a rate over windows (KIP-13), or a bucket of tokens (KIP-599)."""
+"""The measures of quotas: a rate over windows (KIP-13), or a bucket of tokens (KIP-599)."""
 
 from __future__ import annotations
 

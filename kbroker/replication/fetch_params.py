@@ -35,7 +35,7 @@ class FetchParams:
     may_read: Callable[[str | None], bool] | None = None
     """Whether the reader may read the topic of this name (None: an id that is not known); None if all may read all."""
     reader: Hashable = None
-    """Who reads, by which rules: with another one the partitions of a session are all looked at again."""
+    """The reader and the rules for it: with another one the partitions of a session are all looked at again."""
 
 
 class FetchResult(Protocol):

@@ -129,7 +129,7 @@ class FetchView:
         self.replica_epoch = -1
         """The broker epoch in the latest request."""
         self.reader: Hashable = None
-        """Who read in the latest request, by which rules of the authorizer."""
+        """The reader of the latest request, and the authorizer's rules for it."""
         self.min_bytes = 0
         self.readable_bytes = 0
         """Bytes that the present read has found, to the byte. The response may hold fewer, as it ends with a batch; a

@@ -1,4 +1,4 @@
-"""What rules are asked: records that cannot be changed."""
+"""The questions to rules: records that cannot be changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may come in, and what they may do: the parts that need no network. Sans-IO.
+"""Authentication and authorization: the parts that need no network. Sans-IO.
 
 `principal` is who a connection belongs to and `protocol` what a listener asks for; `tls` reads key stores and makes
 contexts from properties; `sasl` holds both sides of each mechanism; `authorizer` decides. The node puts them to work

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from kbroker.config import BrokerConfig, Password
 from kbroker.config.security.delegation_tokens import EXPIRY_TIME_MS, MAX_LIFETIME_MS, SECRET_KEY
@@ -36,7 +36,7 @@ class DelegationTokens:
 
     @classmethod
     def of_config(cls, config: BrokerConfig) -> DelegationTokens | None:
-        """What a node's properties say; None if it has no key, and so no tokens."""
+        """The settings of a node's properties; None if it has no key, and so no tokens."""
         values = config.security()
         key = values[SECRET_KEY]
         if not isinstance(key, Password) or not key.value:
@@ -102,6 +102,10 @@ def may_renew(token: DelegationTokenRecord, principal: KafkaPrincipal) -> bool:
     return str(principal) == token.owner or str(principal) in token.renewers
 
 
-def concerns(token: DelegationTokenRecord, principals: Iterable[KafkaPrincipal]) -> bool:
-    """Whether one of the principals owns a token, may renew it, or has asked for it."""
-    return any(str(principal) == token.requester or may_renew(token, principal) for principal in principals)
+def concerns(token: DelegationTokenRecord, principals: Collection[str]) -> bool:
+    """Whether one of the principals (a set of their texts) owns a token, may renew it, or has asked for it."""
+    return (
+        token.owner in principals
+        or token.requester in principals
+        or any(renewer in principals for renewer in token.renewers)
+    )

@@ -7,6 +7,18 @@ from typing import NamedTuple
 USER_TYPE = "User"
 
 
+MAX_NAME_BYTES = 32767
+"""Bytes of a type or a name: strings of the protocol and of metadata records have no more."""
+
+
+def can_be_sent(name: str) -> bool:
+    """Whether a type or a name fits into requests, answers and records: it is there, is UTF-8 and not too long."""
+    try:
+        return 0 < len(name.encode()) <= MAX_NAME_BYTES
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can name
+        return False
+
+
 class KafkaPrincipal(NamedTuple):
     """A type and a name: ``User:alice``. Two are equal if both are."""
 
@@ -31,6 +43,11 @@ class TokenPrincipal(KafkaPrincipal):
     def token_authenticated(self) -> bool:
         """True: see :class:`KafkaPrincipal`."""
         return True
+
+
+def as_authenticated(principal: KafkaPrincipal, *, by_token: bool) -> KafkaPrincipal:
+    """The same principal, authenticated by a delegation token or without one."""
+    return (TokenPrincipal if by_token else KafkaPrincipal)(*principal)
 
 
 ANONYMOUS = KafkaPrincipal(USER_TYPE, "ANONYMOUS")

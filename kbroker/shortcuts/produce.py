@@ -33,7 +33,7 @@ from kbroker.wire.messages.produce import (
 from kbroker.wire.primitives import decode_uvarint, encode_uvarint
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import Partition
+    from kbroker.handlers.services.partitions import Partition
     from kbroker.round import Round
 
 _FIRST_VERSION: Final = 7

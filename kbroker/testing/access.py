@@ -70,7 +70,7 @@ class ClientAccess:
 
 
 class Accessible:
-    """What a broker and a cluster tell clients: where they are, and how to come in."""
+    """The part of a broker and a cluster that clients need: where they are, and how to come in."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -82,7 +82,7 @@ class Accessible:
         raise NotImplementedError
 
     def client_properties(self, user: str | None = None, *, mechanism: str = DEFAULT_MECHANISM) -> dict[str, str]:
-        """What a client needs, under the names of Kafka's own clients (Java, Spark, ``kbroker --command-config``).
+        """A client's properties, under the names of Kafka's own clients (Java, Spark, ``kbroker --command-config``).
 
         ``user`` is one of the users, the first by default. On a listener of ``ssl`` it is any name, which a certificate
         is made for; by default the client shows none. ``ValueError`` for another user or mechanism.

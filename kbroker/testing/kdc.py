@@ -141,7 +141,7 @@ class Kdc:
             self._process = None
 
     def log(self) -> str:
-        """What the KDC has told of."""
+        """The KDC's log so far."""
         path = self.directory / "kdc.log"
         return path.read_text(errors="replace") if path.exists() else ""
 

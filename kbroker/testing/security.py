@@ -23,7 +23,7 @@ _OWN_USER = "kbroker-testing"
 
 
 class BrokerSecurity:
-    """What a secure listener needs, in a temporary directory.
+    """The files of a secure listener, in a temporary directory.
 
     ``users`` are names and passwords, of listeners with SASL. With ``super_users`` there is an authorizer, and all
     others may do what ACLs allow. ``ValueError`` if these do not go together.

@@ -33,7 +33,7 @@ Told = Mapping[str, Any]
 
 
 class World(NamedTuple):
-    """What a broker has, as far as requests name it."""
+    """The things of a broker that requests name."""
 
     topic_id: Uuid = ZERO_UUID
     producer_id: int = -1
@@ -50,7 +50,7 @@ class Case:
     lowest: int = 0
     highest: int = 99
     hidden: str = ""
-    """What a denial leaves out of the answer."""
+    """The part of the answer that a denial leaves out."""
     name: str = ""
     changes: bool = False
     """Whether it is served without a permission that only hides something."""

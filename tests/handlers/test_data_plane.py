@@ -418,7 +418,7 @@ def test_a_waiting_fetch_gives_way_to_another_request(tmp_path: Path, together: 
 
 
 def test_a_waiting_fetch_ends_with_the_session(tmp_path: Path) -> None:
-    """What is produced later is not for a client whose session has ended (KIP-368)."""
+    """A client whose session has ended gets nothing that is produced later (KIP-368)."""
 
     async def test() -> None:
         async with running_node(tmp_path) as node:

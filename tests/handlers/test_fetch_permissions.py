@@ -1,4 +1,4 @@
-"""What a fetch session may read is asked at each request: a change of the rules holds for the next one."""
+"""A fetch session is asked at each request what it may read: a change of the rules holds for the next one."""
 
 from __future__ import annotations
 

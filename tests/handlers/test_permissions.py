@@ -118,7 +118,7 @@ def versions_of(case: Case, *, unstable: bool = True) -> Iterator[int]:
 
 
 def state(node: Node) -> Any:
-    """What a request could have changed: the topics, and what is in the logs."""
+    """Everything that a request could have changed: the topics and the records in the logs."""
     services = node.broker.services
     ends = {
         name: (partition.log.log_start_offset, partition.log.log_end_offset)

@@ -234,7 +234,7 @@ NAMES = {ResourceType.TOPIC: "t", ResourceType.GROUP: "g", ResourceType.CLUSTER:
 
 
 def rows(api: str) -> tuple[Permission, ...]:
-    """What the table says of an API on a controller's listener."""
+    """The table's row for an API on a controller's listener."""
     return ON_CONTROLLER.get(api, PERMISSIONS[api])
 
 

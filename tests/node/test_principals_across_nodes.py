@@ -65,7 +65,7 @@ class Rules:
         pass
 
     def asked_of(self, principal: KafkaPrincipal) -> set[Question]:
-        """What was asked of a principal."""
+        """The questions about a principal."""
         return {question for who, _, question in self.asked if who == principal}
 
 

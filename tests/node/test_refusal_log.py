@@ -1,4 +1,4 @@
-"""What a listener logs of clients that it refuses, however many there are."""
+"""The log of a listener about clients that it refuses, however many there are."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ LOGGER = "kbroker.node.broker_requests"
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, kind: Any, question: Any, response: Any, times: int) -> list[Any]:
-    """What a question gets when the other broker answers this, each of so many times."""
+    """The outcome of a question when the other broker answers this, each of so many times."""
     answers: list[Any] = []
 
     class Peer:

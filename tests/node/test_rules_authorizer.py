@@ -15,6 +15,7 @@ from kbroker.rules import NOT_MINE, AclOperation, Action, Authorizer, Decision, 
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclPermission, AuthorizerNotReady, PatternType
+from kbroker.security.principal import TokenPrincipal
 
 ALICE = KafkaPrincipal("User", "alice")
 ROOT = KafkaPrincipal("User", "root")
@@ -61,6 +62,16 @@ def own(rule: Any, *, acls: list[Acl] | None = None, clock: Clock | None = None)
 
 def may_read(authorizer: OwnAuthorizer, topic: str = "t", who: KafkaPrincipal = ALICE) -> bool:
     return authorizer.authorize(who, "10.0.0.1", READ, ResourceType.TOPIC, topic)
+
+
+def test_an_answer_for_a_user_is_none_for_a_delegation_token_of_the_user() -> None:
+    """The two principals are equal; a rule may tell them apart all the same, whoever has asked first."""
+    token = TokenPrincipal("User", "alice")
+    for first, second in ((ALICE, token), (token, ALICE)):
+        authorizer = own(lambda action: not action.principal.token_authenticated)
+        assert [may_read(authorizer, who=who) for who in (first, second, first)] == [
+            not who.token_authenticated for who in (first, second, first)
+        ]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from kbroker.security.sasl.plain import PasswordTable, PlainServer
 from kbroker.wire.headers import encode_request_header
 from kbroker.wire.messages import alter_user_scram_credentials as alter
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
@@ -323,6 +324,35 @@ def test_a_session_is_renewed_by_the_same_client_alone(tmp_path: Path, caplog: p
             assert await client.closed()
 
     talk(tmp_path, test, caplog, **{f"{LISTENER}.plain.connections.max.reauth.ms": "60000"})
+
+
+BUILDER = """
+def build(peer):
+    return "Team:red" if peer.principal.name == "alice" else peer.principal
+"""
+
+
+def test_a_session_that_is_renewed_keeps_the_principal_that_a_rule_has_built(tmp_path: Path) -> None:
+    """Alice of the mechanism may do everything; on this listener she is another, and stays so."""
+    file = tmp_path / "builder.py"
+    file.write_text(BUILDER)
+
+    async def test(node: Node) -> None:
+        client = await logged_in(node)
+        for is_again in (False, True):
+            if is_again:
+                assert (await handshake(client)).error_code == 0
+                assert (await authenticate(client, ALICE)).error_code == 0
+            asked = await client.ask(DescribeUserScramCredentialsRequest(users=None), 0)
+            assert asked.error_code == E.CLUSTER_AUTHORIZATION_FAILED
+
+    more = {
+        "principal.builder.class": f"python:{file}:build",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:alice;User:broker;User:ANONYMOUS",
+        f"{LISTENER}.plain.connections.max.reauth.ms": "60000",
+    }
+    talk(tmp_path, test, **more)
 
 
 def test_a_session_that_has_ended_serves_nothing_but_its_renewal(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,10 @@ from test_sasl_hostile import admission, request
 from kbroker.node.admission import Admitted, Refused
 from kbroker.node.sasl import admission as sasl_admission
 from kbroker.node.sasl.admission import MAX_ILLEGAL_FRAME, MAX_VERSIONS_REQUESTS, SaslAdmission
+from kbroker.security.sasl.conversation import OfferedMechanism
+from kbroker.security.sasl.oauthbearer.messages import initial_response
+from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
+from kbroker.security.sasl.oauthbearer.token import BearerToken
 from kbroker.wire.headers import encode_request_header
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -92,7 +97,8 @@ def test_requests_that_never_end_take_nobodys_turn(tmp_path: Any) -> None:
         slow = FakeStream(sized(bytes(1000)), step=1)  # one frame, which is always there a byte at a time
 
         async def read() -> None:
-            assert await listener._frame(slow, 1000) == bytes(1000)  # type: ignore[arg-type]
+            exchange: Any = SimpleNamespace(max_bytes=1000, held_bytes=0)
+            assert await listener._frame(slow, exchange) == bytes(1000)  # type: ignore[arg-type]
 
         assert await turns_during(read) >= 900
 
@@ -163,5 +169,40 @@ def test_frames_of_strangers_take_bounded_memory(tmp_path: Any, monkeypatch: pyt
                 assert client.principal.name == "alice", "ordinary clients get in nevertheless"
                 scope.cancel()
         assert listener._held_bytes == 0
+
+    trio.run(main)
+
+
+def test_frames_of_strangers_count_until_they_are_answered(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens wait for a provider, and passwords for a rule: that is no way to fill the memory."""
+    monkeypatch.setattr(sasl_admission, "MAX_UNAUTHENTICATED_BYTES", 300_000)
+    listener = admission(tmp_path)
+    answered, asked = trio.Event(), 0
+
+    async def judge(token: str) -> BearerToken:
+        nonlocal asked
+        asked += 1
+        await answered.wait()
+        return BearerToken("alice", None)
+
+    listener.mechanisms = {"OAUTHBEARER": OfferedMechanism(lambda: OAuthBearerServer(judge), 0)}
+    choice = request(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+    message = initial_response("A" * 140_000, {})
+    frames = sized(choice, request(SaslAuthenticateRequest(auth_bytes=message), 1))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            clients: list[Any] = [Admitted(FakeStream(frames)) for _ in range(2)]  # type: ignore[arg-type]
+            for client in clients:
+                nursery.start_soon(listener.admit, client)
+            await trio.testing.wait_all_tasks_blocked()
+            assert asked == 2
+            with trio.fail_after(5):
+                assert "holds too many bytes" in await refused(listener, FakeStream(frames))
+            answered.set()
+        assert [client.principal.name for client in clients] == ["alice", "alice"]
+        assert listener._held_bytes == 0
+        await listener.admit(Admitted(FakeStream(frames)))  # type: ignore[arg-type]
+        assert asked == 3
 
     trio.run(main)

@@ -37,6 +37,7 @@ from tls_harness import (
     produce,
     properties,
     refusal,
+    refusals,
 )
 
 from kbroker.config import BrokerConfig
@@ -174,7 +175,7 @@ def test_a_node_checks_its_clients(tmp_path: Path, issued: Issued | None, said: 
         context.load_cert_chain(tmp_path / "client.pem")
     with running_broker(properties(client__auth="required", principal__mapping__rules="RULE:^CN=bob$/x/")) as broker:
         assert handshake(broker, context) == b""
-        texts = [record.getMessage() for record in logged(broker)]
+        texts = refusals(broker)
         assert any("SSL handshake failed" in text and said in text for text in texts), texts
         assert not any(SECRET in text or "PRIVATE KEY" in text for text in texts)
 
@@ -196,7 +197,7 @@ def test_a_client_that_no_rule_fits_is_refused(tmp_path: Path) -> None:
     context.load_cert_chain(tmp_path / "client.pem")
     with running_broker(properties(client__auth="required", principal__mapping__rules="RULE:^CN=bob$/x/")) as broker:
         assert handshake(broker, context) == b""
-        texts = [record.getMessage() for record in logged(broker)]
+        texts = refusals(broker)
         assert any("no rule of ssl.principal.mapping.rules fits CN=alice" in text for text in texts)
 
 
@@ -206,7 +207,7 @@ def test_a_name_that_no_rule_fits_makes_no_line_of_its_own_in_the_log(tmp_path: 
     context.load_cert_chain(tmp_path / "client.pem")
     with running_broker(properties(client__auth="required", principal__mapping__rules="RULE:^CN=bob$/x/")) as broker:
         assert handshake(broker, context) == b""
-        texts = [record.getMessage() for record in logged(broker)]
+        texts = refusals(broker)
     assert any("fits CN=a\\nINFO all is well\\x1b[31m" in text for text in texts)
     assert all(text.isprintable() for text in texts)
 

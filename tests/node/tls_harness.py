@@ -57,7 +57,7 @@ def conf(broker: RunningBroker, files: Path, certificate: str | None = "alice.pe
 
 
 def principals(broker: RunningBroker) -> set[KafkaPrincipal]:
-    """Whose connections are open."""
+    """The owners of the open connections."""
 
     def ask(node: Any) -> set[KafkaPrincipal]:
         return {connection.principal for server in node.listeners for connection in server._connections}
@@ -102,8 +102,19 @@ WEEK_AGO = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=7)
 
 
 def logged(broker: RunningBroker) -> list[logging.LogRecord]:
-    """What the node has said, once its present step is done."""
+    """The node's log, once its present step is done."""
     return broker.in_broker(lambda node: list(broker.logs))
+
+
+def refusals(broker: RunningBroker) -> list[str]:
+    """All that the node has said, once it has said that it refused a connection: its client may know that before."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        texts = [record.getMessage() for record in logged(broker)]
+        if any("refused a connection" in text for text in texts):
+            return texts
+        time.sleep(0.01)
+    raise AssertionError(texts)
 
 
 def handshake(broker: RunningBroker, context: ssl.SSLContext) -> bytes:

@@ -284,7 +284,7 @@ class Members(RuleBasedStateMachine):
         return self.fixture.partition
 
     def keep(self, state: SharePartitionState) -> None:
-        """What a share coordinator makes of a write."""
+        """Keep a write as a share coordinator does."""
         for batch in state.batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
                 known = self.kept.get(offset)
@@ -360,7 +360,7 @@ class Members(RuleBasedStateMachine):
 
     @rule()
     def change_leader(self) -> None:
-        """What was not kept is forgotten; what was is known."""
+        """Load again: only the kept state is known then."""
         self.writes.clear()
         batches = tuple(self.kept[offset] for offset in sorted(self.kept) if offset >= self.kept_start)
         loaded = SharePartitionState(1, 2, self.kept_start, 0, batches)

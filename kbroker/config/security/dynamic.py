@@ -23,7 +23,7 @@ TLS_STORES = frozenset(
         "ssl.truststore.certificates",
     }
 )
-"""What a listener reads again, with the listener's prefix only (``SslConfigs.RECONFIGURABLE_CONFIGS``)."""
+"""Properties that a listener reads again, with the listener's prefix only (``SslConfigs.RECONFIGURABLE_CONFIGS``)."""
 
 _OF_TLS = frozenset(key.name for key in tls.KEYS)
 

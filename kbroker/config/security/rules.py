@@ -15,7 +15,7 @@ from kbroker.config.shorthand import CLASS, LOW, MEDIUM, PER_BROKER
 from kbroker.errors import FatalError
 
 PREFIX: Final = "python:"
-"""What the name of a callable in Python begins with."""
+"""The beginning of a name that stands for a callable in Python."""
 
 FORM: Final = "python:MODULE:NAME"
 PRINCIPAL_BUILDER: Final = "principal.builder.class"

@@ -76,7 +76,8 @@ class OwnAuthorizer:
         return answer is Decision.ALLOWED
 
     def _answer(self, function: Callable[[Action], Any], action: Action) -> Decision:
-        question = (function is self._authorize, action)
+        # Principals are equal with a delegation token and without one, and a rule may tell them apart.
+        question = (function is self._authorize, action.principal.token_authenticated, action)
         kept = self._kept.get(question)
         if kept is not None:
             return kept

@@ -7,12 +7,9 @@ from typing import Any
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import Login, Password
-from kbroker.security.principal import USER_TYPE, KafkaPrincipal
+from kbroker.security.principal import USER_TYPE, KafkaPrincipal, can_be_sent
 from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.plain import INVALID_LOGIN, PLAIN, check_authorization_id, parse_plain
-
-MAX_LENGTH = 32767
-"""Characters of a user's name."""
 
 
 class LoginRule:
@@ -40,7 +37,7 @@ class LoginRule:
 
 def is_name(answer: object) -> bool:
     """Whether an answer can be the name of a user."""
-    return type(answer) is str and 0 < len(answer) <= MAX_LENGTH and answer.isprintable()
+    return type(answer) is str and can_be_sent(answer) and answer.isprintable()
 
 
 class RulePlainServer:

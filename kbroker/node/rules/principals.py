@@ -12,13 +12,10 @@ from kbroker.node.admission import Refused
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import Peer
-from kbroker.security.principal import KafkaPrincipal, TokenPrincipal, parse_principal
+from kbroker.security.principal import KafkaPrincipal, as_authenticated, can_be_sent, parse_principal
 
 if TYPE_CHECKING:
     from kbroker.node.admission import Admitted
-
-MAX_LENGTH = 32767
-"""Characters of a type or a name: an Envelope's string has no more."""
 
 _CONSEQUENCE = "the client is not let in"
 
@@ -53,7 +50,7 @@ class PrincipalStep:
         except NoAnswer:
             raise Refused("the principal builder has not said who it is") from None
         # A token stays one: whoever came with it may ask for no other (``SaslServerAuthenticator``).
-        client.principal = TokenPrincipal(*principal) if client.principal.token_authenticated else principal
+        client.principal = as_authenticated(principal, by_token=client.principal.token_authenticated)
 
 
 def _subject(certificate: bytes) -> str:
@@ -78,4 +75,4 @@ def _principal(answer: object) -> KafkaPrincipal | None:
 
 
 def _is_text(text: object) -> bool:
-    return type(text) is str and 0 < len(text.encode()) <= MAX_LENGTH
+    return type(text) is str and can_be_sent(text)

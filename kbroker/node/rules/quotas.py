@@ -43,11 +43,11 @@ class QuotaRule:
         return self._kept.version
 
     def limits(self, principal: KafkaPrincipal, client_id: str, table: QuotaTable) -> ClientLimits:
-        """What holds for a client; ``table`` has the quotas that are set."""
+        """The quotas of a client; ``table`` has those that are set."""
         if table is not self._table:
             self._table = table
             self._kept.forget()
-        question = (principal, client_id)
+        question = (principal.token_authenticated, principal, client_id)
         kept = self._kept.get(question)
         if kept is not None:
             return kept

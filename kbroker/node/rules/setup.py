@@ -61,7 +61,7 @@ class NodeRules:
             services.authorizer_of = self._authorizer.of_request
 
     def quotas(self, config: BrokerConfig) -> RuleQuotas | None:
-        """What counts for the quotas of the callback; None without one."""
+        """The quotas that the callback decides; None without a callback."""
         return None if self._quotas is None else RuleQuotas(config, self._env.now, self._quotas)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -50,7 +50,7 @@ MAX_ILLEGAL_FRAME = 4 * 1024
 """Bytes of a request of another API that is read for its answer: reading and answering a larger one costs too much."""
 
 MAX_UNAUTHENTICATED_BYTES = 32 << 20
-"""Bytes of incomplete frames that all clients of a listener may have before they have authenticated."""
+"""Bytes of frames, not answered yet, that all clients of a listener may have before they have authenticated."""
 
 FREE_FRAME = 4 * 1024
 """Bytes that each client may have beside those, so that nobody's large frames keep others from logging in.
@@ -100,7 +100,7 @@ class SaslAdmission:
         try:
             while not exchange.conversation.is_authenticated:
                 await trio.lowlevel.checkpoint()  # the next frame may be there already, and the next, and so on
-                await _write(client.stream, await exchange.take(await self._frame(client.stream, exchange.max_bytes)))
+                await _write(client.stream, await self._answer(client.stream, exchange))
         except Refused as refused:
             # Without its traceback, which would hold the frame for as long as the client waits.
             failure = FailedAuthentication(str(refused), getattr(refused, "reply", None))
@@ -121,46 +121,51 @@ class SaslAdmission:
         if exchange.conversation.expires_at is not None:
             client.keeper = _Keeper(exchange.conversation, self._failure_delay).keep
 
-    async def _frame(self, stream: Stream, limit: int) -> bytes:
-        """The client's next frame of at most ``limit`` bytes; ``Refused`` for any other."""
-        size = int.from_bytes(await self._read(stream, 4), "big", signed=True)
+    async def _answer(self, stream: Stream, exchange: _Exchange) -> bytes:
+        """The answer to the client's next frame. Its bytes count until then: a mechanism may wait for others."""
+        try:
+            return await exchange.take(await self._frame(stream, exchange))
+        finally:
+            self._held_bytes -= exchange.held_bytes
+            exchange.held_bytes = 0
+
+    async def _frame(self, stream: Stream, exchange: _Exchange) -> bytes:
+        """The client's next frame of no more bytes than are due; ``Refused`` for any other."""
+        limit = exchange.max_bytes
+        size = int.from_bytes(await self._read(stream, 4, exchange), "big", signed=True)
         if 0 <= size <= limit:
-            return await self._read(stream, size)
+            return await self._read(stream, size, exchange)
         raise Refused(
             f"Failing SASL authentication due to invalid receive size ({size} bytes; at most {limit} are due,"
             f" and sasl.server.max.receive.size is {self.max_receive_bytes})"
         )
 
-    async def _read(self, stream: Stream, size: int) -> bytes:
+    async def _read(self, stream: Stream, size: int, exchange: _Exchange) -> bytes:
         """Exactly this many bytes; ``OSError`` if the client ends before."""
         buffer = bytearray(min(size, FREE_FRAME))
         received = 0
-        held = 0
-        try:
-            while received < size:
-                if received == len(buffer):
-                    grown = min(size, 2 * received) - received
-                    if self._held_bytes + grown > MAX_UNAUTHENTICATED_BYTES:
-                        raise Refused("the listener holds too many bytes of clients that have not authenticated")
-                    self._held_bytes += grown
-                    held += grown
-                    buffer.extend(bytes(grown))
-                with memoryview(buffer) as view:
-                    try:
-                        count = stream.recv_into(view[received:])
-                    except BlockingIOError:
-                        count = -1
-                if count < 0:
-                    await stream.wait_readable()
-                elif count == 0:
-                    raise ConnectionResetError("the client has closed the connection")
-                else:
-                    received += count
-                    if received < size:
-                        await trio.lowlevel.checkpoint()
-            return bytes(buffer)
-        finally:
-            self._held_bytes -= held
+        while received < size:
+            if received == len(buffer):
+                grown = min(size, 2 * received) - received
+                if self._held_bytes + grown > MAX_UNAUTHENTICATED_BYTES:
+                    raise Refused("the listener holds too many bytes of clients that have not authenticated")
+                self._held_bytes += grown
+                exchange.held_bytes += grown
+                buffer.extend(bytes(grown))
+            with memoryview(buffer) as view:
+                try:
+                    count = stream.recv_into(view[received:])
+                except BlockingIOError:
+                    count = -1
+            if count < 0:
+                await stream.wait_readable()
+            elif count == 0:
+                raise ConnectionResetError("the client has closed the connection")
+            else:
+                received += count
+                if received < size:
+                    await trio.lowlevel.checkpoint()
+        return bytes(buffer)
 
 
 class _State(enum.Enum):
@@ -181,6 +186,8 @@ class _Exchange:
         self._listener = listener
         self._state = _State.VERSIONS_OR_HANDSHAKE
         self._versions_requests = 0
+        self.held_bytes = 0
+        """Those of the listener's bytes of strangers that are this client's."""
         self.principal = ANONYMOUS
         self.session: object | None = None
         self.is_controller = listener.is_controller

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import trio
 
+from kbroker.security.sasl.oauthbearer.compact import split_token
 from kbroker.security.sasl.oauthbearer.http import ProviderError, Url, read_file
 from kbroker.security.sasl.oauthbearer.keys import KeySet, UnknownKey, parse_key_set
 from kbroker.security.sasl.oauthbearer.refresh import RefreshTimes
@@ -40,7 +41,9 @@ class ProviderKeys:
     async def verified(self, token: str) -> dict[str, Any]:
         """The claims of a token that is signed by one of the keys; ``TokenRefused`` if it is not."""
         keys = self._keys
-        if keys is not None:
+        if keys is None:
+            split_token(token)  # what is none, or is too long, waits for nobody
+        else:
             try:
                 return keys.verified(token)
             except UnknownKey:

@@ -65,7 +65,7 @@ def warn_without_effect(config: BrokerConfig, name: str = "sasl.jaas.config") ->
 
 
 class ListenerSasl:
-    """What one listener offers, checked. ``FatalError`` in one line if it cannot be had."""
+    """The mechanisms of one listener, checked. ``FatalError`` in one line if it cannot be had."""
 
     def __init__(self, config: BrokerConfig, listener_name: str) -> None:
         self._config = config

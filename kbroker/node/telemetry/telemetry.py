@@ -36,7 +36,7 @@ from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.handlers.context import RequestContext
-    from kbroker.handlers.services import Connection
+    from kbroker.handlers.services.connection import Connection
 
 logger = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ _OF_ADDRESSES = frozenset({CONNECTION_CREATION_RATE})
 
 @dataclass(frozen=True, slots=True)
 class QuotaAlteration:
-    """What is to change for one entity. ``changes`` has (key, value) pairs, None for a quota that is to go."""
+    """The changes for one entity. ``changes`` has (key, value) pairs, None for a quota that is to go."""
 
     entity: Entity
     changes: Sequence[tuple[str, float | None]]

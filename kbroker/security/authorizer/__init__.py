@@ -1,4 +1,4 @@
-"""Who may do what: resources, operations and ACLs (Kafka's ``StandardAuthorizer``). Sans-IO.
+"""Authorization: resources, operations and ACLs (Kafka's ``StandardAuthorizer``). Sans-IO.
 
 Handlers do not ask an authorizer themselves: `kbroker.handlers.authorization` does.
 """

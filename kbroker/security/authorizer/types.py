@@ -33,7 +33,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What is done to a resource. ANY is for filters alone."""
+    """An operation on a resource. ANY is for filters alone."""
 
     UNKNOWN = 0
     ANY = 1

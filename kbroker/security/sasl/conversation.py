@@ -158,7 +158,7 @@ class SaslConversation:
         return got
 
     detail = ""
-    """What the log may say of the failure beyond what the client is told. It holds no secret."""
+    """More of the failure, for the log alone. It holds no secret."""
 
     def _complete(self, server: SaslServer) -> None:
         principal = server.principal

@@ -66,7 +66,7 @@ class ScramMechanism(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server keeps instead of a password. The keys are shown by no text."""
+    """A user's credential: a server keeps it instead of the password. The keys are shown by no text."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -158,7 +158,7 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 class CredentialForm(NamedTuple):
-    """What a client sees of a credential beside the salt's value."""
+    """The parts of a credential that a client sees, beside the salt's value."""
 
     iterations: int
     salt_bytes: int

@@ -33,7 +33,7 @@ Files = tuple[tuple[str, int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Material:
-    """What a listener shows and trusts."""
+    """The certificates that a listener shows and trusts."""
 
     server: ssl.SSLContext | None
     """For the connections of clients; None where only this node connects to others."""

@@ -104,6 +104,15 @@ def test_a_header_with_demands() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Key size")
+def test_a_header_with_more_than_is_needed() -> None:
+    """Providers put names of their own into headers, and chains of certificates."""
+    registry = jws.JWSRegistry(algorithms=["RS256"], strict_check_header=False)
+    registry.max_header_length = 4096
+    for more in ({"pi.atm": "1", "nonce": "n"}, {"x5c": ["A" * 2000]}):
+        header = {"alg": "RS256", "kid": RSA.kid, **more}
+        assert KEYS.verified(jws.serialize_compact(header, json.dumps(CLAIMS), RSA, registry=registry)) == CLAIMS
+
+
 def test_a_key_for_another_purpose_or_a_weak_one_checks_nothing() -> None:
     shown = RSA.as_dict(private=False)
     weak = {**RSAKey.generate_key(1024).as_dict(private=False), "kid": "weak"}

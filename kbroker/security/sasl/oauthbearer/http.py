@@ -74,7 +74,7 @@ def parse_url(text: str) -> Url:
 
 
 def read_file(url: Url) -> bytes:
-    """What a file holds; :class:`ProviderError`."""
+    """The bytes of a file; :class:`ProviderError`."""
     try:
         with Path(url.target).open("rb") as file:
             data = file.read(MAX_BODY + 1)

@@ -20,7 +20,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 
-from kbroker.security.sasl.oauthbearer.compact import decode_json, split_token
+from kbroker.security.sasl.oauthbearer.compact import MAX_HEADER, MAX_TOKEN, decode_json, split_token
 from kbroker.security.sasl.oauthbearer.token import TokenRefused
 
 CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
@@ -32,6 +32,20 @@ MAX_RSA_BITS: Final = 8192
 MAX_KEYS: Final = 100
 _MOST_TRIED: Final = 4
 """Keys that a token is checked by if it does not name one."""
+
+
+def _registry(algorithm: str) -> jws.JWSRegistry:
+    """The library's rules for tokens of an algorithm (RFC 7515): a header may have names that nobody here knows.
+
+    Lengths are judged before, so that a long header or the signature of a long key is not taken for a wrong one.
+    """
+    registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
+    registry.max_header_length = MAX_HEADER
+    registry.max_payload_length = registry.max_signature_length = MAX_TOKEN
+    return registry
+
+
+_REGISTRIES: Final = {algorithm: _registry(algorithm) for algorithm in ALGORITHMS}
 
 
 class UnknownKey(TokenRefused):
@@ -93,7 +107,7 @@ class KeySet:
 
 def _is_signed(token: str, key: Key, algorithm: str) -> bool:
     try:
-        jws.deserialize_compact(token, key.public, [algorithm])
+        jws.deserialize_compact(token, key.public, registry=_REGISTRIES[algorithm])
     except (JoseError, ValueError, TypeError, KeyError):
         return False
     return True

@@ -29,7 +29,7 @@ _JAAS_EXTENSION = "extension_"
 
 
 def token_login(options: Mapping[str, str], settings: Settings) -> tuple[Callable[[], OAuthBearerClient], bool]:
-    """What makes one authentication after another, and whether it may block.
+    """A maker of authentications, one after another, and whether it may block.
 
     ``ValueError``, which tells no secret, if it is not said where tokens come from.
     """

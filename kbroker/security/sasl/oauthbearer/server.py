@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 
-from kbroker.security.principal import USER_TYPE, KafkaPrincipal
+from kbroker.security.principal import USER_TYPE, KafkaPrincipal, can_be_sent
 from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.oauthbearer.messages import InitialResponse, error_message, parse_initial_response
 from kbroker.security.sasl.oauthbearer.token import OAUTHBEARER, BearerToken, TokenRefused, Validator
@@ -54,6 +54,8 @@ class OAuthBearerServer:
         try:
             judged = self._validate(parsed.token)
             token = judged if isinstance(judged, BearerToken) else await judged
+            if not can_be_sent(token.principal_name):
+                raise TokenRefused("the principal's name is too long, or no text")
         except TokenRefused as refused:
             text = error_message(refused)
             self._refusal = SaslAuthenticationError(text, detail=shown(str(refused), 500))

@@ -1,0 +1,63 @@
+"""The connection that a request came on, as handlers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import trio
+
+from kbroker.security.principal import KafkaPrincipal
+
+
+class Awaited(Protocol):
+    """The end of a wait of a request in place: the connection sets ``wake``, which is called when it is ``done``."""
+
+    wake: Callable[[], None] | None
+
+    @property
+    def done(self) -> bool: ...
+
+
+class Connection(Protocol):
+    """The connection that a request came on (``node.connection``)."""
+
+    listener_name: str
+    is_controller: bool
+    peer: str
+    principal: KafkaPrincipal
+    """Its owner."""
+    session: object | None
+    """SASL's part of it, for authenticating again; None without SASL."""
+    closed: bool
+    when_closed: list[Callable[[], None]]
+    client_software_name: str
+    client_software_version: str
+    session_ended: bool
+    """Whether nothing that comes from now on is for the client's eyes (KIP-368)."""
+    scope: trio.CancelScope
+
+    @property
+    def is_asked_more(self) -> bool:
+        """Whether a request of another API waits behind the Fetch that is being served."""
+        ...
+
+    async def flush(self) -> None:
+        """Write all replies so far."""
+        ...
+
+    async def mute(self, seconds: float) -> None:
+        """Write all replies that are in order, and read nothing for this time."""
+        ...
+
+    def replace_unsent(self, reply: bytes, response: Any, version: int) -> None:
+        """Send ``response`` instead of ``reply``, which was queued in the poller's present round."""
+        ...
+
+    async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> None:
+        """Wait until ``operation.done``, the time (seconds) is out, or the client is gone (raises).
+
+        A wait whose time has a limit ends when the session does. With ``gives_way``, stop waiting as soon as another
+        request arrives on this connection.
+        """
+        ...

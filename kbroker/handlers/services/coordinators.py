@@ -1,0 +1,143 @@
+"""The coordinators of groups and transactions, and what they need of the node, as handlers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from kbroker.coordinator.result import CoordinatorResult, Token, TransactionalWriter
+from kbroker.errors import ErrorCode
+from kbroker.groups.group_coordinator import GroupCoordinator
+from kbroker.groups.settings import GroupSettings
+from kbroker.later import Later
+from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
+from kbroker.transactions.marker import TransactionMarker
+from kbroker.transactions.settings import TransactionSettings
+from kbroker.types import TopicPartition
+
+R = TypeVar("R")
+C = TypeVar("C", covariant=True)
+
+
+class Coordinator(Protocol[C]):
+    """The coordinator of groups or of transactions: a core for each partition of its topic that this node leads."""
+
+    @property
+    def TOPIC(self) -> str: ...
+
+    def partition_for(self, key: str) -> int | None:
+        """The partition whose leader coordinates a key; None before the topic exists."""
+        ...
+
+    def now_ms(self) -> int:
+        """The coordinator's time, which no jump of the wall clock changes."""
+        ...
+
+    def loaded_core(self, key: str) -> C:
+        """The core that coordinates a key. ``ApiError``, also COORDINATOR_LOAD_IN_PROGRESS."""
+        ...
+
+    async def until_loaded(self, key: str) -> None:
+        """Wait while the core that coordinates a key is being loaded. ``ApiError`` NOT_COORDINATOR."""
+        ...
+
+    def run(
+        self,
+        key: str,
+        operation: Callable[[C, int], CoordinatorResult[R] | CoordinatorResult[Token]],
+        *,
+        gather: bool = False,
+        writer: TransactionalWriter = ...,
+        outcome: Later[R] | None = None,
+    ) -> Later[R]:
+        """Run a step; its response once its records are committed. ``ApiError`` if it is refused at once."""
+        ...
+
+    async def read(self, key: str, question: Callable[[C], R]) -> R:
+        """A core's answer, once all that the core knows is committed. ``ApiError``."""
+        ...
+
+    async def read_all(self, question: Callable[[C], R]) -> list[R]:
+        """`read`, of all cores of this node."""
+        ...
+
+
+class Groups(Coordinator[GroupCoordinator], Protocol):
+    """The group coordinator (``node.group_driver``)."""
+
+    def settings(self) -> GroupSettings:
+        """The node's properties of groups, as they are now."""
+        ...
+
+
+class Transactions(Coordinator[TransactionCoordinator], Protocol):
+    """The transaction coordinator (``node.transaction_driver``)."""
+
+    settings: TransactionSettings
+
+    def run_when_free(
+        self,
+        transactional_id: str | None,
+        operation: Callable[[TransactionCoordinator, int], CoordinatorResult[R]],
+        outcome: Later[R],
+        *,
+        patience_ms: int,
+    ) -> None:
+        """Run a step after other changes of the id; ``outcome`` gets its response or any error."""
+        ...
+
+    def add_partitions(
+        self,
+        transactional_id: str | None,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+        outcome: Later[None],
+        *,
+        patience_ms: int,
+    ) -> None:
+        """Add partitions to a transaction that this node coordinates."""
+        ...
+
+    def add_or_verify(
+        self,
+        transactional_id: str | None,
+        producer: ProducerIdAndEpoch,
+        partitions: Sequence[TopicPartition],
+        add: bool,
+    ) -> Later[dict[TopicPartition, ErrorCode]]:
+        """Ask the transaction's coordinator, wherever that is, about partitions, or to add them."""
+        ...
+
+    def knows(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
+        """Whether this node coordinates the id, and the partition is in its open transaction."""
+        ...
+
+    def backoff(self) -> Later[None]:
+        """Done when a coordinator may be asked again."""
+        ...
+
+
+class Markers(Protocol):
+    """Writes the markers that end transactions (``node.transaction_markers``)."""
+
+    def write(
+        self,
+        marker: TransactionMarker,
+        partitions: Iterable[TopicPartition],
+        on_done: Callable[[dict[TopicPartition, ErrorCode]], None],
+    ) -> None:
+        """Append a marker to partitions that this node leads; ``on_done`` hears each one's error."""
+        ...
+
+
+class ProducerIds(Protocol):
+    """Producer ids that the controller has granted this node (``node.producer_ids``)."""
+
+    async def ensure(self) -> None:
+        """Have at least one at hand. ``ApiError`` COORDINATOR_LOAD_IN_PROGRESS."""
+        ...
+
+    async def next_id(self) -> int:
+        """A new one. ``ApiError`` as `ensure`."""
+        ...

@@ -1,0 +1,51 @@
+"""Work that takes turns with everything else on the node, as handlers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator
+from typing import Any, Protocol
+
+from kbroker.handlers.services.connection import Connection
+from kbroker.later import Later
+
+
+class TimestampLookupQueue(Protocol):
+    """Look-ups by timestamp, in turns with everything else (``node.timestamp_lookup_queue``)."""
+
+    def add(self, connection: Connection, steps: Iterator[None], count: int, on_done: Callable[[], None]) -> bool:
+        """Run ``count`` steps, then call ``on_done``. False if too much waits."""
+        ...
+
+
+class LongSteps(Protocol):
+    """Keeps changes of very many parts, which clients ask the controller for, apart (``node.long_steps``)."""
+
+    async def turn(self) -> None:
+        """Wait until the caller may make a step that takes long."""
+        ...
+
+
+class ProduceQueue(Protocol):
+    """Produce requests that cannot be appended in one go, and those behind them (``node.produce_queue``)."""
+
+    @property
+    def waiting(self) -> Collection[str]:
+        """The addresses of clients whose next Produce has to wait its turn."""
+        ...
+
+    async def wait_for_room(self, peer: str) -> None:
+        """Wait, before more is read from a client, while too much waits and some of it is the client's."""
+        ...
+
+    def add(
+        self,
+        connection: Connection,
+        work: Generator[Callable[[], Any] | Later[Any] | None, Any, Any],
+        step: Callable[[], Any] | Later[Any] | None,
+        size: int,
+        on_done: Callable[[Any], None],
+        *,
+        needs_answer: bool,
+    ) -> bool:
+        """Go on with a request's work. False if too much waits."""
+        ...
