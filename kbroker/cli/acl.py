@@ -227,6 +227,7 @@ def _add(arguments: argparse.Namespace) -> int:
         raise UsageError("give what it is for: --topic, --group, --cluster, --transactional-id ...")
     _check_principal_types(arguments)
     _check_topics(arguments)
+    _check_hosts(arguments)
     pattern = PatternType.PREFIXED if arguments.prefix else PatternType.LITERAL
     acls = [
         # There is one cluster, and its name is whole.
@@ -262,6 +263,23 @@ def _check_principal_types(arguments: argparse.Namespace) -> None:
                 f"{principal}: no client is of the type {kind}; did you mean {meant}?"
                 f" (--principal-type {kind} if a principal builder of yours makes such principals)"
             )
+
+
+def _check_hosts(arguments: argparse.Namespace) -> None:
+    """`UsageError` for a rule that would hold for no client: nodes compare addresses, in the form that Java prints."""
+    import ipaddress
+
+    for host in arguments.host:
+        if host == WILDCARD or "/" in host:
+            continue
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            raise UsageError(f"--host {host!r}: rules are for addresses, such as 10.0.0.7; names never match") from None
+        if address.version == 6:
+            printed = ":".join(format(int(group, 16), "x") for group in address.exploded.split(":"))
+            if host != printed:
+                raise UsageError(f"--host {host!r}: an address matches in the form that Java prints: {printed}")
 
 
 def _check_topics(arguments: argparse.Namespace) -> None:

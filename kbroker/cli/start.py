@@ -202,7 +202,16 @@ OF_CONTROLLERS = ("default.replication.factor", "num.partitions")
 def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> None:
     """Tell what in the configuration has no effect (but for names ``chosen_here``), and what is dangerous."""
     if config.unknown:
-        log.warning("unknown properties, which have no effect: %s", ", ".join(config.unknown))
+        from kbroker.config.security.authorization import OF_AUTHORIZER
+
+        unknown = [name for name in config.unknown if name not in OF_AUTHORIZER]
+        if unknown:
+            log.warning("unknown properties, which have no effect: %s", ", ".join(unknown))
+        if len(unknown) < len(config.unknown):
+            log.warning(
+                "authorizer.class.name is not set, so everybody may do everything; without effect: %s",
+                ", ".join(name for name in config.unknown if name in OF_AUTHORIZER),
+            )
     for reason in sorted(set(config.absent.values())):
         names = [name for name, missing in config.absent.items() if missing == reason]
         log.warning("%s: properties without effect: %s", reason, ", ".join(names))

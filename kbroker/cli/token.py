@@ -140,7 +140,8 @@ def _create(arguments: argparse.Namespace) -> int:
         print_json(_document(token) | ({} if properties is not None else {"hmac": token.password}))
         return 0
     print(f"token {token.token_id} logs in as {token.owner} until {timestamp(token.expires_ms)}")
-    print(f"it can be renewed until {timestamp(token.max_ms)}: kbroker token renew {token.token_id}")
+    if token.max_ms > token.expires_ms:
+        print(f"it can be renewed until {timestamp(token.max_ms)}: kbroker token renew {token.token_id}")
     print(f"its secret is {f'in {arguments.out}' if properties is not None else token.password}")
     return 0
 

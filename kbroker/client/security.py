@@ -30,6 +30,9 @@ _ALERTS: Final = {
 }
 """Ends of the names of TLS's alerts, and what a broker says by them."""
 
+_UNTRUSTED: Final = frozenset({2, 18, 19, 20, 21})
+"""OpenSSL's codes for a certificate whose authority is not trusted (X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT and so on)."""
+
 
 class Asked(Protocol):
     """A connection whose versions are known."""
@@ -89,8 +92,9 @@ class ClientSecurity:
         try:
             return self._context.wrap_socket(connected, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
+            hint = "; ssl.truststore.location names what is trusted" if error.verify_code in _UNTRUSTED else ""
             raise AuthenticationFailed(
-                f"the certificate of {address} is not accepted: {error.verify_message.rstrip('.')}"
+                f"the certificate of {address} is not accepted: {error.verify_message.rstrip('.')}{hint}"
             ) from None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise ConnectionFailed(

@@ -33,6 +33,7 @@ from kbroker.groups.consumer_group_records import (
     group_removal,
     member_removal,
     regex_tombstone,
+    target_epoch_record,
 )
 from kbroker.groups.consumer_members import check_group_size, check_member_epoch, find_static_member, subscribe_static
 from kbroker.groups.consumer_migration import check_upgrade, creation_records, downgraded, may_downgrade, upgraded
@@ -286,7 +287,11 @@ class ConsumerProtocol:
         dropped = [regex for regex, count in leaving.items() if group.regexes.get(regex) == count]
         records += [regex_tombstone(group_id, regex) for regex in dropped]
         metadata_hash = self.hasher.group_hash(group.subscribed_topics(members, None, dropped))
-        records.append(group_epoch_record(group_id, group.group_epoch + 1, metadata_hash))
+        epoch = group.group_epoch + 1
+        records.append(group_epoch_record(group_id, epoch, metadata_hash))
+        if len(members) == len(group.members):
+            # Nobody is left to make a target for. Without a time, the next member's target waits for no interval.
+            records.append(target_epoch_record(group_id, epoch, 0))
 
         def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
             # Only now: a member stays in if its removal could not be stored, and then its timers must go on.

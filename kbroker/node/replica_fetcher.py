@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.follower_writer import FollowerWriter, log_of
+from kbroker.node.leader_session import Followed, Key, LeaderSession, Position
 from kbroker.node.peer import GivenUp, Peer, UnsupportedByPeer
-from kbroker.replication.fetch_session import next_epoch
 from kbroker.replication.follower_state import (
     Append,
     AskForBounds,
@@ -32,12 +32,8 @@ from kbroker.replication.follower_state import (
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
 from kbroker.wire.messages.fetch import (
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    ReplicaState,
 )
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -91,36 +87,6 @@ _EXPECTED = frozenset(
 _DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 """The leader denies this broker's principal CLUSTER_ACTION, until somebody changes that."""
 
-Key = tuple[str, int]
-
-
-class _Followed:
-    """A partition that is followed in one leader epoch."""
-
-    __slots__ = ("accepted", "attempts", "begun", "in_sync", "key", "leader_epoch", "partition", "retry_at")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.key: Key = partition.topic_partition
-        self.leader_epoch = partition.state.leader_epoch
-        self.begun = False
-        self.accepted = False
-        """The leader's last answer was no error: it knows the partition, and may hold a request until there is news."""
-        self.in_sync = False
-        """By the leader's last answer it has all that is committed (``PartitionFetchState.isReplicaInSync``)."""
-        self.attempts = 0
-        self.retry_at = 0.0
-        """Time of the next fetch, while it backs off (``Env.now``)."""
-
-
-class _Position(NamedTuple):
-    """A partition's entry in the leader's fetch session."""
-
-    followed: _Followed
-    fetch_offset: int
-    last_fetched_epoch: int
-    log_start_offset: int
-
 
 class FetcherOwner(Protocol):
     """The node's parts that a fetcher acts on, and the calls by which it reports (``node.replica_fetchers``)."""
@@ -172,18 +138,14 @@ class LeaderFetcher:
             owner.env, leader, progress=owner.progress, checkpoints=owner.checkpoints, throttles=owner.throttles
         )
         self._peer = Peer(owner.network, host, port, client_id=f"broker-{owner.table.node_id}-fetcher-0")
-        self._partitions: dict[Key, _Followed] = {}
-        self._changed: dict[Key, None] = {}
-        """Partitions whose entry in the session may be out of date; looked at before the next request."""
-        self._aside: dict[Key, _Followed] = {}
+        self._partitions: dict[Key, Followed] = {}
+        self._session = LeaderSession(owner.config, owner.table.node_id, owner.broker_epoch)
+        self._aside: dict[Key, Followed] = {}
         """Those that are not asked for now: they back off, or wait for the bounds of the leader's log."""
-        self._out_of_range: dict[Key, _Followed] = {}
+        self._out_of_range: dict[Key, Followed] = {}
         self._denied: dict[Key, ErrorCode] = {}
         """Partitions that the leader denies to this broker."""
         self._unflushed: dict[Key, Partition] = {}
-        self._session: dict[Key, _Position] = {}
-        self._session_id = 0
-        self._session_epoch = 0
         self._wake = trio.Event()
         self._held = False
         """A request is under way that the leader may hold back."""
@@ -197,10 +159,10 @@ class LeaderFetcher:
 
     def add(self, partition: Partition) -> None:
         """Follow a partition, from the end of its log on."""
-        followed = _Followed(partition)
+        followed = Followed(partition)
         self._forget(followed.key)
         self._partitions[followed.key] = followed
-        self._changed[followed.key] = None
+        self._session.changed[followed.key] = None
         self._failures = 0
         self._wake.set()
         if self._held:
@@ -213,7 +175,7 @@ class LeaderFetcher:
         self._forget(key)
         self._denied.pop(key, None)
         if self._partitions.pop(key, None) is not None:
-            self._changed[key] = None
+            self._session.changed[key] = None
             self._wake.set()
 
     def _forget(self, key: Key) -> None:
@@ -321,8 +283,7 @@ class LeaderFetcher:
         self._failures = 0
         self._complaint = ""
         self._owner.clear(self.leader)
-        self._session_id = response.session_id
-        self._session_epoch = next_epoch(self._session_epoch)
+        self._session.answered(response.session_id)
         taken = 0
         for topic in response.responses:
             name = topic.topic or self._table.topic_name(Uuid(topic.topic_id))
@@ -335,7 +296,7 @@ class LeaderFetcher:
                     taken = 0
                     await trio.lowlevel.checkpoint()
         await self._flush()
-        if not self._session_id:
+        if not self._session.is_kept:
             self._reset_session()
 
     async def _flush(self) -> None:
@@ -351,9 +312,7 @@ class LeaderFetcher:
     # --- the session ------------------------------------------------------------------------------------------
 
     def _reset_session(self) -> None:
-        self._session_id = self._session_epoch = 0
-        self._session.clear()
-        self._changed = dict.fromkeys(self._partitions)
+        self._session.reset(self._partitions)
 
     def _take_up(self) -> None:
         """Partitions that have backed off for long enough are asked for again."""
@@ -361,7 +320,7 @@ class LeaderFetcher:
         for key, followed in list(self._aside.items()):
             if followed.retry_at <= now:
                 del self._aside[key]
-                self._changed[key] = None
+                self._session.changed[key] = None
 
     def _hold_back(self) -> None:
         """While the throttle is exceeded, partitions that it is for are left out (``shouldFollowerThrottle``).
@@ -378,64 +337,11 @@ class LeaderFetcher:
             if not followed.in_sync and key not in self._aside and quota.is_throttled(*key):
                 followed.retry_at = retry_at
                 self._aside[key] = followed
-                self._changed[key] = None
+                self._session.changed[key] = None
 
     def _request(self, version: int) -> FetchRequest:
-        """The next request of the session: what has changed in it."""
-        asked: dict[Uuid, FetchTopic] = {}
-        forgotten: dict[Uuid, ForgottenTopic] = {}
-        session = self._session
-        max_bytes = self._config.replica_fetch_max_bytes
-        may_be_held = True
-        for key in self._changed:
-            name, index = key
-            known = session.get(key)
-            position = self._position(key)
-            if known is not None and (
-                position is None or known.followed.partition.topic_id != position.followed.partition.topic_id
-            ):
-                topic_id = known.followed.partition.topic_id
-                topic = forgotten.setdefault(topic_id, ForgottenTopic(topic=name, topic_id=topic_id, partitions=[]))
-                topic.partitions.append(index)
-                del session[key]
-            if position is None:
-                continue
-            if not position.followed.accepted:
-                # A leader that has not heard of the topic yet may hold the request for the sake of other partitions
-                # (``KafkaApis.handleFetchRequest``), and would go on to do so once it has heard of it.
-                may_be_held = False
-            if position == known:
-                continue
-            session[key] = position
-            topic_id = position.followed.partition.topic_id
-            asked.setdefault(topic_id, FetchTopic(topic=name, topic_id=topic_id, partitions=[])).partitions.append(
-                FetchPartition(
-                    partition=index,
-                    current_leader_epoch=position.followed.leader_epoch,
-                    fetch_offset=position.fetch_offset,
-                    last_fetched_epoch=position.last_fetched_epoch,
-                    log_start_offset=position.log_start_offset,
-                    partition_max_bytes=max_bytes,
-                )
-            )
-        self._changed.clear()
+        request = self._session.request(version, self._position, self._max_wait_ms)
         self._held = True
-        config = self._config
-        request = FetchRequest(
-            max_wait_ms=self._max_wait_ms() if may_be_held else 0,
-            min_bytes=config.replica_fetch_min_bytes,
-            max_bytes=config.replica_fetch_response_max_bytes,
-            session_id=self._session_id,
-            session_epoch=self._session_epoch,
-            topics=list(asked.values()),
-            forgotten_topics_data=list(forgotten.values()),
-        )
-        if version >= 15:
-            request.replica_state = ReplicaState(
-                replica_id=self._table.node_id, replica_epoch=self._owner.broker_epoch()
-            )
-        else:
-            request.replica_id = self._table.node_id
         return request
 
     def _max_wait_ms(self) -> int:
@@ -449,7 +355,7 @@ class LeaderFetcher:
             return longest
         return min(longest, max(ceil((retry_at - self._env.now()) * 1000), 0))
 
-    def _position(self, key: Key) -> _Position | None:
+    def _position(self, key: Key) -> Position | None:
         """The entry that a partition is to have in the session; None if it is not to be fetched now."""
         followed = self._partitions.get(key)
         if followed is None or key in self._aside:
@@ -465,18 +371,18 @@ class LeaderFetcher:
         except Exception as error:
             self._refused(followed, error)
             return None
-        return _Position(followed, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
+        return Position(followed, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
 
     # --- answers ----------------------------------------------------------------------------------------------
 
     def _take(self, key: Key, data: Any) -> None:
         """Act on the leader's answer for a partition."""
-        position = self._session.get(key)
+        position = self._session.entries.get(key)
         followed = self._partitions.get(key)
         if position is None or followed is not position.followed:
             return
         partition = followed.partition
-        self._changed[key] = None
+        self._session.changed[key] = None
         try:
             if partition.log.log_end_offset != position.fetch_offset:
                 return
@@ -495,7 +401,7 @@ class LeaderFetcher:
         except Exception as error:
             self._refused(followed, error)
 
-    def _append(self, followed: _Followed, action: Append, records: Any) -> None:
+    def _append(self, followed: Followed, action: Append, records: Any) -> None:
         partition = followed.partition
         if not self._writer.append(partition, followed.leader_epoch, action, records):
             self._set_aside(followed)
@@ -507,7 +413,7 @@ class LeaderFetcher:
             self._denied.pop(followed.key, None)
         followed.in_sync = action.high_watermark <= partition.log.log_end_offset
 
-    def _refused(self, followed: _Followed, error: Exception) -> None:
+    def _refused(self, followed: Followed, error: Exception) -> None:
         """This node cannot write the records of a partition, perhaps by a mistake; the others are followed on."""
         partition = followed.partition
         if isinstance(error, OSError):
@@ -519,7 +425,7 @@ class LeaderFetcher:
         logger.error("cannot replicate %s: %s", partition.topic_partition, error, exc_info=error if mistake else None)
         self._set_aside(followed)
 
-    def _back_off(self, followed: _Followed, error: ErrorCode) -> None:
+    def _back_off(self, followed: Followed, error: ErrorCode) -> None:
         if error in _DENIED:
             if error not in self._denied.values():  # else it has been said of another partition
                 logger.error("broker %d denies this broker what it follows: %s", self.leader, error.name)
@@ -531,11 +437,11 @@ class LeaderFetcher:
             log("broker %d does not let %s-%d be replicated: %s", self.leader, *followed.key, error.name)
         self._set_aside(followed)
 
-    def _set_aside(self, followed: _Followed, seconds: float | None = None) -> None:
+    def _set_aside(self, followed: Followed, seconds: float | None = None) -> None:
         followed.attempts += 1
         followed.retry_at = self._env.now() + (self._backoff(followed.attempts) if seconds is None else seconds)
         self._aside[followed.key] = followed
-        self._changed[followed.key] = None
+        self._session.changed[followed.key] = None
 
     # --- outside of the leader's log --------------------------------------------------------------------------
 
@@ -561,7 +467,7 @@ class LeaderFetcher:
             if self._out_of_range.get(key) is not followed:
                 continue
             self._forget(key)
-            self._changed[key] = None
+            self._session.changed[key] = None
             if key not in earliest or key not in latest:
                 self._set_aside(followed)
                 continue
@@ -577,7 +483,7 @@ class LeaderFetcher:
             except Exception as error:
                 self._refused(followed, error)
 
-    def _bounds_request(self, asked: Iterable[_Followed], timestamp: int, version: int) -> ListOffsetsRequest:
+    def _bounds_request(self, asked: Iterable[Followed], timestamp: int, version: int) -> ListOffsetsRequest:
         topics: dict[str, ListOffsetsTopic] = {}
         for followed in asked:
             name, index = followed.key

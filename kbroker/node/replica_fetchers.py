@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.node.replica_fetcher import Key, LeaderFetcher
+from kbroker.node.leader_session import Key
+from kbroker.node.replica_fetcher import LeaderFetcher
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig

@@ -35,7 +35,10 @@ PIECE = 128 * 1024
 """The most bytes that one call writes, and the size of the room for them."""
 
 STEP = 32 * 1024
-"""The most bytes that are encrypted or decrypted at a time: about the most that a stream keeps for a slow reader."""
+"""The most bytes that are encrypted, or first decrypted, at a time: about the most that is kept for a slow reader."""
+
+MORE = 64 * 1024
+"""The most bytes that are decrypted at a time once there was data. With fewer, a large frame costs more."""
 
 OVERHEAD = 100
 """A byte for the caller excuses so many bytes of ciphertext: more than any record around a single byte has."""
@@ -172,31 +175,50 @@ class TlsStream:
     def _recv_more(self, room: memoryview) -> int:
         """Bytes of further records, as many as there are room and records. An end or an error is left for the next."""
         size, received = len(room), 0
+        read = self._tls.read
         while received < size:
+            before = received
             try:
-                count = self._decrypt(size - received, room[received:])
-            except BlockingIOError:
                 try:
-                    self._feed()
+                    # One record each: a frame of 1 MB may come in hundreds of them, so this does nothing else.
+                    while received < size:
+                        count: int = read(size - received, room[received:])  # type: ignore[assignment]
+                        if not count:
+                            self.has_pending = True
+                            return received
+                        received += count
+                finally:
+                    self._excuse(received - before)
+            except ssl.SSLWantReadError:
+                try:
+                    self._check_idle()
+                    self._feed(MORE)
                 except BlockingIOError:
+                    self.has_pending = False
                     return received
                 except OSError:
                     self.has_pending = True
                     return received
-                continue
             except OSError:
                 self.has_pending = True
                 return received
-            if not count:
-                self.has_pending = True
-                return received
-            received += count
         self.has_pending = self._incoming.pending > 0 or self._tls.pending() > 0
         return received
 
-    def _feed(self) -> None:
-        """Take bytes from the system, at most :data:`STEP`; ``OSError``, or ``BlockingIOError`` if there are none."""
-        room = self._scratch[:STEP]
+    def _excuse(self, received: int) -> None:
+        """Count bytes for the caller. ``ConnectionAbortedError`` as :meth:`_answer`."""
+        self._idle = max(0, self._idle - received * OVERHEAD)
+        if self._outgoing.pending:
+            self._answer()
+
+    def _check_idle(self) -> None:
+        """``ConnectionAbortedError`` for a peer that sends a lot without a byte for the caller."""
+        if self._idle > MAX_IDLE_BYTES:
+            raise ConnectionAbortedError("the other side keeps TLS busy and sends no data")
+
+    def _feed(self, most: int = STEP) -> None:
+        """Take at most so many bytes from the system; ``OSError``, or ``BlockingIOError`` if there are none."""
+        room = self._scratch[:most]
         count = self._sock.recv_into(room)
         if count:
             self._incoming.write(room[:count])
@@ -212,12 +234,11 @@ class TlsStream:
         try:
             received: int = self._tls.read(size, room)  # type: ignore[assignment]  # with room, it is a number
         except ssl.SSLWantReadError:
-            self.has_pending = False
+            self.has_pending = True  # if one of these ends the connection
             if self._outgoing.pending:
                 self._answer()
-            if self._idle > MAX_IDLE_BYTES:
-                self.has_pending = True
-                raise ConnectionAbortedError("the other side keeps TLS busy and sends no data") from None
+            self._check_idle()
+            self.has_pending = False
             raise BlockingIOError from None
         except ssl.SSLEOFError:
             return 0  # cut off
@@ -225,9 +246,7 @@ class TlsStream:
             with suppress(OSError):
                 self._answer()
             raise
-        self._idle = max(0, self._idle - received * OVERHEAD)
-        if self._outgoing.pending:
-            self._answer()
+        self._excuse(received)
         return received
 
     def _answer(self) -> None:

@@ -100,6 +100,17 @@ SASL = {"sasl_enabled_mechanisms": "PLAIN", "listener_name_out_plain_sasl_jaas_c
         ("SASL_PLAINTEXT", {**TLS, **SASL}, ["ssl.keystore.location", "ssl.truststore.location"]),
         ("SSL", {**TLS, "sasl_mechanism_inter_broker_protocol": "PLAIN"}, ["sasl.mechanism.inter.broker.protocol"]),
         ("SASL_SSL", {**TLS, **SASL}, []),
+        (
+            "SASL_SSL",
+            {**TLS, **SASL, "listener_name_out_scram-sha-512_sasl_jaas_config": "x"},
+            ["listener.name.out.scram-sha-512.sasl.jaas.config"],
+        ),
+        (
+            "SASL_SSL",
+            {**TLS, "sasl_enabled_mechanisms": "SCRAM-SHA-512", "sasl_mechanism_inter_broker_protocol": "PLAIN"}
+            | {f"listener_name_out_{name}_sasl_jaas_config": "x" for name in ("plain", "scram-sha-512")},
+            [],
+        ),
         ("SSL", {"listener_name_in_ssl_keystore_location": "/k"}, ["listener.name.in.ssl.keystore.location"]),
         (
             "SSL",

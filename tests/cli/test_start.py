@@ -311,6 +311,15 @@ def test_a_module_that_is_gone_does_not_end_the_node(
     assert "not everything could be imported" in caplog.text
 
 
+def test_super_users_without_an_authorizer_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    properties = with_controller_listener(start.development_properties())
+    with caplog.at_level(logging.WARNING, "kbroker"):
+        start.warn_about(BrokerConfig.from_properties(properties | {"super.users": "User:admin"}))
+    assert [record.getMessage() for record in caplog.records] == [
+        "authorizer.class.name is not set, so everybody may do everything; without effect: super.users"
+    ]
+
+
 def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     properties = with_controller_listener(start.development_properties())
     given = {

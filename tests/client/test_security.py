@@ -220,7 +220,8 @@ def test_the_client_s_certificate_is_shown(tls_broker: TlsBroker, certificates: 
 
 
 def test_certificates_that_are_not_trusted_or_for_another_host(tls_broker: TlsBroker, certificates: Path) -> None:
-    with pytest.raises(AuthenticationFailed, match=r"^the certificate of 127.0.0.1:\d+ is not accepted: "):
+    said = r"^the certificate of 127.0.0.1:\d+ is not accepted: .*; ssl\.truststore\.location"
+    with pytest.raises(AuthenticationFailed, match=said):
         connect(tls_broker.port, trusting(certificates / "other.pem"))
     with pytest.raises(AuthenticationFailed, match=r"is not accepted: Hostname mismatch.*'localhost'"):
         connect(tls_broker.port, trusting(certificates / "ca.pem"), "localhost")

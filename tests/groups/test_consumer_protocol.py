@@ -85,6 +85,22 @@ def test_everybody_leaves() -> None:
     assert shard.group.state.value == "Empty"
 
 
+def test_nobody_waits_for_the_target_of_an_empty_group() -> None:
+    """As Kafka 4.4 has it: the last to leave takes the target's time along."""
+    shard = ConsumerShard()
+    a, b = Consumer(shard, member_id="a"), Consumer(shard, member_id="b")
+    a.heartbeat()
+    shard.advance(1_000)
+    b.heartbeat()
+    a.leave()
+    assert (shard.group.group_epoch, shard.group.assignment_epoch) == (4, 3)
+    b.leave()
+    assert (shard.group.group_epoch, shard.group.assignment_epoch) == (5, 5)
+    again = Consumer(shard, member_id="c")
+    again.heartbeat()
+    assert (again.epoch, again.partitions) == (6, everything())
+
+
 def test_a_new_target_waits_for_the_assignment_interval() -> None:
     shard = ConsumerShard()
     a, b = Consumer(shard, member_id="a"), Consumer(shard, member_id="b")

@@ -12,6 +12,7 @@ from typing import Any
 
 from node_harness import CLUSTER_ID, Client, batch
 from quorum_harness import LISTENER, Quorum
+from token_harness import user
 
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.types import METADATA_TOPIC, ZERO_UUID, Uuid, random_uuid
@@ -93,8 +94,9 @@ class World:
         return self.active.metadata.image.topics.by_name["t"].partitions[0]
 
     async def client(self, node_id: int, listener: str = "PLAINTEXT") -> Client:
-        """A new connection."""
-        return await self.cluster.node(node_id).connect(listener)
+        """A new connection: a user's, for only users have delegation tokens; without a login to a controller."""
+        node = self.cluster.node(node_id)
+        return await node.connect(listener) if listener == LISTENER else await user(node, "alice")
 
     async def until_answered(self, name: str, told: Told, good: Callable[[Any], bool]) -> Any:
         """Ask all nodes in turn, until one answers as wished: whoever leads, or coordinates."""

@@ -18,6 +18,7 @@ from api_cases import ALL, CASES, RACKS, World, build
 from node_harness import Client
 from quorum_harness import LISTENER, quorum
 from test_forwarded_requests import in_envelope
+from token_harness import PROPERTIES
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.forwarding import error_codes
@@ -107,6 +108,7 @@ def test_every_version_is_answered_with_content_by_each_way(tmp_path: Path, capl
 
     async def ask_all() -> None:
         options = {
+            **PROPERTIES,
             "offsets_topic_num_partitions": "1",
             "transaction_state_log_num_partitions": "1",
             "group_initial_rebalance_delay_ms": "0",

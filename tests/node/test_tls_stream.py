@@ -18,7 +18,7 @@ import trio
 
 from kbroker.config.security import SecurityValues
 from kbroker.env import EpollPoller, RealStream
-from kbroker.node.tls_stream import MAX_IDLE_BYTES, PIECE, RECORD, STEP, PendingPoller, TlsStream
+from kbroker.node.tls_stream import MAX_IDLE_BYTES, MORE, PIECE, RECORD, STEP, PendingPoller, TlsStream
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context
 
@@ -391,6 +391,19 @@ def test_a_flood_of_key_updates_costs_a_bounded_time_and_the_connection(between:
         assert len(flood) - waiting(stream) <= MAX_IDLE_BYTES + 2 * STEP
         with pytest.raises(ConnectionAbortedError):
             stream.recv_into(bytearray(100))
+
+    with_updates(test)
+
+
+@needs_openssl
+def test_a_flood_of_key_updates_in_a_large_frame_costs_one_longer_step_and_the_connection() -> None:
+    def test(stream: TlsStream, sock: socket.socket, client: KeyUpdates) -> None:
+        flood = client.data(b"x" * RECORD) + b"".join(client.made(100) for _ in range(70))
+        assert sock.send(flood) == len(flood) > 2 * (STEP + MORE)
+        assert stream.recv_into(bytearray(1 << 20)) == RECORD
+        assert len(flood) - waiting(stream) <= STEP + MORE
+        with pytest.raises(ConnectionAbortedError):
+            stream.recv_into(bytearray(1 << 20))
 
     with_updates(test)
 

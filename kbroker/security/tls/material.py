@@ -63,8 +63,9 @@ def load(values: Values, *, serves: bool, connects: bool) -> Material:
     if server is not None and probe is not None:
         problem = mismatch(server, probe)
         if problem is not None:
+            hint = "; ssl.truststore.location must trust it" if "certificate is not accepted" in problem else ""
             raise InvalidConfig(
-                f"a client with these properties of TLS cannot connect to a server with them: {problem}"
+                f"a client with these properties of TLS cannot connect to a server with them: {problem}{hint}"
             )
     key_store = read_key_store(values)
     return Material(server, client, probe, _parsed(key_store), read_trust_store(values) is not None)
