@@ -18,11 +18,16 @@ def receivers_of(names: Sequence[str]) -> list[str]:
     return [name.strip() for name in names if names_python(name) or name.strip().startswith(FILE_PREFIX)]
 
 
+def java_reporters(names: Sequence[str]) -> list[str]:
+    """The values of ``metric.reporters`` that are Java classes, which have no effect; not Kafka's default."""
+    receivers = receivers_of(names)
+    return [name.strip() for name in names if name.strip() not in (JMX_REPORTER, *receivers)]
+
+
 def check_telemetry(config: BrokerProperties) -> None:
-    """:class:`FatalError` for a reporter that there is not."""
-    for name in config.values.get(METRIC_REPORTERS) or ():
-        if name.strip().startswith(FILE_PREFIX):
-            if not name.strip().removeprefix(FILE_PREFIX).startswith("/"):
-                raise FatalError(f"{METRIC_REPORTERS}: {name.strip()}: the path must be absolute")
-        elif name.strip() != JMX_REPORTER:
+    """:class:`FatalError` for a receiver that cannot be."""
+    for name in receivers_of(config.values.get(METRIC_REPORTERS) or ()):
+        if names_python(name):
             check_name(METRIC_REPORTERS, name)
+        elif not name.removeprefix(FILE_PREFIX).startswith("/"):
+            raise FatalError(f"{METRIC_REPORTERS}: {name}: the path must be absolute")

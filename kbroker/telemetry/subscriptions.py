@@ -7,9 +7,9 @@ bit: a client that goes from a JVM broker to this one keeps it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
+from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS, CompiledExpression, compile_expression
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import crc32c
 
@@ -28,17 +28,13 @@ class ClientAttributes(NamedTuple):
     client_source_port: str
 
 
-class _Compiled(Protocol):
-    def fullmatch(self, text: bytes) -> object | None: ...
-
-
 class Subscription(NamedTuple):
     """One subscription. ``match`` has a compiled expression of RE2 for each attribute that is asked."""
 
     name: str
     metrics: tuple[str, ...]
     interval_ms: int
-    match: Mapping[str, _Compiled]
+    match: Mapping[str, CompiledExpression]
 
     def matches(self, client: ClientAttributes) -> bool:
         """Whether each expression matches the whole attribute."""
@@ -49,12 +45,8 @@ class Subscription(NamedTuple):
         return True
 
 
-class UnusablePattern(ValueError):
-    """RE2 does not know the expression, though Java does: look-around, or a reference to a group."""
-
-
 def parse_subscription(name: str, configs: Mapping[str, str]) -> Subscription:
-    """The subscription that a CLIENT_METRICS resource stands for; :class:`UnusablePattern`."""
+    """The subscription that a CLIENT_METRICS resource stands for; :class:`UnusableExpression`."""
 
     def value(key: str) -> Any:
         config = CLIENT_METRICS_CONFIGS[key]
@@ -63,20 +55,8 @@ def parse_subscription(name: str, configs: Mapping[str, str]) -> Subscription:
     match = {}
     for pattern in value("match"):
         attribute, _, expression = pattern.partition("=")
-        match[attribute.strip()] = _compile(expression.strip().rstrip("="))
+        match[attribute.strip()] = compile_expression(expression.strip().rstrip("="))
     return Subscription(name, tuple(value("metrics")), int(value("interval.ms")), match)
-
-
-def _compile(expression: str) -> _Compiled:
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        compiled: _Compiled = re2.compile(expression.encode(), options)
-    except re2.error:
-        raise UnusablePattern(expression) from None
-    return compiled
 
 
 class Wanted(NamedTuple):

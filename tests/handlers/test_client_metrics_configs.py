@@ -110,6 +110,9 @@ def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> N
         ("s", ("match", SET, "client=a"), E.INVALID_CONFIG, "Illegal client matching pattern: client=a"),
         ("s", ("match", SET, "client_id=["), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=["),
         ("s", ("match", SET, "client_id=a**"), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=a**"),
+        ("s", ("match", SET, "client_id=(?!b)a"), E.INVALID_CONFIG, "(?!b)a: kbroker matches with RE2, which does not"),
+        ("s", ("match", SET, "client_id=(a)\\1"), E.INVALID_CONFIG, "\\1: kbroker matches with RE2, which does not"),
+        ("s", ("match", SET, "client_id=a*+"), E.INVALID_CONFIG, "a*+: kbroker matches with RE2, which does not"),
         ("s", ("match", SET, "client_id=" + "(" * 20_000), E.INVALID_CONFIG, "Illegal client matching pattern"),
     ],
 )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +15,11 @@ from typing import Any
 import pytest
 import trio
 from confluent_kafka import Producer
+from node_harness import run, running_node
 
+from kbroker.cli.client import latest_pushes
 from kbroker.client.cluster import Client
-from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
+from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs, describe_configs
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
@@ -31,6 +36,7 @@ from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.telemetry.test_otlp import Point, payload, point
 
 MOST_BYTES = 100_000
+SECONDS = 30
 
 
 class Peer(SimpleNamespace):
@@ -91,8 +97,8 @@ def test_a_callable_gets_what_is_pushed_and_no_bomb() -> None:
         assert await world.push(b"") == E.NONE  # as the last push of a client without anything to say
 
     trio.run(main)
-    assert [(pushed.client_id, pushed.points, pushed.payload) for pushed in got] == [
-        ("me", (Point("a.b", "gauge", 7, {"k": "v"}, 1),), GOOD)
+    assert [(pushed.client_id, pushed.points, pushed.payload, pushed.push_interval_ms) for pushed in got] == [
+        ("me", (Point("a.b", "gauge", 7, {"k": "v"}, 1),), GOOD, 300_000)
     ] * len(CompressionType)
 
 
@@ -123,7 +129,6 @@ def test_the_file_stays_bounded(tmp_path: Path) -> None:
     ("value", "text"),
     [
         ("file:metrics", "the path must be absolute"),
-        ("com.example.Reporter", "Java classes cannot be loaded"),
         ("python:nothing", "is not of the form python:MODULE:NAME"),
     ],
 )
@@ -143,20 +148,69 @@ def test_a_reporter_that_there_is_not_is_refused(value: str, text: str) -> None:
 def test_librdkafka_pushes_and_the_command_shows_it(tmp_path: Path) -> None:
     path = tmp_path / "metrics"
     with running_broker({"metric.reporters": f"file:{path}"}) as broker:
-        with Client(broker.bootstrap_servers) as client:
-            changes = [
-                ConfigChange("metrics", Operation.SET, "org.apache.kafka.producer."),
-                ConfigChange("match", Operation.SET, "client_id=mine"),
-            ]
-            alter_configs(client, ResourceType.CLIENT_METRICS, "s", changes)
-        for client_id in ("mine", "other"):
-            producer = Producer(
-                {"bootstrap.servers": broker.bootstrap_servers, "client.id": client_id, "enable.metrics.push": True}
-            )
-            producer.produce("t", b"x")
-            producer.flush()
-            del producer  # its last push comes at once
+        subscribe(broker.bootstrap_servers)
+        with pushing(broker.bootstrap_servers, "other"):
+            with pushing(broker.bootstrap_servers, "mine") as produce:
+                until(lambda: produce() or b'"mine"' in path.read_bytes())
+            until(lambda: b'"terminating":true' in path.read_bytes())  # comes at once, as the client ends
     command = [sys.executable, "-m", "kbroker", "client", "list", "--json", str(path)]
     [shown] = json.loads(subprocess.check_output(command))
     assert shown["client_id"] == "mine" and shown["terminating"] and shown["principal"] == "User:ANONYMOUS"
     assert any(found["name"].startswith("org.apache.kafka.producer.") for found in shown["points"])
+
+
+def test_a_thousand_clients_on_one_connection(tmp_path: Path) -> None:
+    path = tmp_path / "metrics"
+
+    async def main() -> None:
+        async with running_node(tmp_path / "node", **{"metric.reporters": f"file:{path}"}) as node:
+            client = await node.connect()
+            for _ in range(1000):
+                got = await client.ask(GetTelemetrySubscriptionsRequest())
+                assert got.error_code == E.NONE and got.push_interval_ms == 300_000
+                push = PushTelemetryRequest(
+                    client_instance_id=got.client_instance_id, subscription_id=got.subscription_id, metrics=GOOD
+                )
+                assert (await client.ask(push)).error_code == E.NONE
+            assert (await client.ask(push)).error_code == E.THROTTLING_QUOTA_EXCEEDED
+
+    run(main)
+    clients = latest_pushes([path])
+    assert len(clients) == 1000 and all(len(client["points"]) == 1 for client in clients.values())
+
+
+def subscribe(bootstrap_servers: str) -> None:
+    """Have the client ``mine`` asked for a producer's metrics. The node knows of it when this returns: a client that
+    comes before is asked for nothing, and comes again after five minutes."""
+    changes = {"metrics": "org.apache.kafka.producer.", "match": "client_id=mine", "interval.ms": "100"}
+    with Client(bootstrap_servers) as client:
+        wanted = [ConfigChange(name, Operation.SET, value) for name, value in changes.items()]
+        alter_configs(client, ResourceType.CLIENT_METRICS, "s", wanted)
+
+        def told() -> dict[str, str | None]:
+            return {entry.name: entry.value for entry in describe_configs(client, ResourceType.CLIENT_METRICS, "s")}
+
+        until(lambda: told() == changes)
+
+
+@contextmanager
+def pushing(bootstrap_servers: str, client_id: str) -> Iterator[Callable[[], None]]:
+    """A producer of librdkafka, which ends with the block; the callable has it produce a record."""
+    settings = {"bootstrap.servers": bootstrap_servers, "client.id": client_id, "enable.metrics.push": True}
+    producers = [Producer(settings)]
+
+    def produce() -> None:
+        producers[0].produce("t", b"x")
+        assert producers[0].flush(SECONDS) == 0
+
+    produce()
+    yield produce
+    producers.clear()
+
+
+def until(done: Callable[[], object]) -> None:
+    """Wait until a condition holds that the test itself does nothing for."""
+    deadline = time.monotonic() + SECONDS
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from kbroker.config.client_metrics import UnusableExpression
 from kbroker.config.definition import InvalidConfig
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
@@ -23,7 +24,7 @@ from kbroker.telemetry.instances import (
     check_push,
 )
 from kbroker.telemetry.otlp import MalformedMetrics, Metrics, decode_metrics
-from kbroker.telemetry.subscriptions import ClientAttributes, Subscription, UnusablePattern, parse_subscription
+from kbroker.telemetry.subscriptions import ClientAttributes, Subscription, parse_subscription
 from kbroker.types import ZERO_UUID, Uuid, random_uuid, uuid_to_str
 from kbroker.wire.compression import CompressionType, decompress
 from kbroker.wire.errors import WireError
@@ -197,6 +198,6 @@ def _decoded(compression_type: int, data: bytes, most_bytes: int) -> tuple[bytes
 def _parsed(name: str, configs: Mapping[str, str]) -> Subscription | None:
     try:
         return parse_subscription(name, configs)
-    except (UnusablePattern, InvalidConfig) as error:
+    except (UnusableExpression, InvalidConfig) as error:
         logger.warning("the subscription %s to clients' metrics asks nobody: RE2 does not know %s", name, error)
         return None
