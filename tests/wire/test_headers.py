@@ -32,7 +32,7 @@ def test_header_versions() -> None:
 
 def test_the_registry() -> None:
     assert {4, 5, 6, 7}.isdisjoint(API_KEYS)
-    assert len(API_KEYS) == 89
+    assert len(API_KEYS) == 91
     produce = api_named("Produce")
     assert (produce.key, produce.valid_versions, produce.flexible_from) == (0, (3, 13), 9)
     assert produce.request.__name__ == "ProduceRequest"
