@@ -16,6 +16,13 @@ import uuid
 from pathlib import Path
 from typing import ClassVar
 
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
 from benchmarks.servers import COMMON, Apache, Kbroker, Server, ServerError
 from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka, java_command, random_uuid
 from compat_tests.client_security import Security
@@ -59,10 +66,15 @@ class Secure(Server):
             "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": SCRAM_LOGIN,
         }
 
-    @property
-    def format_options(self) -> list[str]:
-        """The options that make the user, of either broker's format command."""
-        return ["--add-scram", f"SCRAM-SHA-256=[name={USER},password={self.password}]"]
+    def create_user(self) -> None:
+        """Make the SCRAM user, once the broker serves.
+
+        Not by --add-scram of the format command: with --standalone, Apache Kafka 4.4.0 has no such user afterwards.
+        """
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        change = UserScramCredentialUpsertion(USER, credential, self.password.encode())
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
+        admin.alter_user_scram_credentials([change])[USER].result(30)
 
     @property
     def tls(self) -> Security:
@@ -96,7 +108,7 @@ class SecureKbroker(Secure, Kbroker):
         path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
         environment = os.environ | {"PYTHONPATH": path}
         kbroker = [sys.executable, "-m", "kbroker"]
-        command = [*kbroker, "format", "--standalone", "-c", str(file), "-t", random_uuid(), *self.format_options]
+        command = [*kbroker, "format", "--standalone", "-c", str(file), "-t", random_uuid()]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=self.directory)
         if done.returncode:
             raise ServerError(f"kbroker format: {done.stderr}{done.stdout}")
@@ -133,7 +145,6 @@ class SecureApache(Secure, Apache):
             port=self.port,
             controller_port=self.controller_port,
             properties=self.properties,
-            format_options=["--standalone", *self.format_options],
         )
         node.format()
         command = java_command(

@@ -152,6 +152,7 @@ def storm(bench: Bench, server: Server) -> Figures:
 def warm_up(bench: Bench, server: Server) -> Figures:
     """Not reported."""
     raw.await_record(server.host, server.port, "first")
+    _secure(server).create_user()
     for _ in range(2):
         produce(bench, server)
     consume(bench, server)

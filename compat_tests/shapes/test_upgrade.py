@@ -139,4 +139,5 @@ def test_every_level_is_reached_one_by_one_and_nothing_is_lost(cluster: ShapedCl
         assert not set(acknowledged) - set(found), "nothing acknowledged is lost"
         assert sorted(found) == sorted(acknowledged) and found == sorted(found), "the order is that of the producer"
     [level] = [line for line in described.splitlines() if line.startswith("Feature: metadata.version")]
-    assert "FinalizedVersionLevel: 4.3-IV0" in level
+    # The tools are older than the nodes: they have no name for the last level.
+    assert f"FinalizedVersionLevel: UNKNOWN {max(METADATA_VERSION_NAMES)} " in level

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from compat_tests.transactions.wire_world import Producer, World
-from kbroker.types import ZERO_UUID
+from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.add_partitions_to_txn import (
@@ -549,6 +549,8 @@ def _commit(
     topic: str | None = None,
     **who: Any,
 ) -> Any:
+    name = topic or world.topic
+    topic_id = world.topic_ids.get(name, Uuid(b"\1" * 16))
     return world.ask(
         TxnOffsetCommitRequest(
             transactional_id=who.pop("name", producer.transactional_id),
@@ -557,7 +559,8 @@ def _commit(
             producer_epoch=producer.epoch + epoch,
             topics=[
                 TxnOffsetCommitRequestTopic(
-                    name=world.topic if topic is None else topic,
+                    name="" if version >= 6 else name,
+                    topic_id=topic_id if version >= 6 else ZERO_UUID,
                     partitions=[
                         TxnOffsetCommitRequestPartition(
                             partition_index=index, committed_offset=offset, committed_metadata=metadata

@@ -77,7 +77,7 @@ class ClassicRequestsToConsumerGroup:
         try:
             subscription = decode_subscription(bytes(request.protocols[0].metadata))
         except WireError:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka 4.3.1
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         new = _with_join(member, request, client, subscription)
         update = self._consumer.update(group, member, new, records, now_ms)
         names_changed = update.store_member()

@@ -174,7 +174,7 @@ class ConsumerProtocol:
         names_changed = update.store_member()
         is_resolving = self.is_resolving(group.group_id)
         regex_changed, regex_resolved = update.update_regex(is_resolving)
-        update.refresh_metadata(names_changed or regex_resolved or rebalance)
+        update.refresh_metadata(names_changed or regex_resolved or update.changes_assignor() or rebalance)
         target_epoch, target = update.update_target(config.consumer_assignment_interval_ms)
         if update.reconcile(target_epoch, target, owned, names_changed or regex_changed):
             self._schedule_rebalance(group, update.new, now_ms)

@@ -119,6 +119,12 @@ class MemberUpdate:
         ):
             self.regexes_to_resolve = frozenset(subscribed)
 
+    def changes_assignor(self) -> bool:
+        """Whether the group's target is to be made by another assignor now (Kafka 4.4, for members that choose one)."""
+        default = self.settings.consumer_assignors[0]
+        before = self.group.preferred_assignor() or default
+        return before != (self.group.preferred_assignor(self.old, self.new) or default)
+
     def refresh_metadata(self, bump: bool) -> None:
         """Check the metadata hash where there is a reason to; a new hash, or ``bump``, is a new group epoch."""
         group = self.group

@@ -155,6 +155,20 @@ def test_the_majority_chooses_the_assignor() -> None:
     ]
 
 
+def test_another_assignor_makes_another_target() -> None:
+    """Kafka 4.4: a member's choice counts from its heartbeat on, not from the next change of the group."""
+    shard = ConsumerShard()
+    shard.group_config_value = GroupConfig(45_000, 5_000, 0)
+    consumer = Consumer(shard, member_id="a", assignor="uniform")
+    consumer.heartbeat()
+    epoch = shard.group.group_epoch
+    consumer.assignor = "range"
+    consumer.heartbeat()
+    assert (shard.group.group_epoch, shard.group.assignment_epoch) == (epoch + 1, epoch + 1)
+    consumer.heartbeat()
+    assert shard.group.group_epoch == epoch + 1
+
+
 # -- epochs ----------------------------------------------------------------------------------------
 
 
