@@ -80,6 +80,10 @@ def check(config: BrokerProperties) -> None:
         from kbroker.config.security.authorization import check_authorization
 
         check_authorization(config)
+    if "metric.reporters" in config.raw:
+        from kbroker.config.telemetry import check_telemetry
+
+        check_telemetry(config)
     if any(name.endswith(_RULES) for name in config.values):
         from kbroker.config.security.rules import check_rules
 

@@ -114,6 +114,8 @@ class BrokerProperties:
     log_cleaner_min_cleanable_ratio: float
     log_cleaner_min_compaction_lag_ms: int
     log_cleaner_threads: int
+    metric_reporters: list[str]
+    telemetry_max_bytes: int
     log_cleanup_policy: tuple[str, ...]
     log_dir_failure_timeout_ms: int
     log_dirs: tuple[str, ...]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.partitions import FetchReader, Partitions
     from kbroker.handlers.services.quotas import ConnectionRates, Quotas, RequestMeter
     from kbroker.handlers.services.share_groups import ShareCoordinators, SharePartitions
+    from kbroker.handlers.services.telemetry import Telemetry
     from kbroker.handlers.services.turns import LongSteps, ProduceQueue, TimestampLookupQueue
     from kbroker.log.manager import LogManager
     from kbroker.replication.fetch_session import FetchSessionCache
@@ -63,6 +64,8 @@ class Services:
     """The key of delegation tokens; None if the node has none."""
     quotas: Quotas | None = None
     """The quotas of users and client ids; None if there is none."""
+    telemetry: Telemetry | None = None
+    """None where `metric.reporters` has no receiver of clients' metrics."""
     connection_rates: ConnectionRates | None = None
     """How fast connections may come; None if there is no limit."""
     share_coordinators: ShareCoordinators | None = None

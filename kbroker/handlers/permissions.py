@@ -204,6 +204,8 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         ),
     ),
     "DescribeClientQuotas": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
+    "GetTelemetrySubscriptions": (),
+    "PushTelemetry": (),
     "ListConfigResources": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
     "DescribeTopicPartitions": (
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics that are named"),

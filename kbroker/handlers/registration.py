@@ -289,6 +289,8 @@ _ROWS: Final = (
     _served("allocate_producer_ids", Versions(0, 0), listeners=CONTROLLER),
     _served("consumer_group_heartbeat", Versions(0, 1)),
     _served("consumer_group_describe", Versions(0, 1)),
+    _served("get_telemetry_subscriptions", Versions(0, 0)),
+    _served("push_telemetry", Versions(0, 0)),
     _served("controller_registration", Versions(0, 0), listeners=CONTROLLER),
     _served("assign_replicas_to_dirs", Versions(0, 0), listeners=CONTROLLER),
     _served("list_config_resources", Versions(0, 1)),

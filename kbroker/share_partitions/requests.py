@@ -1,4 +1,4 @@
-"""The question and the answer of a share group's member about records: ShareFetch and ShareAcknowledge without bytes."""
+"""The parts of ShareFetch and ShareAcknowledge that are about records: questions and answers without their bytes."""
 
 from __future__ import annotations
 

@@ -443,6 +443,8 @@ CASES: tuple[Case, ...] = (
     ),
     Case("DescribeDelegationToken", (0,), lambda world: {"owners": None}, hidden="principal_type='User'"),
     Case("DescribeClientQuotas", (0,), lambda world: {"components": []}),
+    Case("GetTelemetrySubscriptions", (), lambda world: {"client_instance_id": Uuid(b"t" * 16)}),
+    Case("PushTelemetry", (), lambda world: {"client_instance_id": Uuid(b"t" * 16), "terminating": True}),
     Case("ListConfigResources", (0,), lambda world: {}),
     Case(
         "DescribeTopicPartitions",
