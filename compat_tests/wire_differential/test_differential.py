@@ -1,9 +1,9 @@
 """The same raw requests to Apache Kafka 4.4.0 and to the broker under test: the decoded answers must be equal.
 
 For each (API, version) that the broker advertises, as many random requests as KBROKER_WIRE_CASES says (32), from the
-seed KBROKER_WIRE_SEED (0); what may differ is in allowed.py. Against ``--broker apache`` two Apache Kafkas are compared,
-which shows that nothing here depends on the run. ``KBROKER_WIRE_ALL=1`` prints all differences to standard output, not
-the first of each kind.
+seed KBROKER_WIRE_SEED (0); what may differ is in allowed.py. Against ``--broker apache`` two Apache Kafkas are
+compared, which shows that nothing here depends on the run. ``KBROKER_WIRE_ALL=1`` prints all differences to standard
+output, not the first of each kind.
 """
 
 from __future__ import annotations
