@@ -228,6 +228,12 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
+    if "metric.reporters" in config.raw:
+        from kbroker.config.telemetry import java_reporters
+
+        classes = java_reporters(config.metric_reporters)
+        if classes:
+            log.warning("metric.reporters: Java classes cannot be loaded, and have no effect: %s", ", ".join(classes))
     for name, instead in DEPRECATED.items():
         if name in config.raw and not (name == "log.cleaner.enable" and config.log_cleaner_enable):
             log.warning("%s is deprecated, and Apache Kafka 5.0 will not have it: %s", name, instead)

@@ -21,11 +21,13 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def head(family: Family, dialect: Dialect) -> str:
-    """The lines before a family's values: HELP and TYPE."""
-    kind = {Kind.COUNTER: "counter", Kind.SUMMARY: "summary"}.get(family.kind, "gauge")
-    if family.kind is Kind.IDLE and dialect is Dialect.REPORTER:
-        kind = "counter"
+    """The lines before a family's values: HELP and TYPE.
+
+    Readers take the name of a counter to end with ``_total``, and change others: those have no type.
+    """
     name = family.names[dialect]
+    counts = family.kind is Kind.COUNTER or (family.kind is Kind.IDLE and dialect is Dialect.REPORTER)
+    kind = ("counter" if name.endswith("_total") else "untyped") if counts else "gauge"
     return f"# HELP {name} {family.help}\n# TYPE {name} {kind}\n"
 
 

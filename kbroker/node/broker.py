@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.node.rules.setup import NodeRules
+    from kbroker.node.telemetry.telemetry import Telemetry
     from kbroker.security.authorizer.standard import StandardAuthorizer
     from kbroker.security.delegation_tokens import DelegationTokens
 
@@ -87,6 +88,7 @@ class Broker:
         """The one that ACLs are for."""
         self._rules = _make_rules(config, self._authorizer, env)
         self._metrics = _make_metrics(config, env, self)
+        self._telemetry = _make_telemetry(config, env)
         dispatcher = () if self._metrics is None else (self._metrics.counts.dispatcher,)
         self._listeners = Listeners(config, self.security, *dispatcher)
         self.ports = self._listeners.ports
@@ -209,6 +211,9 @@ class Broker:
         )
         if self._rules is not None:
             self._rules.serve(self.services)
+        if self._telemetry is not None:
+            self.services.telemetry = self._telemetry
+            self.metadata.subscribe(self._telemetry.on_image)
         self.metadata.subscribe(self._on_quotas)
 
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -490,6 +495,20 @@ def _make_rules(config: BrokerConfig, authorizer: StandardAuthorizer | None, env
     from kbroker.node.rules.setup import NodeRules
 
     return NodeRules(config, authorizer, env)
+
+
+def _make_telemetry(config: BrokerConfig, env: Env) -> Telemetry | None:
+    """What asks clients for metrics; None if nothing would take them."""
+    if not config.is_broker or "metric.reporters" not in config.raw:
+        return None
+    from kbroker.config.telemetry import receivers_of
+
+    if not receivers_of(config.metric_reporters):
+        return None
+    from kbroker.node.telemetry.receivers import make_receivers
+    from kbroker.node.telemetry.telemetry import Telemetry
+
+    return Telemetry(env, make_receivers(config.metric_reporters), config.telemetry_max_bytes)
 
 
 def _make_tokens(config: BrokerConfig) -> DelegationTokens | None:

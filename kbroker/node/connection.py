@@ -20,7 +20,7 @@ from kbroker.handlers.context import CloseConnection
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.request_wait import ConnectionLost, RequestWait
-from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal, as_authenticated
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
 
@@ -152,7 +152,7 @@ class Connection:
             # A traceback may keep the connection for a while: its buffers must not stay with it.
             self._reader.drop()
             self._failure = self._handed = None
-            self._dispatcher.close()
+            self._dispatcher.forget_requests()
             self.stream.close()
             for callback in self.when_closed:
                 callback()
@@ -166,6 +166,15 @@ class Connection:
         self.session_ended = api_keys is not None
         if self.session_ended:
             self._wait.end_time()
+
+    def reauthenticated(self, *, by_token: bool) -> None:
+        """The client has authenticated again (KIP-368), by a delegation token or without one.
+
+        It stays who it is, as a principal builder has it. Shortcuts are made for what was allowed before: an
+        authorizer may tell who comes by a token.
+        """
+        self.principal = as_authenticated(self.principal, by_token=by_token)
+        self._dispatcher.forget_requests()
 
     @property
     def frames(self) -> int:

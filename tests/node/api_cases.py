@@ -559,6 +559,8 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
             ],
         }
     ],
+    "get_telemetry_subscriptions": lambda world: [{"client_instance_id": world.uuid()}],
+    "push_telemetry": lambda world: [{"client_instance_id": world.uuid(), "terminating": True}],
     "list_config_resources": lambda world: [{}],
     "describe_topic_partitions": lambda world: [
         {"topics": [{"name": "t"}, {"name": "none"}], "response_partition_limit": 1}

@@ -112,6 +112,7 @@ def test_every_version_is_answered_with_content_by_each_way(tmp_path: Path, capl
             "offsets_topic_num_partitions": "1",
             "transaction_state_log_num_partitions": "1",
             "group_initial_rebalance_delay_ms": "0",
+            "metric_reporters": f"file:{tmp_path / 'metrics'}",
             "replica_selector_class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             # Nobody is to be missed, however busy the machine is.
             "broker_session_timeout_ms": "30000",
