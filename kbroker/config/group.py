@@ -8,10 +8,11 @@ such groups: a property that is accepted and ignored would mislead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
 from kbroker.config.shorthand import INT, MEDIUM
+from kbroker.value_types import NamedTuple
 
 GROUP_CONFIGS = ConfigDef(
     "group",
