@@ -2,7 +2,7 @@
 
 Nothing here decides: the methods that change a group are called by `replay` of the coordinator's records, on load and
 in operation alike. The rules that make the records are in `consumer_protocol`, `member_update` and `reconciliation`.
-Kafka's ``ConsumerGroup``, ``ModernGroup``, ``ConsumerGroupMember`` (4.3).
+Kafka's ``ConsumerGroup``, ``ConsumerGroupMember`` (4.3).
 """
 
 from __future__ import annotations
@@ -12,23 +12,15 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
-from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.assignors.spec import Assignment
+from kbroker.groups.modern_group import NOTHING_ASSIGNED, ModernGroup, count
 from kbroker.types import Uuid
 
-LEAVE_GROUP_MEMBER_EPOCH = -1
-"""The epoch of a heartbeat by which a member leaves."""
 LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
 """The epoch of a heartbeat by which a static member leaves for a while; its place is kept."""
-INITIAL_EPOCH = 1
-"""Group and assignment epoch of a group without records; the first member's change makes it 2."""
-NO_ASSIGNMENT_EPOCH = -1
-"""The assignment epoch after its tombstone."""
-
 PartitionEpochs = Mapping[Uuid, Mapping[int, int]]
 """By topic id and partition: the member epoch in which the member got the partition."""
 
-NOTHING_ASSIGNED: Assignment = MappingProxyType({})
 NO_PARTITIONS: PartitionEpochs = MappingProxyType({})
 
 
@@ -109,45 +101,20 @@ class ResolvedRegex:
     timestamp_ms: int = 0
 
 
-def _count(counts: dict[str, int], key: str | None, change: int) -> None:
-    if not key:
-        return
-    value = counts.get(key, 0) + change
-    if value:
-        counts[key] = value
-    else:
-        counts.pop(key, None)
-
-
 @dataclass(slots=True, eq=False)
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     """A consumer group's state.
 
     Invariants: ``static_members`` maps an instance id to a key of ``members``. Each partition that a member has
     (``assigned`` or ``pending_revocation``) has that member for its owner, so it has no other.
     """
 
-    group_id: str
-    group_epoch: int = INITIAL_EPOCH
-    metadata_hash: int = 0
-    assignment_epoch: int = INITIAL_EPOCH
-    assignment_timestamp_ms: int = 0
-    members: dict[str, ConsumerGroupMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    target: dict[str, Assignment] = field(default_factory=dict)
-    """By member id; a member without an entry has no target yet."""
     resolved_regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     has_partition_metadata_record: bool = False
     """A record of Kafka 4.0 is there, which the next change of the group removes."""
 
-    metadata_refresh_ms: int = 0
-    """When the metadata hash is due for a check; not stored: 0 after a load and when a subscribed topic changed."""
-    metadata_refresh_epoch: int = 0
-    """The group epoch which that check led to; above the group's where its record was lost."""
-
     _owners: dict[Uuid, dict[int, str]] = field(default_factory=dict)
-    _names: dict[str, int] = field(default_factory=dict)
-    """How many members subscribe to a topic by name."""
     regexes: dict[str, int] = field(default_factory=dict)
     """How many members subscribe by a regular expression."""
     _assignors: dict[str, int] = field(default_factory=dict)
@@ -167,13 +134,6 @@ class ConsumerGroup:
         if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
-
-    def member(self, member_id: str) -> ConsumerGroupMember:
-        """The member of that id; `ApiError` UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
 
     def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
         """The member of that instance id, if there is one."""
@@ -208,16 +168,7 @@ class ConsumerGroup:
         without_regexes: Iterable[str] = (),
     ) -> set[str]:
         """The topics that members subscribe to, with changes that are not made yet."""
-        names = self._names
-        removed = tuple(removed)
-        if removed:
-            names = dict(names)
-            for member in removed:
-                for name in member.subscribed_topic_names:
-                    _count(names, name, -1)
-        topics = set(names)
-        if added is not None:
-            topics |= added.subscribed_topic_names
+        topics = self.names_after(removed, added)
         gone = frozenset(without_regexes)
         for regex, resolved in self.resolved_regexes.items():
             if regex not in gone:
@@ -239,9 +190,9 @@ class ConsumerGroup:
         """The assignor that most members ask for, with ``new`` in the place of ``old``; None if nobody does."""
         counts = dict(self._assignors)
         if old is not None:
-            _count(counts, old.server_assignor, -1)
+            count(counts, old.server_assignor, -1)
         if new is not None:
-            _count(counts, new.server_assignor, 1)
+            count(counts, new.server_assignor, 1)
         return max(sorted(counts), key=lambda name: counts[name], default=None)
 
     def supports_classic_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
@@ -251,10 +202,6 @@ class ConsumerGroup:
         if not self.members:
             return any(True for _ in names)
         return any(self._classic_protocols.get(name, 0) == self.classic_member_count for name in names)
-
-    def is_metadata_expired(self, now_ms: int) -> bool:
-        """Whether the metadata hash is to be checked with the next heartbeat."""
-        return now_ms >= self.metadata_refresh_ms or self.group_epoch < self.metadata_refresh_epoch
 
     def waits_for_others(self, member: ConsumerGroupMember) -> bool:
         """Whether a partition that the member is to get is still somebody else's."""
@@ -296,13 +243,6 @@ class ConsumerGroup:
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
 
-    def put_target(self, member_id: str, assignment: Assignment | None) -> None:
-        """Set, or with None forget, a member's target assignment."""
-        if assignment is None:
-            self.target.pop(member_id, None)
-        else:
-            self.target[member_id] = assignment
-
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """Set the topics that a regular expression matches; None forgets them."""
         if resolved is None:
@@ -312,14 +252,13 @@ class ConsumerGroup:
 
     def _discount(self, member: ConsumerGroupMember, *, add: bool = False) -> None:
         change = 1 if add else -1
-        for name in member.subscribed_topic_names:
-            _count(self._names, name, change)
-        _count(self.regexes, member.subscribed_topic_regex, change)
-        _count(self._assignors, member.server_assignor, change)
+        self._count_names(member, change)
+        count(self.regexes, member.subscribed_topic_regex, change)
+        count(self._assignors, member.server_assignor, change)
         if member.classic is not None:
             self.classic_member_count += change
             for name, _ in member.classic.protocols:
-                _count(self._classic_protocols, name, change)
+                count(self._classic_protocols, name, change)
 
     def _disown(self, member: ConsumerGroupMember) -> None:
         for topic_id, partition in _partitions(member):

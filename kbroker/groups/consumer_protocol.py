@@ -19,7 +19,6 @@ from kbroker.groups.classic_group import ClassicGroupState
 from kbroker.groups.classic_protocol import ClassicRebalanceProtocol
 from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import (
-    LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
     NO_PARTITIONS,
     ConsumerGroup,
@@ -40,6 +39,7 @@ from kbroker.groups.consumer_migration import check_upgrade, creation_records, d
 from kbroker.groups.consumer_timers import ConsumerTimers
 from kbroker.groups.groups import Groups
 from kbroker.groups.member_update import MemberUpdate, owned_partitions, regexes_resolved, resolve_regexes
+from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
 from kbroker.groups.records import group_metadata_record, group_metadata_tombstone
 from kbroker.groups.settings import GroupSettings
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
@@ -117,9 +117,10 @@ class ConsumerProtocol:
         """The first member of a group; a classic group of the same id becomes a consumer group."""
         group_id = request.group_id
         classic = self.groups.classic.get(group_id)
-        if request.member_epoch != 0:
+        is_of_another_kind = classic is None and group_id in self.groups
+        if request.member_epoch != 0 or is_of_another_kind:
             missing = f"Consumer group {group_id} not found."
-            if classic is not None:
+            if group_id in self.groups:
                 missing = f"Group {group_id} is not a consumer group."
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
         if classic is None:

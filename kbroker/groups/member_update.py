@@ -16,13 +16,7 @@ from kbroker.config import GroupConfig
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.assignors.spec import Assignment, AssignorError
-from kbroker.groups.consumer_group import (
-    NOTHING_ASSIGNED,
-    ConsumerGroup,
-    ConsumerGroupMember,
-    MemberState,
-    ResolvedRegex,
-)
+from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember, MemberState, ResolvedRegex
 from kbroker.groups.consumer_group_records import (
     current_record,
     group_epoch_record,
@@ -31,6 +25,7 @@ from kbroker.groups.consumer_group_records import (
     regex_record,
     regex_tombstone,
 )
+from kbroker.groups.modern_group import METADATA_REFRESH_INTERVAL_MS, NOTHING_ASSIGNED
 from kbroker.groups.reconciliation import OwnedPartitions, Reconciliation
 from kbroker.groups.regex import compile_topic_regex
 from kbroker.groups.settings import GroupSettings
@@ -40,8 +35,6 @@ from kbroker.types import Uuid
 
 logger = logging.getLogger(__name__)
 
-METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
-"""A group trusts its metadata hash for this time, unless it is notified of a change."""
 REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
 """Regular expressions are not resolved more often than that."""
 UNSETTLED_INTERVAL_MS = 1_000
@@ -150,7 +143,7 @@ class MemberUpdate:
         Returns its epoch and the member's part. `ApiError` UNKNOWN_SERVER_ERROR when the assignor cannot.
         """
         group = self.group
-        if group.assignment_epoch >= self.group_epoch or not self._may_assign(assignment_interval_ms):
+        if group.assignment_epoch >= self.group_epoch or not group.may_assign(assignment_interval_ms, self.now_ms):
             return group.assignment_epoch, group.target_of(self.new)
         members = dict(group.members)
         members[self.new.member_id] = self.new
@@ -167,10 +160,6 @@ class MemberUpdate:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
         self.records += target_records(group, target, self.group_epoch, self.now_ms)
         return self.group_epoch, target.get(self.new.member_id, NOTHING_ASSIGNED)
-
-    def _may_assign(self, interval_ms: int) -> bool:
-        made_ms = self.group.assignment_timestamp_ms
-        return made_ms == 0 or interval_ms == 0 or self.now_ms >= made_ms + interval_ms
 
     def heartbeat_interval_ms(self, config: GroupConfig, target_epoch: int, *, joins: bool, is_resolving: bool) -> int:
         """The time until the member's next heartbeat, in ms; to be asked when the other steps are done.

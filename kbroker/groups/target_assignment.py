@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.groups.assignors import ASSIGNORS
 from kbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec
-from kbroker.groups.consumer_group import NOTHING_ASSIGNED, ConsumerGroup, ConsumerGroupMember
+from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
 from kbroker.groups.consumer_group_records import target_epoch_record, target_record
+from kbroker.groups.modern_group import NOTHING_ASSIGNED
 from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import Uuid
 
@@ -49,9 +50,7 @@ def target_records(
 ) -> list[CoordinatorRecord]:
     """The records that make ``target`` the group's: one for each member whose part differs, and the epoch."""
     records = [
-        target_record(group.group_id, member_id, assignment)
-        for member_id, assignment in target.items()
-        if group.target.get(member_id) != assignment
+        target_record(group.group_id, member_id, assignment) for member_id, assignment in group.changed_targets(target)
     ]
     records.append(target_epoch_record(group.group_id, epoch, now_ms))
     return records

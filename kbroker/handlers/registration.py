@@ -53,10 +53,12 @@ class Registration:
     """One served API. ``request_class`` and ``handle`` come with the handler's module, on their first use.
 
     ``advertised`` are the versions of ApiVersions, which differ from those that are served for Produce alone (see its
-    handler). ``unstable`` are those that are served with ``unstable.api.versions.enable``, if they are more.
+    handler). ``unstable`` are those that are served with ``unstable.api.versions.enable``, if they are more; an API
+    that is ``only_unstable`` is served with that property alone.
     """
 
     api_key: int
+    only_unstable: bool
     versions: Versions
     advertised: Versions
     unstable: Versions | None
@@ -83,8 +85,10 @@ class Registration:
         unstable: Versions | None = None,
         check: Callable[[Any], None] | None = None,
         ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
+        only_unstable: bool = False,
     ) -> None:
         self.api_key = api_key
+        self.only_unstable = only_unstable
         self.versions = versions
         self.advertised = advertised
         self.unstable = unstable
@@ -175,7 +179,7 @@ def registrations(listener: ListenerKind, *, unstable: bool = False) -> Mapping[
         table = {
             key: entry.with_unstable() if unstable else entry
             for key, entry in sorted(_REGISTRATIONS.items())
-            if listener & entry.listeners
+            if listener & entry.listeners and (unstable or not entry.only_unstable)
         }
         _tables[listener, unstable] = table
     return table
@@ -200,9 +204,17 @@ def _served(
     listeners: ListenerKind = BROKER,
     forwarding: Forwarding = Forwarding.NONE,
     is_async: bool = True,
+    only_unstable: bool = False,
 ) -> Registration:
     return Registration(
-        _KEYS[module], versions, advertised or versions, listeners, forwarding, is_async, unstable=unstable
+        _KEYS[module],
+        versions,
+        advertised or versions,
+        listeners,
+        forwarding,
+        is_async,
+        unstable=unstable,
+        only_unstable=only_unstable,
     )
 
 
@@ -277,6 +289,8 @@ _ROWS: Final = (
     _served("allocate_producer_ids", Versions(0, 0), listeners=CONTROLLER),
     _served("consumer_group_heartbeat", Versions(0, 1)),
     _served("consumer_group_describe", Versions(0, 1)),
+    _served("get_telemetry_subscriptions", Versions(0, 0)),
+    _served("push_telemetry", Versions(0, 0)),
     _served("controller_registration", Versions(0, 0), listeners=CONTROLLER),
     _served("assign_replicas_to_dirs", Versions(0, 0), listeners=CONTROLLER),
     _served("list_config_resources", Versions(0, 1)),
@@ -284,6 +298,9 @@ _ROWS: Final = (
     _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
+    _served("streams_group_heartbeat", Versions(0, 1)),
+    _served("streams_group_describe", Versions(0, 1)),
+    _served("streams_group_topology_description_update", Versions(0, 0), is_async=False),
     _served("unregister_controller", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
 )
 
