@@ -8,7 +8,7 @@ groups: a property that is accepted and ignored would mislead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
 from kbroker.config.shorthand import INT, MEDIUM
@@ -21,6 +21,7 @@ from kbroker.config.streams_group import (
     effective_streams_group,
     validate_streams_group,
 )
+from kbroker.value_types import NamedTuple
 
 GROUP_CONFIGS = ConfigDef(
     "group",

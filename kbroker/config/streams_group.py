@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
 from kbroker.config.shorthand import INT, LIST, LONG, LOW, MEDIUM
+from kbroker.value_types import NamedTuple
 
 KEYS = [
     ConfigKey(

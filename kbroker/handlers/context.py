@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
+
+from kbroker.value_types import dataclass, field
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig

@@ -14,10 +14,10 @@ from __future__ import annotations
 import enum
 import importlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kbroker.value_types import dataclass
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import VersionRange as Versions
 

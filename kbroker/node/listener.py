@@ -9,7 +9,7 @@ import errno
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -20,6 +20,7 @@ from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.refusal_log import RefusalLog
 from kbroker.security.shown import shown
+from kbroker.value_types import NamedTuple
 from kbroker.wire.buffer_pool import BufferPool
 from kbroker.wire.errors import WireError
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kbroker.raft_metadata.metadata_version import (
     ELIGIBLE_LEADER_REPLICAS,
@@ -16,6 +15,7 @@ from kbroker.raft_metadata.metadata_version import (
     METADATA_VERSION_NAMES,
     MINIMUM_METADATA_VERSION,
 )
+from kbroker.value_types import NamedTuple
 
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 """1: eligible leader replicas (KIP-966)."""
