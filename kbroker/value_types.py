@@ -10,6 +10,7 @@ A module that a node imports when it starts takes them from here. Less is possib
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Never
@@ -29,6 +30,9 @@ except ImportError:  # pragma: no cover - not CPython
 
 
 _MISSING: Any = object()
+
+# The standard library changed the error of ``_replace`` with Python 3.13.
+_UNEXPECTED_FIELD: type[Exception] = TypeError if sys.version_info >= (3, 13) else ValueError
 
 
 def _compiled(cls: type[Any], name: str, parameters: Iterable[str], body: str, values: dict[str, object]) -> Any:
@@ -59,7 +63,7 @@ class _TupleMethods(tuple[Any, ...]):
     def _replace(self, /, **changes: Any) -> Any:
         made = self._make(map(changes.pop, self._fields, self))
         if changes:
-            raise ValueError(f"Got unexpected field names: {list(changes)!r}")
+            raise _UNEXPECTED_FIELD(f"Got unexpected field names: {list(changes)!r}")
         return made
 
     def _asdict(self) -> dict[str, Any]:
