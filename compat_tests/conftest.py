@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.apache_kafka import cache_dir
+from compat_tests.apache_kafka import cache_dir, locked
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.clients import Clients
 from compat_tests.shapes.shaped import SHAPES
@@ -122,10 +122,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     directory = cache_dir() / "compat"
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"results-{name}.json"
-    merged: dict[str, Any] = {}
-    if path.exists():
-        merged = {json.dumps([row["client"], row["group"], row["title"]]): row for row in json.loads(path.read_text())}
-    for key, result in results.items():
-        client, group, title = json.loads(key)
-        merged[key] = {"client": client, "group": group, "title": title, **result}
-    path.write_text(json.dumps(list(merged.values()), indent=1) + "\n")
+    with locked(path.stem):  # sessions may run side by side, and each adds its own
+        merged: dict[str, Any] = {}
+        if path.exists():
+            rows = json.loads(path.read_text())
+            merged = {json.dumps([row["client"], row["group"], row["title"]]): row for row in rows}
+        for key, result in results.items():
+            client, group, title = json.loads(key)
+            merged[key] = {"client": client, "group": group, "title": title, **result}
+        path.write_text(json.dumps(list(merged.values()), indent=1) + "\n")

@@ -45,6 +45,7 @@ SECTIONS = {
         "docs/commands",
         "docs/configuration",
         "docs/testing",
+        "docs/metrics",
         "docs/operations",
         "docs/apis",
         "docs/compatibility",

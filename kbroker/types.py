@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import random
-from dataclasses import dataclass
-from typing import NamedTuple, NewType
+from typing import NewType
+
+from kbroker.value_types import NamedTuple, dataclass
 
 Uuid = NewType("Uuid", bytes)
 """Kafka's Uuid: 16 bytes. Text form is URL-safe base64 without padding (22 characters)."""

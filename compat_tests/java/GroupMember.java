@@ -17,10 +17,10 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
-import java.util.Queue;
 import java.util.Set;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -43,8 +43,9 @@ public final class GroupMember implements ConsumerRebalanceListener, Runnable {
     private final boolean autoCommit;
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final Set<TopicPartition> owned = new HashSet<>();
-    private final Queue<JsonNode> commands = new ConcurrentLinkedQueue<>();
+    private final BlockingQueue<JsonNode> commands = new LinkedBlockingQueue<>();
     private boolean closed = false;
+    private boolean fenced = false;
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -169,19 +170,31 @@ public final class GroupMember implements ConsumerRebalanceListener, Runnable {
     @Override
     public void run() {
         while (!closed) {
-            for (JsonNode command = commands.poll(); command != null; command = commands.poll()) {
-                ObjectNode reply = reply(command);
+            if (fenced) { // a poll would say so again and again; commands are answered still
                 try {
-                    carryOut(command, reply);
-                } catch (Throwable problem) {
-                    reply.put("error", problem.toString());
+                    answer(commands.take());
+                } catch (InterruptedException ending) {
+                    return;
                 }
-                say(reply);
-            }
-            if (!closed) {
-                poll();
+            } else {
+                for (JsonNode command = commands.poll(); command != null; command = commands.poll()) {
+                    answer(command);
+                }
+                if (!closed) {
+                    poll();
+                }
             }
         }
+    }
+
+    private void answer(JsonNode command) {
+        ObjectNode reply = reply(command);
+        try {
+            carryOut(command, reply);
+        } catch (Throwable problem) {
+            reply.put("error", problem.toString());
+        }
+        say(reply);
     }
 
     private void poll() {
@@ -206,7 +219,7 @@ public final class GroupMember implements ConsumerRebalanceListener, Runnable {
             line.put("text", problem.toString());
             say(line);
             if (problem instanceof org.apache.kafka.common.errors.FencedInstanceIdException) {
-                closed = true; // it says so at every poll from now on
+                fenced = true;
                 consumer.close(Duration.ofSeconds(1));
             }
         }

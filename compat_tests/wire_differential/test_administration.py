@@ -301,7 +301,7 @@ def test_client_metrics(pair: Pair) -> None:
     compare(pair, change(TOPIC, "adm", ("cleanup.policy", SET, "compact,delete,compact")), 1)
     compare(pair, show(TOPIC, "adm", "cleanup.policy"), 4)
     compare(pair, change(TOPIC, "adm", ("cleanup.policy", DELETE, None)), 1)
-    for match in ("client_id=a=", "client_source_port=90.., client_software_name =[a-z&&[^b]]*+", ""):
+    for match in ("client_id=a=", "client_source_port=90.., client_software_name =[a-z]*", ""):
         compare(pair, change(CLIENT_METRICS, "s", ("match", SET, match)), 1)
         look()
     compare(pair, replace(CLIENT_METRICS, "s", interval_ms="2000"), 2)

@@ -44,7 +44,7 @@ INNARDS = "Request Request("
 APIS_WITH_LISTS = 17
 """APIs whose answers have something of ``ABSENT`` besides what is there."""
 
-NO_PERMISSION = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+NO_PERMISSION = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions", "PushTelemetry"}
 """These ask for no permission."""
 
 NO_ANSWER = "DescribeUserScramCredentials-all"

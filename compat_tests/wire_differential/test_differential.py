@@ -1,11 +1,9 @@
 """The same raw requests to Apache Kafka 4.4.0 and to the broker under test: the decoded answers must be equal.
 
 For each (API, version) that the broker advertises, as many random requests as KBROKER_WIRE_CASES says (32), from the
-seed
-KBROKER_WIRE_SEED (0); what may differ is in allowed.py. Against ``--broker apache`` two Apache Kafkas are compared,
-which shows
-that nothing here depends on the run. ``KBROKER_WIRE_ALL=1`` prints all differences to standard output, not the first
-of each kind.
+seed KBROKER_WIRE_SEED (0); what may differ is in allowed.py. Against ``--broker apache`` two Apache Kafkas are
+compared, which shows that nothing here depends on the run. ``KBROKER_WIRE_ALL=1`` prints all differences to standard
+output, not the first of each kind.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
@@ -60,6 +59,8 @@ def prepare(bootstrap: str) -> Dialogue:
         return all(not t.error_code and all(p.leader_id >= 0 for p in t.partitions) for t in told.topics)
 
     eventually(led, "leaders of all partitions")
+    # Apache Kafka tells of a leader a moment before it is one; what it refuses until then, it would lack later.
+    eventually(lambda: _all_lead(talk), "every leader to answer")
     for first in (0, 5):
         batch = build_batch(
             [Record(0, SOME_TIME + 1000 * n, b"k%d" % n, b"v%d" % n, ()) for n in range(first, first + 5)]
@@ -69,11 +70,8 @@ def prepare(bootstrap: str) -> Dialogue:
             acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name="wd-filled", partition_data=data)]
         )
 
-        def written(request: ProduceRequest = request) -> bool:
-            # Apache Kafka tells of a leader a moment before it is one.
-            return bool(talk.ask(request, 9).responses[0].partition_responses[0].error_code == 0)
-
-        eventually(written, "the records to be written")
+        written = talk.ask(request, 9).responses[0].partition_responses[0]
+        assert written.error_code == 0, written
     for key, kind in (("wd-group", 0), ("wd-somebody", 1)):
         finding = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         eventually(
@@ -85,6 +83,18 @@ def prepare(bootstrap: str) -> Dialogue:
         ids = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
         eventually(lambda ids=ids: talk.ask(ids, 4).error_code == 0, "producer ids")  # type: ignore[misc]
     return talk
+
+
+def _all_lead(talk: Dialogue) -> bool:
+    """Whether every partition of the generator's topics is told about by its leader."""
+    topics = [
+        ListOffsetsTopic(
+            name=name, partitions=[ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(partitions)]
+        )
+        for name, (partitions, _) in TOPICS.items()
+    ]
+    told = talk.ask(ListOffsetsRequest(replica_id=-1, topics=topics), 7)
+    return not any(partition.error_code for topic in told.topics for partition in topic.partitions)
 
 
 @dataclass

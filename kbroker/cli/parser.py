@@ -8,9 +8,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from kbroker.errors import FatalError
+from kbroker.value_types import NamedTuple
 
 PROGRAM: Final = "kbroker"
 

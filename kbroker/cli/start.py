@@ -56,6 +56,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="write what the authorizer decides to this file, and not to standard error",
     )
     parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="serve metrics for Prometheus there, on 127.0.0.1 unless a host is given",
+    )
+    parser.add_argument(
         "--until-eof",
         action="store_true",
         help="stop, as on SIGTERM, when standard input ends: for a program whose node must not outlive it",
@@ -118,6 +123,11 @@ _COLLECT_AFTER = 20_000
 def load_config(arguments: argparse.Namespace) -> BrokerConfig:
     """The configuration that the command line asks for."""
     overrides = parse_overrides(arguments.override)
+    if arguments.metrics is not None:
+        from kbroker.config.metrics import LISTENER
+
+        host, colon, port = arguments.metrics.rpartition(":")
+        overrides[LISTENER] = f"http://{host if colon else '127.0.0.1'}:{port}"
     if arguments.config is None:
         properties = development_properties(
             arguments.data_dir or "kbroker-data", 9092 if arguments.port is None else arguments.port
@@ -218,6 +228,12 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
     without_effect = [name for name in config.without_effect if name not in chosen_here]
     if without_effect:
         log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
+    if "metric.reporters" in config.raw:
+        from kbroker.config.telemetry import java_reporters
+
+        classes = java_reporters(config.metric_reporters)
+        if classes:
+            log.warning("metric.reporters: Java classes cannot be loaded, and have no effect: %s", ", ".join(classes))
     for name, instead in DEPRECATED.items():
         if name in config.raw and not (name == "log.cleaner.enable" and config.log_cleaner_enable):
             log.warning("%s is deprecated, and Apache Kafka 5.0 will not have it: %s", name, instead)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _SECRET_WORDS = ("password", "secret", "jaas", "passphrase", "keystore.key", "certificate.chain")
 
 
+_METRICS_LISTENER = "prometheus.metrics.reporter.listener"  # as in `kbroker.config.metrics`, which few nodes import
+
+
 class BrokerConfig(BrokerProperties):
     """A node's properties, made by :meth:`from_properties` only, which checks them."""
 
@@ -137,6 +140,11 @@ def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, 
         from kbroker.config.security.authorization import OF_AUTHORIZER
 
         others = [name for name in others if name not in OF_AUTHORIZER]
+    if _METRICS_LISTENER in raw:
+        from kbroker.config.metrics import metrics_address
+
+        metrics_address(raw)
+        others.remove(_METRICS_LISTENER)
     others = [name for name in others if name not in of_security]
     keys = {name: absent_key(name) for name in others}
     otherwise = set_otherwise(raw, others)

@@ -1,12 +1,14 @@
 """The properties of a subscription to clients' metrics (resource type CLIENT_METRICS, KIP-714).
 
 Names, types and defaults are Apache Kafka 4.4.0's (a test compares them with a table of its facts). A subscription is
-metadata: it is kept and described. No client is asked for metrics, as in Apache Kafka without a plugin that takes them.
+metadata; a node asks clients by it only if its ``metric.reporters`` has a receiver. The expressions of ``match`` are
+RE2's, though Java's in Kafka: they are matched against what strangers send, and RE2 takes linear time for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, ListOf
 from kbroker.config.java_regex import is_java_regex
@@ -82,3 +84,33 @@ def _check_patterns(patterns: Sequence[str]) -> None:
             or not is_java_regex(expression.strip())
         ):
             raise InvalidConfig(f"Illegal client matching pattern: {pattern}")
+        try:
+            compile_expression(expression.strip())
+        except UnusableExpression:
+            raise InvalidConfig(
+                f"Illegal client matching pattern: {pattern}: kbroker matches with RE2, which does not know this"
+            ) from None
+
+
+class UnusableExpression(ValueError):
+    """RE2 does not know the expression, though Java does: look-around, a reference to a group, possessive counts."""
+
+
+class CompiledExpression(Protocol):
+    """An expression of RE2."""
+
+    def fullmatch(self, text: bytes) -> object | None:
+        """Something if all of the text matches."""
+
+
+def compile_expression(expression: str) -> CompiledExpression:
+    """Compile an expression of ``match``; :class:`UnusableExpression`."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled: CompiledExpression = re2.compile(expression.encode(errors="surrogatepass"), options)
+    except re2.error:
+        raise UnusableExpression(expression) from None
+    return compiled

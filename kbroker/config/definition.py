@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum, StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.value_types import NamedTuple
 
 
 class ConfigType(IntEnum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from kbroker.errors import FatalError
+from kbroker.value_types import NamedTuple
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SERVED_PROTOCOLS = SECURITY_PROTOCOLS

@@ -25,7 +25,7 @@ _THREADS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
-_FIXED = ("listeners", "listener.security.protocol.map")
+_FIXED = ("listeners", "listener.security.protocol.map", "metric.reporters")
 
 
 def overridden(properties: Mapping[str, str], layers: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -7,11 +7,11 @@ names in ``completed`` (ARCHITECTURE: determinism, rule c).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.producer_state import VerificationGuard
+from kbroker.value_types import NamedTuple, dataclass, field
 from kbroker.wire.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 R = TypeVar("R")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     import xxhash

@@ -36,6 +36,9 @@ from kbroker.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+TELEMETRY_APIS = frozenset({71, 72})
+"""They are named only where there is a receiver of clients' metrics, as in Apache Kafka."""
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -54,7 +57,10 @@ async def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersion
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     kind = CONTROLLER if connection.is_controller else BROKER
     unstable = ctx.services.config.unstable_api_versions_enable
-    response = ApiVersionsResponse(api_keys=advertised(registrations(kind, unstable=unstable)))
+    table = registrations(kind, unstable=unstable)
+    if ctx.services.telemetry is None:
+        table = {key: entry for key, entry in table.items() if key not in TELEMETRY_APIS}
+    response = ApiVersionsResponse(api_keys=advertised(table))
     if version >= 3:
         _add_features(response, ctx.services.metadata, hide_level_0=version < 4)
     return response

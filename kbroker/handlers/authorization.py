@@ -80,7 +80,7 @@ def _may_audit_denial(ctx: RequestContext) -> bool:
     """Count a denial; False once the audit log has as many of the request as it takes. The first too many is said."""
     count = ctx.denials = getattr(ctx, "denials", 0) + 1
     if count == MOST_AUDITED_DENIALS + 1:
-        from kbroker.security.authorizer.standard import AUDIT_LOG
+        from kbroker.security.authorizer.audit import AUDIT_LOG
         from kbroker.security.shown import shown
 
         logging.getLogger(AUDIT_LOG).info(

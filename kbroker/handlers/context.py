@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
+
+from kbroker.value_types import dataclass, field
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.partitions import FetchReader, Partitions
     from kbroker.handlers.services.quotas import ConnectionRates, Quotas, RequestMeter
     from kbroker.handlers.services.share_groups import ShareCoordinators, SharePartitions
+    from kbroker.handlers.services.telemetry import Telemetry
     from kbroker.handlers.services.turns import LongSteps, ProduceQueue, TimestampLookupQueue
     from kbroker.log.manager import LogManager
     from kbroker.replication.fetch_session import FetchSessionCache
@@ -63,12 +65,15 @@ class Services:
     """The key of delegation tokens; None if the node has none."""
     quotas: Quotas | None = None
     """The quotas of users and client ids; None if there is none."""
+    telemetry: Telemetry | None = None
+    """None where `metric.reporters` has no receiver of clients' metrics."""
     connection_rates: ConnectionRates | None = None
     """How fast connections may come; None if there is no limit."""
     share_coordinators: ShareCoordinators | None = None
     """These three are for share groups: a node that serves none has none."""
     share_persister: Persister | None = None
-    share_partitions: SharePartitions | None = None
+    share_partitions: Callable[[], SharePartitions] | None = None
+    """Made with the first ShareFetch, and the same ever after."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The times of the last warnings that another node was refused (``handlers.refusals``)."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kbroker.handlers.context import RequestContext
+from kbroker.value_types import NamedTuple
 
 
 class CurrentLeader(NamedTuple):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
+from kbroker.value_types import NamedTuple
 
 NOT_ASKED = -(2**31)
 """``..._authorized_operations`` that were not asked for."""

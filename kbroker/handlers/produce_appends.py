@@ -150,6 +150,9 @@ class Appends:
     def refused(self, name: str | None, index: int, error: ApiError) -> PartitionProduceResponse:
         """The answer for a batch that is not in the log."""
         self._failed = True
+        partition = None if name is None else self._manager.partitions.get((name, index))
+        if partition is not None and partition.traffic is not None:
+            partition.traffic.failed_produces += 1
         return _error_answer(index, error, self._manager, name)
 
     def response(self, topics: list[TopicProduceResponse]) -> Response:

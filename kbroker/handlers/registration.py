@@ -14,10 +14,10 @@ from __future__ import annotations
 import enum
 import importlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kbroker.value_types import dataclass
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import VersionRange as Versions
 
@@ -289,6 +289,8 @@ _ROWS: Final = (
     _served("allocate_producer_ids", Versions(0, 0), listeners=CONTROLLER),
     _served("consumer_group_heartbeat", Versions(0, 1)),
     _served("consumer_group_describe", Versions(0, 1)),
+    _served("get_telemetry_subscriptions", Versions(0, 0)),
+    _served("push_telemetry", Versions(0, 0)),
     _served("controller_registration", Versions(0, 0), listeners=CONTROLLER),
     _served("assign_replicas_to_dirs", Versions(0, 0), listeners=CONTROLLER),
     _served("list_config_resources", Versions(0, 1)),
@@ -301,6 +303,9 @@ _ROWS: Final = (
     _served("write_share_group_state", Versions(0, 1), only_unstable=True),
     _served("delete_share_group_state", Versions(0, 0), only_unstable=True),
     _served("read_share_group_state_summary", Versions(0, 1), only_unstable=True),
+    _served("streams_group_heartbeat", Versions(0, 1)),
+    _served("streams_group_describe", Versions(0, 1)),
+    _served("streams_group_topology_description_update", Versions(0, 0), is_async=False),
     _served("unregister_controller", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
 )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.security.principal import as_authenticated
 from kbroker.security.sasl.conversation import SaslConversation
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -24,7 +23,6 @@ async def handle(request: SaslAuthenticateRequest, ctx: RequestContext) -> SaslA
             error_message="SaslAuthenticate request received after successful authentication",
         )
     response = await session.authenticate(bytes(request.auth_bytes))
-    # It stays who it is, as a principal builder has it; but it may come by a delegation token now, or without one.
-    by_token = session.principal.token_authenticated
-    ctx.connection.principal = as_authenticated(ctx.principal, by_token=by_token)
+    if not session.is_in_exchange and session.failure is None:
+        ctx.connection.reauthenticated(by_token=session.principal.token_authenticated)
     return response

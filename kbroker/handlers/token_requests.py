@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import ForwardedContext, RequestContext
 from kbroker.handlers.forwarding import by_controller, error_codes
-from kbroker.security.principal import ANONYMOUS
+from kbroker.raft_metadata.controller.result import ControllerResult
+from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.security.delegation_tokens import DelegationTokens
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.security.protocol import SecurityProtocol
 
 R = TypeVar("R")
@@ -48,3 +52,49 @@ async def decided(request: Any, ctx: RequestContext, decide: Callable[[], Awaita
         return await decide()
     metadata = ctx.services.metadata
     return await by_controller(metadata, lambda: metadata.forward(request, ctx), decide, error_codes)
+
+
+class TokenChange(Protocol):
+    """An operation of the controller that has a token expire at another time; the time in ms. ``ApiError``."""
+
+    def __call__(
+        self,
+        view: ControllerView,
+        settings: DelegationTokens | None,
+        now_ms: int,
+        *,
+        requester: KafkaPrincipal,
+        secret: bytes,
+        period_ms: int,
+    ) -> ControllerResult[int]: ...
+
+
+async def change_time(
+    request: Any, ctx: RequestContext, change: TokenChange, period_ms: int, answer: Callable[..., R]
+) -> R:
+    """The active controller's answer to a request that changes the time of the token whose secret it has.
+
+    ``answer`` makes it of ``error_code`` and ``expiry_timestamp_ms``.
+    """
+    if not may_ask_for_tokens(ctx):
+        return answer(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NO_TIME)
+    services = ctx.services
+    secret = bytes(request.hmac)
+
+    async def decide() -> R:
+        try:
+            timestamp = await services.metadata.submit(
+                lambda view: change(
+                    view,
+                    services.tokens,
+                    services.env.wall_clock_ms(),
+                    requester=ctx.principal,
+                    secret=secret,
+                    period_ms=period_ms,
+                )
+            )
+        except ApiError as error:
+            return answer(error_code=error.code)
+        return answer(expiry_timestamp_ms=timestamp)
+
+    return await decided(request, ctx, decide)

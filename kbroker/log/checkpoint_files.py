@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.types import TopicPartition, Uuid, uuid_from_str, uuid_to_str
+from kbroker.value_types import NamedTuple
 
 T = TypeVar("T")
 

@@ -15,7 +15,9 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
+
+from kbroker.value_types import NamedTuple
 
 try:
     import fcntl

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kbroker.log.checkpoint_files import PARTITION_METADATA
 from kbroker.log.disk import Disk, DiskFile
 from kbroker.log.file_names import SNAPSHOT_SUFFIX, file_name
 from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.value_types import dataclass, field
 
 if TYPE_CHECKING:
     from kbroker.log.log_config import LogConfig

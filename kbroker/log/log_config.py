@@ -8,7 +8,8 @@ defaults are those of ``LogConfig`` in Apache Kafka 4.4.0. Parsing and validatin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+
+from kbroker.value_types import dataclass, field
 
 _MAX_LONG = 2**63 - 1
 _WEEK_MS = 7 * 24 * 60 * 60 * 1000
@@ -87,12 +88,12 @@ class LogConfig:
         Text is taken too, as ``kbroker.config`` has validated it; names that no log needs are left out.
         ``internal.segment.bytes`` (Kafka's way to small segments in tests) wins over ``segment.bytes``.
         """
-        known = {each.name: each.default for each in fields(cls) if each.init}
+        defaults, known = cls(), frozenset[str](cls.__match_args__)
         chosen: dict[str, object] = {}
         for name, value in values.items():
             key = name.replace(".", "_")
             if key in known and value is not None:
-                chosen[key] = _typed(known[key], value)
+                chosen[key] = _typed(getattr(defaults, key), value)
         internal = values.get("internal.segment.bytes")
         if internal is not None:
             chosen["segment_bytes"] = _typed(0, internal)

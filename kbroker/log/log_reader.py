@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import DiskFile
@@ -18,6 +17,7 @@ from kbroker.log.segments.segment_list import SegmentList
 from kbroker.log.segments.timestamp_lookup import TimestampOffset
 from kbroker.log.segments.transaction_index import AbortedTxn, collect_aborted_txns
 from kbroker.types import FileRegion, TopicPartition
+from kbroker.value_types import NamedTuple
 
 _WORTH_A_WALK = 16
 """Index intervals. A read with a lower limit looks for its last whole batch; to a greater one the part of an interval

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import recovery, truncation
@@ -32,6 +31,7 @@ from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
 from kbroker.types import TopicPartition, Uuid
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import CONTROL_FLAG, LOG_OVERHEAD, TRANSACTIONAL_FLAG, BatchHeader, Buffer
 from kbroker.wire.control_batch import EndTxnMarker, parse_end_txn_marker
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 NUM_BATCHES_TO_RETAIN = 5

@@ -21,7 +21,6 @@ import os
 from bisect import insort
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import Disk
@@ -30,6 +29,7 @@ from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import CONTROL_FLAG, NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
 from kbroker.wire.control_batch import EndTxnMarker
 

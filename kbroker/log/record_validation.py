@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import CREATE_TIME, LOG_APPEND_TIME, LogConfig
 from kbroker.log.record_walk import STEP_RECORDS, are_keyed, first_above, renumbered
 from kbroker.log.validated_batches import InvalidRecordsError, ValidatedBatches, too_large, too_large_for_segment
 from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
 from kbroker.wire import record_batch
 from kbroker.wire.batch_header import (
     COMPRESSION_MASK,

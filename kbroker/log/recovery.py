@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 
 from kbroker.log.checkpoint_files import CorruptCheckpoint
 from kbroker.log.disk import Disk
@@ -30,6 +29,7 @@ from kbroker.log.segments.segment_files import (
 )
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
+from kbroker.value_types import dataclass, field
 from kbroker.wire.batch_header import (
     HEADER_SIZE,
     LOG_OVERHEAD,

@@ -7,10 +7,10 @@ watermark. The last segment goes only if it is not empty (the log then rolls fir
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from kbroker.log.log_config import LogConfig
 from kbroker.log.segments.segment import Segment
+from kbroker.value_types import NamedTuple
 
 
 class SegmentFacts(NamedTuple):

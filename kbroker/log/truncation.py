@@ -6,12 +6,12 @@ Works on the segments and the producers' snapshots; ``PartitionLog.truncate_to``
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.segment import CorruptSegment, LocatedBatch, Segment
 from kbroker.log.segments.segment_list import SegmentList
+from kbroker.value_types import NamedTuple
 
 
 class Cut(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
 from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import BatchHeader, Buffer
 
 MOST_RECORDS = 1_000_000

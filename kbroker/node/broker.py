@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
+    from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.node.rules.setup import NodeRules
+    from kbroker.node.telemetry.telemetry import Telemetry
     from kbroker.security.authorizer.standard import StandardAuthorizer
     from kbroker.security.delegation_tokens import DelegationTokens
 
@@ -76,6 +78,7 @@ class Broker:
     metadata: MetadataPlane
     lifecycle: BrokerLifecycle
     services: Services
+    coordinators: Coordinators | None = None
 
     def __init__(self, config: BrokerConfig, env: Env) -> None:
         self.config = config
@@ -84,7 +87,10 @@ class Broker:
         self._authorizer = _make_authorizer(config)
         """The one that ACLs are for."""
         self._rules = _make_rules(config, self._authorizer, env)
-        self._listeners = Listeners(config, self.security)
+        self._metrics = _make_metrics(config, env, self)
+        self._telemetry = _make_telemetry(config, env)
+        dispatcher = () if self._metrics is None else (self._metrics.counts.dispatcher,)
+        self._listeners = Listeners(config, self.security, *dispatcher)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
@@ -92,6 +98,11 @@ class Broker:
         self._dynamic_config = DynamicBrokerConfig(config)
         self._quota_loader: QuotaLoader | None = None
         self._failed = False
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port of the page for Prometheus; None without one."""
+        return None if self._metrics is None else self._metrics.port
 
     @property
     def broker_epoch(self) -> int:
@@ -104,6 +115,8 @@ class Broker:
         limit = StartLimit(self.config.server_max_startup_time_ms)
         try:
             await self._listeners.bind(self.env.network)
+            if self._metrics is not None:
+                await self._metrics.bind()
             self._open()
             opened = True
             await self._serve(limit, task_status)
@@ -138,6 +151,8 @@ class Broker:
             log_manager=self.log_manager,
             topic_log_config=self._dynamic_config.log_config,
         )
+        if self._metrics is not None:
+            self.replica_manager.progress.traffic = self._metrics.counts.traffic
         try:
             self._make_parts(properties)
         except BaseException:
@@ -169,7 +184,7 @@ class Broker:
         )
         self._timestamp_lookups = TimestampLookupQueue(env)
         self._produce_queue = ProduceQueue(env)
-        self._coordinators = coordinators = self._make_coordinators() if config.is_broker else None
+        self.coordinators = coordinators = self._make_coordinators() if config.is_broker else None
         absent: Any = NoBrokerRole()
         self.services = Services(
             env=env,
@@ -197,6 +212,9 @@ class Broker:
         )
         if self._rules is not None:
             self._rules.serve(self.services)
+        if self._telemetry is not None:
+            self.services.telemetry = self._telemetry
+            self.metadata.subscribe(self._telemetry.on_image)
         self.metadata.subscribe(self._on_quotas)
 
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -260,6 +278,8 @@ class Broker:
             try:
                 with work:
                     async with trio.open_nursery() as nursery:
+                        if self._metrics is not None:
+                            self._metrics.start(nursery)
                         with limit.up_in_time():
                             await self._start_parts(nursery)
                         task_status.started(self)
@@ -306,8 +326,8 @@ class Broker:
         if level < DIRECTORIES:
             self._refresh_registrations(nursery)
         metadata.subscribe(self.replica_manager.metadata.on_image)
-        if self._coordinators is not None:
-            coordinators = self._coordinators
+        if self.coordinators is not None:
+            coordinators = self.coordinators
             for coordinator in (coordinators.groups, coordinators.transactions, coordinators.share_groups):
                 if coordinator is not None:
                     metadata.subscribe(coordinator.on_image)
@@ -450,6 +470,17 @@ class Broker:
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
 
 
+def _make_metrics(config: BrokerConfig, env: Env, node: Broker) -> MetricsService | None:
+    """The metrics of a node that is to show some; None, and nothing imported, for all others."""
+    if not config.raw.get("prometheus.metrics.reporter.listener", "").strip():
+        return None
+    from kbroker.config.metrics import metrics_address
+    from kbroker.node.metrics.service import MetricsService
+
+    address = metrics_address(config.raw)
+    return None if address is None else MetricsService(address, env, node)
+
+
 def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
     """The authorizer that the properties ask for; None if everybody may do everything."""
     if not config.values.get("authorizer.class.name"):
@@ -467,6 +498,20 @@ def _make_rules(config: BrokerConfig, authorizer: StandardAuthorizer | None, env
     from kbroker.node.rules.setup import NodeRules
 
     return NodeRules(config, authorizer, env)
+
+
+def _make_telemetry(config: BrokerConfig, env: Env) -> Telemetry | None:
+    """What asks clients for metrics; None if nothing would take them."""
+    if not config.is_broker or "metric.reporters" not in config.raw:
+        return None
+    from kbroker.config.telemetry import receivers_of
+
+    if not receivers_of(config.metric_reporters):
+        return None
+    from kbroker.node.telemetry.receivers import make_receivers
+    from kbroker.node.telemetry.telemetry import Telemetry
+
+    return Telemetry(env, make_receivers(config.metric_reporters), config.telemetry_max_bytes)
 
 
 def _make_tokens(config: BrokerConfig) -> DelegationTokens | None:

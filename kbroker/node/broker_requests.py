@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -17,6 +17,7 @@ from kbroker.errors import ErrorCode
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.records import partitions_by_topic
 from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import WireError
 from kbroker.wire.registry import API_KEYS
 

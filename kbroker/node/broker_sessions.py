@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -31,6 +31,7 @@ from kbroker.raft_metadata.controller.sessions import (
 from kbroker.raft_metadata.image import BrokerImage
 from kbroker.timing import Alarm
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.env import Env

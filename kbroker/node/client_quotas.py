@@ -8,13 +8,13 @@ reading on for as long as the client is throttled (KIP-219).
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from time import perf_counter
-from types import coroutine
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.later import Later
+from kbroker.node.timed_steps import timed_steps
 from kbroker.quotas.entities import ClientLimits, Limit, QuotaTable
 from kbroker.quotas.meters import QuotaRate, TokenBucket
 
@@ -208,27 +208,9 @@ class RequestMeter:
         if self._since is None:
             self._since = self._clock()
 
-    @coroutine
-    def _timed(self, work: Any) -> Generator[Any, Any, Any]:
-        """Run a coroutine, and measure each of its steps: in between it waits, and others work."""
-        send, value = work.send, None
-        while True:
-            self.start()
-            try:
-                wanted = send(value)
-            except StopIteration as end:
-                return end.value
-            finally:
-                self.stop()
-            try:
-                value = yield wanted
-                send = work.send
-            except BaseException as error:
-                send, value = work.throw, error
-
     async def run(self, work: Awaitable[T]) -> T:
         """The outcome of a handler's coroutine, whose work is measured."""
-        result: T = await self._timed(work)
+        result: T = await timed_steps(work, self.start, self.stop)
         return result
 
     # --- what the handler of Fetch asks

@@ -20,7 +20,7 @@ from kbroker.handlers.context import CloseConnection
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.request_wait import ConnectionLost, RequestWait
-from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal, as_authenticated
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from kbroker.node.memory_budget import MemoryBudget
     from kbroker.node.refusal_log import RefusalLog
     from kbroker.wire.buffer_pool import BufferPool
+
+MakeDispatcher = Callable[["Connection", "Services", Mapping[int, "Registration"], ReplyQueue], Dispatcher]
+"""Makes the dispatcher of a connection."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +73,7 @@ class Connection:
         poller: Poller | None = None,
         principal: KafkaPrincipal = ANONYMOUS,
         session: object | None = None,
+        dispatcher: MakeDispatcher = Dispatcher,
     ) -> None:
         self.stream = stream
         self.principal = principal
@@ -97,7 +101,7 @@ class Connection:
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
         self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
-        self._dispatcher = Dispatcher(self, services, table, self._replies)
+        self._dispatcher = dispatcher(self, services, table, self._replies)
         self._poller = poller
         self._produce_queue = services.produce_queue
         self._queued = services.produce_queue.waiting if services.produce_queue is not None else {}
@@ -148,7 +152,7 @@ class Connection:
             # A traceback may keep the connection for a while: its buffers must not stay with it.
             self._reader.drop()
             self._failure = self._handed = None
-            self._dispatcher.close()
+            self._dispatcher.forget_requests()
             self.stream.close()
             for callback in self.when_closed:
                 callback()
@@ -162,6 +166,15 @@ class Connection:
         self.session_ended = api_keys is not None
         if self.session_ended:
             self._wait.end_time()
+
+    def reauthenticated(self, *, by_token: bool) -> None:
+        """The client has authenticated again (KIP-368), by a delegation token or without one.
+
+        It stays who it is, as a principal builder has it. Shortcuts are made for what was allowed before: an
+        authorizer may tell who comes by a token.
+        """
+        self.principal = as_authenticated(self.principal, by_token=by_token)
+        self._dispatcher.forget_requests()
 
     @property
     def frames(self) -> int:

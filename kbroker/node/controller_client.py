@@ -76,6 +76,9 @@ class InProcess:
     async def mute(self, seconds: float) -> None:
         """Nothing is read, either."""
 
+    def reauthenticated(self, *, by_token: bool) -> None:
+        """Nobody authenticates."""
+
     def replace_unsent(self, reply: bytes, response: Any, version: int) -> None:
         """Nothing is served in a round here."""
         raise NotImplementedError

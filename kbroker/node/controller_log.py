@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kbroker.env import Env
 from kbroker.errors import ApiError, ErrorCode, FatalError
@@ -22,6 +22,7 @@ from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.raft.snapshot import read_bootstrap
 from kbroker.raft_metadata.storage import activation_records, bootstrap_records
 from kbroker.types import OffsetAndEpoch
+from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import EncodeError
 from kbroker.wire.records.metadata import AbortTransactionRecord
 

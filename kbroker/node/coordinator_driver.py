@@ -220,6 +220,10 @@ class CoordinatorDriver(Generic[C]):
                 answers.append(await self._answer(shard, question))
         return answers
 
+    def loaded_cores(self) -> list[C]:
+        """The cores that are loaded now, for figures: what they know need not be committed yet."""
+        return [shard.core for shard in self._shards.values() if shard.loaded.is_set()]
+
     async def _answer(self, shard: Shard[C], question: Callable[[C], R]) -> R:
         self._steps.append_gathered(shard)
         answer = question(shard.core)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kbroker.config import BrokerConfig
 from kbroker.groups.settings import GroupSettings
@@ -16,6 +16,7 @@ from kbroker.node.transaction_driver import TransactionDriver
 from kbroker.node.transaction_markers import MarkerWriter
 from kbroker.raft_metadata.config_schema import group_config
 from kbroker.transactions.settings import TransactionSettings
+from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.env import Env, Network

@@ -77,8 +77,8 @@ class Dispatcher:
         self.surplus_bytes = 0
         """Bytes that followed requests within their frames. They are ignored, as Kafka does."""
 
-    def close(self) -> None:
-        """Forget the connection's requests."""
+    def forget_requests(self) -> None:
+        """Forget what earlier requests have left: the connection has ended, or its client has authenticated again."""
         self._shortcuts.clear()
 
     def restrict(self, api_keys: Collection[int] | None) -> None:

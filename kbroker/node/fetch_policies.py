@@ -87,6 +87,9 @@ class ConsumerPolicy:
 
     def count_sent(self, result: FetchResult) -> None:
         """Count the bytes of a response."""
+        traffic = self._manager.progress.traffic
+        if traffic is not None:
+            traffic.sent(result.names, result.results)
 
 
 class FollowerPolicy:
@@ -179,7 +182,10 @@ class FollowerPolicy:
         )
 
     def count_sent(self, result: FetchResult) -> None:
-        """Count the bytes that are sent of throttled partitions."""
+        """Count the bytes that are sent, and those of throttled partitions."""
+        traffic = self._manager.progress.traffic
+        if traffic is not None:
+            traffic.replicated(result.results)
         if self._throttle is None:
             return
         size = 0

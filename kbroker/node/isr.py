@@ -56,6 +56,8 @@ class IsrMembership:
         """Partitions whose ``state.proposed_isr`` the controller is to be asked for."""
         self.wake = trio.Event()
         """Set when something is proposed. Whoever waits for it replaces it."""
+        self.expansions = self.shrinkages = 0
+        """Proposals so far, for metrics."""
         self._env = env
         self._image = image
 
@@ -73,6 +75,7 @@ class IsrMembership:
         if eligible:
             isr = state.maybe_expand_isr(replica)
             if isr is not None:
+                self.expansions += 1
                 self._propose(partition, isr)
 
     def reconsider(self, partition: LocalPartition) -> None:
@@ -104,6 +107,7 @@ class IsrMembership:
                 sorted(state.isr - isr),
                 end,
             )
+            self.shrinkages += 1
             self._propose(partition, isr)
 
     def exclude_ineligible(self, partition: LocalPartition) -> None:

@@ -9,16 +9,18 @@ import errno
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
 from kbroker.handlers.registration import Registration
 from kbroker.node.admission import Admitted, Refused
 from kbroker.node.connection import Connection
+from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.refusal_log import RefusalLog
 from kbroker.security.shown import shown
+from kbroker.value_types import NamedTuple
 from kbroker.wire.buffer_pool import BufferPool
 from kbroker.wire.errors import WireError
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.quotas import ConnectionRates
     from kbroker.node.admission import Admission
+    from kbroker.node.connection import MakeDispatcher
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +125,7 @@ class Listener:
         quota: ConnectionQuota,
         budget: MemoryBudget,
         admission: Admission | None = None,
+        dispatcher: MakeDispatcher = Dispatcher,
     ) -> None:
         """Without an ``admission`` every client is let in, as ANONYMOUS."""
         self.name = name
@@ -133,6 +137,9 @@ class Listener:
         self._quota = quota
         self._budget = budget
         self._admission = admission
+        self._dispatcher = dispatcher
+        self.admitted = 0
+        """Connections that were let in, ever."""
         self._buffers = BufferPool()
         self._connections: dict[Connection, _Seen] = {}
         self._some = trio.Event()
@@ -144,6 +151,10 @@ class Listener:
     def connection_count(self) -> int:
         """Connections open now."""
         return len(self._connections)
+
+    def clients(self) -> Counter[tuple[str, str]]:
+        """Open connections by name and version of the client's software (KIP-511)."""
+        return Counter((each.client_software_name, each.client_software_version) for each in self._connections)
 
     def registration(self, api_key: int) -> Registration | None:
         """By what an API is served here; None if it is not."""
@@ -269,7 +280,9 @@ class Listener:
             buffers=self._buffers,
             poller=self._poller,
             refusals=self.refusals,
+            dispatcher=self._dispatcher,
         )
+        self.admitted += 1
         self._connections[connection] = _Seen(trio.current_time())
         self._some.set()
         if admitted.keeper is not None:

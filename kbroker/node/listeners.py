@@ -10,6 +10,7 @@ import trio
 
 from kbroker.config import BrokerConfig, Listener
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
+from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.memory_budget import MemoryBudget
@@ -19,6 +20,7 @@ from kbroker.security.protocol import SecurityProtocol
 if TYPE_CHECKING:
     from kbroker.env import Network, StreamListener
     from kbroker.handlers.context import Services
+    from kbroker.node.connection import MakeDispatcher
     from kbroker.node.security import NodeSecurity
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
@@ -31,8 +33,9 @@ OTHER_FILES = 64
 class Listeners:
     """The configured listeners, from ``bind`` to ``close``."""
 
-    def __init__(self, config: BrokerConfig, security: NodeSecurity) -> None:
+    def __init__(self, config: BrokerConfig, security: NodeSecurity, dispatcher: MakeDispatcher = Dispatcher) -> None:
         self._config = config
+        self._dispatcher = dispatcher
         self._security = security
         self.ports: dict[str, tuple[str, int]] = {}
         """The address that each listener is bound to, by listener name."""
@@ -99,6 +102,7 @@ class Listeners:
                 quota=quota,
                 budget=budget,
                 admission=self._security.admission(configured[name], services),
+                dispatcher=self._dispatcher,
             )
             self.servers.append(server)
             nursery.start_soon(serve, server)

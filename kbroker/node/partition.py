@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.partitions import Placed
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.log.producer_state import VerificationGuard
+    from kbroker.metrics.traffic import TopicTraffic
     from kbroker.round import Round
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Partition:
         "state",
         "topic_id",
         "topic_partition",
+        "traffic",
     )
 
     def __init__(
@@ -85,6 +87,9 @@ class Partition:
         self.state = PartitionState(node_id)
         self.state.set_min_insync_replicas(config.min_insync_replicas)
         self.is_internal = topic_partition.topic in INTERNAL_TOPICS
+        traffic = progress.traffic
+        self.traffic: TopicTraffic | None = None if traffic is None else traffic.of(topic_partition.topic)
+        """Counts of the topic, on a node that has metrics."""
         self.is_new = is_new
         """It came into being while this node ran, so no log dir that is offline holds its log."""
         self.offline = False
@@ -260,6 +265,8 @@ class Partition:
             self._storage.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
         if not info.duplicate:
+            if self.traffic is not None:
+                self.traffic.appended(len(records), info.last_offset - info.first_offset + 1)
             self._progress.appended(self, log, len(records))
         return info
 
@@ -306,7 +313,10 @@ class Partition:
         del self.on_write_failed  # the callbacks know connections, which may end
         try:
             log = self.log
+            before = log.log_end_offset
             gathered.write(self._progress.env.wall_clock_ms())
+            if self.traffic is not None:
+                self.traffic.appended(gathered.size, log.log_end_offset - before, batches=len(callbacks))
             self._progress.appended(self, log, gathered.size)
             return
         except ApiError as error:
@@ -352,6 +362,8 @@ class Partition:
         except OSError as error:
             self._storage.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
+        if self.traffic is not None:
+            self.traffic.appended(len(records), info.last_offset - info.first_offset + 1)
         # A marker opens to read_committed what was written long before.
         self._progress.appended(self, log, len(records) if transaction_version == TV_UNKNOWN else ALL_BYTES)
         return info

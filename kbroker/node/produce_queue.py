@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ import trio
 
 from kbroker.handlers.context import CloseConnection
 from kbroker.later import Later
+from kbroker.value_types import dataclass
 
 if TYPE_CHECKING:
     from kbroker.env import Env

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.errors import ErrorCode
     from kbroker.log.partition_log import PartitionLog
+    from kbroker.metrics.traffic import Traffic
     from kbroker.node.isr import IsrMembership, LocalPartition
     from kbroker.raft_metadata.image import MetadataImage
     from kbroker.replication.purgatory import Purgatory
@@ -63,6 +64,8 @@ class Progress:
         """Gives the metadata that the partitions are in step with."""
         self.isr = isr
         self.clock_warnings = ClockWarnings(env)
+        self.traffic: Traffic | None = None
+        """Counts by topic, on a node that has metrics; set before the first partition is made."""
         self._purgatory = purgatory
         self._checkpoints = checkpoints
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kbroker.config import (
     TOPIC_CONFIG_SYNONYMS,
@@ -17,6 +16,7 @@ from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
 from kbroker.config.reconfiguration import BROKER_SYNONYMS
 from kbroker.raft_metadata.config_schema import ConfigSchema, dynamic_broker_configs
 from kbroker.raft_metadata.image import ConfigsImage
+from kbroker.value_types import NamedTuple
 
 UNKNOWN_SOURCE = 0
 DYNAMIC_TOPIC_CONFIG = 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Iterable, Set
-from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.replication.fetch_view import FetchView, PartitionKey, ViewedPartition
 from kbroker.replication.purgatory import Purgatory
+from kbroker.value_types import NamedTuple
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

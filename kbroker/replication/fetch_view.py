@@ -8,9 +8,10 @@ fetch session (KIP-227, ``replication.fetch_session``) keeps its view from reque
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.replication.partition_state import PartitionState

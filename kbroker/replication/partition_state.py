@@ -6,7 +6,8 @@ Pure: no log, no clock. The caller gives log end offsets and the time and acts o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from kbroker.value_types import dataclass
 
 
 @dataclass(slots=True)

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from kbroker.rules.bases import Authorizer, QuotaCallback, settings
 from kbroker.rules.decision import NOT_MINE, Decision
-from kbroker.rules.records import Action, Login, Password, Peer, Quota, QuotaClient, QuotaKind, Token, TokenUser
+from kbroker.rules.records import (
+    Action,
+    ClientMetrics,
+    Login,
+    Password,
+    Peer,
+    Quota,
+    QuotaClient,
+    QuotaKind,
+    Token,
+    TokenUser,
+)
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import KafkaPrincipal
 
@@ -17,6 +28,7 @@ __all__ = [
     "AclOperation",
     "Action",
     "Authorizer",
+    "ClientMetrics",
     "Decision",
     "KafkaPrincipal",
     "Login",

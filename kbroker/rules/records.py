@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import KafkaPrincipal
+from kbroker.telemetry.otlp import Label, Point
 
 
 class Action(NamedTuple):
@@ -142,3 +143,27 @@ class Quota(NamedTuple):
     """``math.inf`` for none."""
     shared_by: str | None = None
     """Clients with the same text share the limit. With None each pair of principal and client id has it alone."""
+
+
+class ClientMetrics(NamedTuple):
+    """What a client has pushed at once (KIP-714; Kafka's ``ClientTelemetryPayload`` and ``ClientTelemetryContext``)."""
+
+    client_instance_id: str
+    client_id: str
+    software_name: str
+    software_version: str
+    principal: KafkaPrincipal
+    host: str
+    """The client's address, without its port."""
+    port: int
+    listener: str
+    node_id: int
+    """The node that was pushed to."""
+    received_at_ms: int
+    push_interval_ms: int
+    terminating: bool
+    """The client ends: this is its last push."""
+    resource: dict[str, Label]
+    points: tuple[Point, ...]
+    payload: bytes
+    """OTLP ``MetricsData``, decompressed, as the client has made it."""

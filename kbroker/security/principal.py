@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from kbroker.value_types import NamedTuple
 
 USER_TYPE = "User"
 

@@ -13,7 +13,7 @@ The rules are those of Kafka 4.3's ``TransactionCoordinator`` and ``TransactionS
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kbroker.coordinator.deadlines import DeadlineQueue
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
@@ -30,6 +30,7 @@ from kbroker.transactions.transaction import (
     is_epoch_exhausted,
 )
 from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
 
 R = TypeVar("R")
 _S = TransactionState

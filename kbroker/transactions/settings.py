@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from kbroker.value_types import dataclass
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TransactionSettings:
     """Times in milliseconds; the defaults are Kafka 4.3's."""
 

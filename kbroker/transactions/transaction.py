@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

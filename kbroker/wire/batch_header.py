@@ -19,8 +19,9 @@ import importlib.util
 import struct
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
+from kbroker.value_types import NamedTuple
 from kbroker.wire.compression import CompressionType, CorruptRecord
 
 Buffer = bytes | bytearray | memoryview

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import NamedTuple
 
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Buffer
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_batch import Record, build_batch, iter_records

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
+from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import UnknownApi, WireError
 from kbroker.wire.primitives import Buffer, skip_tagged_fields
 from kbroker.wire.registry import API_KEYS, request_header_version, response_header_version

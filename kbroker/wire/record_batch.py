@@ -6,8 +6,8 @@ The records follow the header (``batch_header.py``) as one block, compressed as 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import (
     ATTRIBUTES_AT,
     CONTROL_FLAG,

@@ -18,13 +18,13 @@ Version ranges are Kafka's: ``"3"``, ``"3+"``, ``"1-4"``, ``"none"``.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, Final, TypeAlias, TypeVar, dataclass_transform
 
 from kbroker.types import ZERO_UUID, Part, Uuid
+from kbroker.value_types import LazyDataclassFields, NamedTuple
 
 Int8: TypeAlias = int
 Int16: TypeAlias = int
@@ -265,15 +265,7 @@ class _Declaration:
         self.spec: StructSpec | None = None
 
 
-class _LazyDataclassFields:
-    """Makes ``dataclasses.fields()`` and what builds on it work, at no cost until then."""
-
-    def __get__(self, instance: object, owner: type[Any]) -> dict[str, dataclasses.Field[Any]]:
-        names = owner.__kafka__.annotations
-        model = dataclasses.make_dataclass(owner.__name__, [(name, Any, None) for name in names])
-        fields: dict[str, dataclasses.Field[Any]] = model.__dict__["__dataclass_fields__"]
-        owner.__dataclass_fields__ = fields
-        return fields
+_DATACLASS_FIELDS: Final = LazyDataclassFields(lambda cls: [(name, Any, None) for name in cls.__kafka__.annotations])
 
 
 def _first_init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -319,7 +311,7 @@ def _build(
         "__slots__": tuple(annotations),
         "__match_args__": tuple(annotations),
         "__init__": _first_init,
-        "__dataclass_fields__": _LazyDataclassFields(),
+        "__dataclass_fields__": _DATACLASS_FIELDS,
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,

@@ -40,8 +40,9 @@ def member(broker: RunningBroker, group: str, **options: Any) -> Iterator[Any]:
         **options,
     )
     try:
+        # A poll that gives up as the group is joined loses the assignment for good (kafka-python 3.0): let it wait.
         while not consumer.assignment():
-            consumer.poll(timeout_ms=100, max_records=1)
+            consumer.poll(timeout_ms=20_000, max_records=1)
         yield consumer
     finally:
         consumer.close(autocommit=False)

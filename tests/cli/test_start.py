@@ -325,7 +325,7 @@ def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> Non
     given = {
         "ssl.provider": "Conscrypt",
         "listener.name.plaintext.sasl.login.class": "x",
-        "telemetry.max.bytes": "1048576",
+        "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter,com.example.Reporter",
         "unstable.feature.versions.enable": "true",
         "my.own.setting": "x",
     }
@@ -336,6 +336,7 @@ def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> Non
         "kbroker loads no Java classes: properties without effect: listener.name.plaintext.sasl.login.class",
         "kbroker's TLS is OpenSSL's, and there is no JVM: properties without effect: ssl.provider",
         "no level of a feature is unstable in kbroker: properties without effect: unstable.feature.versions.enable",
+        "metric.reporters: Java classes cannot be loaded, and have no effect: com.example.Reporter",
     ]
 
 

@@ -153,6 +153,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         refusals={},
         authorizer=None,
         authorizer_of=None,
+        telemetry=None,
         tokens=None,
         quotas=None,
         check_listeners=None,

@@ -12,7 +12,8 @@ import trio
 
 from kbroker.handlers.authorization import MOST_AUDITED_DENIALS, allowed_names
 from kbroker.handlers.context import RequestContext
-from kbroker.security.authorizer.standard import AUDIT_LOG, StandardAuthorizer
+from kbroker.security.authorizer.audit import AUDIT_LOG
+from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.wire.headers import RequestHeader

@@ -1,4 +1,4 @@
-"""Subscriptions to clients' metrics: set, judged, described, listed, removed. They are metadata and nothing else."""
+"""Subscriptions to clients' metrics as metadata: set, judged, described, listed, removed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import trio
 
 from kbroker.config.java_regex import is_java_regex
 from kbroker.errors import ErrorCode as E
-from kbroker.handlers.registration import BOTH, registrations
 from kbroker.raft_metadata.image import ConfigResource
 from kbroker.wire.messages import alter_configs as alter
 from kbroker.wire.messages import describe_configs as dc
 from kbroker.wire.messages import incremental_alter_configs as inc
 from kbroker.wire.messages import list_config_resources as lst
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
 METRICS = 16
@@ -110,6 +110,9 @@ def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> N
         ("s", ("match", SET, "client=a"), E.INVALID_CONFIG, "Illegal client matching pattern: client=a"),
         ("s", ("match", SET, "client_id=["), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=["),
         ("s", ("match", SET, "client_id=a**"), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=a**"),
+        ("s", ("match", SET, "client_id=(?!b)a"), E.INVALID_CONFIG, "(?!b)a: kbroker matches with RE2, which does not"),
+        ("s", ("match", SET, "client_id=(a)\\1"), E.INVALID_CONFIG, "\\1: kbroker matches with RE2, which does not"),
+        ("s", ("match", SET, "client_id=a*+"), E.INVALID_CONFIG, "a*+: kbroker matches with RE2, which does not"),
         ("s", ("match", SET, "client_id=" + "(" * 20_000), E.INVALID_CONFIG, "Illegal client matching pattern"),
     ],
 )
@@ -136,8 +139,15 @@ def test_a_subscription_without_a_name_is_not_described(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
-def test_no_client_is_told_that_it_may_send_metrics() -> None:
-    assert not {71, 72} & set(registrations(BOTH))
+def test_no_client_is_told_that_it_may_send_metrics_without_a_receiver(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        plane.services.telemetry = None
+        keys = {api.api_key for api in (await plane.ask(ApiVersionsRequest(), 0)).api_keys}
+        assert 18 in keys and not {71, 72} & keys
+        plane.services.telemetry = object()
+        assert {71, 72} <= {api.api_key for api in (await plane.ask(ApiVersionsRequest(), 0)).api_keys}
+
+    converse(tmp_path, talk)
 
 
 # As java.util.regex.Pattern of Java 17 judges them.

@@ -161,6 +161,9 @@ class World:
         await self.until_answered(
             "consumer_group_heartbeat", _consumer_heartbeat("consumers"), lambda answer: not answer.error_code
         )
+        await self.until_answered(
+            "streams_group_heartbeat", _streams_heartbeat("streams"), lambda answer: not answer.error_code
+        )
         await self.active.metadata.snapshots.write()
 
 
@@ -246,6 +249,23 @@ def _consumer_heartbeat(group: str, **more: Any) -> Told:
         "instance_id": "instance",
         "rack_id": "a",
         **more,
+    }
+
+
+def _streams_heartbeat(group: str) -> Told:
+    subtopology = {"subtopology_id": "0", "source_topics": ["t"]}
+    return {
+        "group_id": group,
+        "member_id": "member",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 30_000,
+        "topology": {"epoch": 0, "subtopologies": [subtopology]},
+        "active_tasks": [],
+        "standby_tasks": [],
+        "warmup_tasks": [],
+        "process_id": "process",
+        "user_endpoint": {"host": "127.0.0.1", "port": 1},
+        "client_tags": [],
     }
 
 
@@ -559,6 +579,19 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
             ],
         }
     ],
+    "streams_group_heartbeat": lambda world: [_streams_heartbeat(world.unique("streams"))],
+    "streams_group_describe": lambda world: [
+        {
+            "group_ids": ["streams", "none"],
+            "include_authorized_operations": True,
+            "include_topology_description": world.version >= 1,
+        }
+    ],
+    "streams_group_topology_description_update": lambda world: [
+        {"group_id": "streams", "member_id": "member", "topology_epoch": 0}
+    ],
+    "get_telemetry_subscriptions": lambda world: [{"client_instance_id": world.uuid()}],
+    "push_telemetry": lambda world: [{"client_instance_id": world.uuid(), "terminating": True}],
     "list_config_resources": lambda world: [{}],
     "describe_topic_partitions": lambda world: [
         {"topics": [{"name": "t"}, {"name": "none"}], "response_partition_limit": 1}

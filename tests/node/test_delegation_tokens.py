@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Node, run, running_node
+from node_harness import Node, batch, produce_request, run, running_node
 from token_harness import (
     DAY,
     KEY,
@@ -28,6 +29,11 @@ from token_harness import (
 from kbroker.errors import ErrorCode as E
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.sasl.scram import ScramMechanism
+from kbroker.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kbroker.wire.messages.metadata import MetadataRequest
@@ -190,6 +196,56 @@ def test_a_connection_ends_with_its_token(tmp_path: Path) -> None:
         assert (await expire(alice, token.hmac)).error_code == 0
 
     talk(tmp_path, test)
+
+
+RULE = """
+import math
+
+class Rule:
+    keep_seconds = math.inf
+
+    def authorize(self, action):
+        return not action.principal.token_authenticated or action.operation.name != "WRITE"
+"""
+
+
+def test_a_shortcut_is_forgotten_when_the_client_authenticates_again(tmp_path: Path) -> None:
+    """The same user comes by a token then, and an authorizer may deny that one what the user may do."""
+    (tmp_path / "rule.py").write_text(RULE)
+
+    async def test(node: Node, env: Later) -> None:
+        client, password = await user(node, "alice"), b"alice-password"
+        token = await create(client)
+        salted = ScramMechanism.SCRAM_SHA_512.salted_password(base64.b64encode(password).decode(), b"salt", 4096)
+        upsertion = ScramCredentialUpsertion(
+            name="alice", mechanism=2, iterations=4096, salt=b"salt", salted_password=salted
+        )
+        (set_,) = (await client.ask(AlterUserScramCredentialsRequest(upsertions=[upsertion]))).results
+        assert set_.error_code == 0
+        client = await node.connect()
+        assert (await try_login(client, "alice", password, is_token=False)).error_code == 0
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        assert (await client.ask(CreateTopicsRequest(topics=[topic]))).topics[0].error_code == 0
+
+        async def produce() -> int:
+            answer = await client.ask(produce_request("t", batch(b"x")), 9)
+            return int(answer.responses[0].partition_responses[0].error_code)
+
+        while not any(
+            connection._dispatcher._shortcuts.known
+            for server in node.broker.listeners
+            for connection in server._connections
+        ):
+            assert await produce() == 0
+        assert (await try_login(client, token.token_id, bytes(token.hmac))).error_code == 0
+        assert await produce() == E.TOPIC_AUTHORIZATION_FAILED
+
+    more = {
+        "authorizer.class.name": f"python:{tmp_path / 'rule.py'}:Rule",
+        "super.users": "User:broker;User:ANONYMOUS",
+        "connections.max.reauth.ms": "60000",
+    }
+    talk(tmp_path, test, **more)
 
 
 def test_expired_tokens_are_removed(tmp_path: Path) -> None:

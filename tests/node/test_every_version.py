@@ -69,6 +69,15 @@ def _default(spec: FieldSpec) -> Any:
     return spec.type.struct() if spec.default is MISSING and spec.type.struct is not None else spec.default
 
 
+NEVER_FILLED = {
+    # Only a broker with a plugin for descriptions of topologies fills these (KIP-1331).
+    "StreamsGroupDescribe: groups.topology_description",
+    "StreamsGroupHeartbeat: topology_description_required",
+    # Apache Kafka 4.4 leaves it empty, too.
+    "StreamsGroupHeartbeat: acceptable_recovery_lag_legacy",
+}
+
+
 def test_each_api_has_a_case() -> None:
     assert CASES.keys() == {module for module, _ in ALL.values()}
 
@@ -112,6 +121,7 @@ def test_every_version_is_answered_with_content_by_each_way(tmp_path: Path, capl
             "offsets_topic_num_partitions": "1",
             "transaction_state_log_num_partitions": "1",
             "group_initial_rebalance_delay_ms": "0",
+            "metric_reporters": f"file:{tmp_path / 'metrics'}",
             "replica_selector_class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             # Nobody is to be missed, however busy the machine is.
             "broker_session_timeout_ms": "30000",
@@ -149,7 +159,7 @@ def test_every_version_is_answered_with_content_by_each_way(tmp_path: Path, capl
                 name = API_KEYS[key].name
                 fields = set(sometimes(API_KEYS[key].response, *entry.versions)) - questions.shown[key]
                 missing |= {f"{name}: {'.'.join(field)}" for field in fields}
-            assert not missing
+            assert missing == NEVER_FILLED
 
     with caplog.at_level(logging.ERROR):
         trio.run(main)

@@ -373,6 +373,7 @@ NAMES = [
     "sasl.server.callback.handler.class",
     "listener.name.plaintext.plain.sasl.server.callback.handler.class",
     "listener.name.plaintext.oauthbearer.sasl.server.callback.handler.class",
+    "metric.reporters",
 ]
 
 
@@ -386,7 +387,7 @@ def plain_broker() -> Iterator[RunningBroker]:
 @pytest.mark.parametrize("node", ["1", ""])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_rule_is_named_over_the_wire(plain_broker: RunningBroker, name: str, node: str) -> None:
-    for value in ("python:os:system", "python:/tmp/x.py:f"):
+    for value in ("python:os:system", "python:/tmp/x.py:f", "file:/tmp/x"):
         change = ConfigChange(name, Operation.SET, value)
         with Client(plain_broker.bootstrap_servers) as client, pytest.raises(ResponseError) as caught:
             alter_configs(client, ConfigResourceType.BROKER, node, [change])

@@ -64,6 +64,7 @@ def admission(path: Any) -> SaslAdmission:
     services: Any = SimpleNamespace(
         env=RealEnv(),
         config=configuration(path),
+        telemetry=None,
         metadata=SimpleNamespace(finalized_features=lambda: ({}, -1)),
     )
     return SaslAdmission(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kbroker.security.authorizer import standard
 from kbroker.security.authorizer.acls import Acl, AclFilter, word
+from kbroker.security.authorizer.audit import AUDIT_LOG
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import (
     CLUSTER_NAME,
@@ -250,7 +251,7 @@ def test_filters() -> None:
 def test_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
     deny = acl(DENY, name="t", host="10.0.0.0/8")
     authorizer = StandardAuthorizer([deny, acl(name="u")], super_users=[BOB])
-    caplog.set_level(logging.INFO, standard.AUDIT_LOG)
+    caplog.set_level(logging.INFO, AUDIT_LOG)
     authorizer.audit(False, ALICE, HOST, READ, TOPIC, "t", "Fetch")
     authorizer.audit(False, ALICE, "::1", READ, TOPIC, "v\nDenied: nothing", "Fetch")
     authorizer.audit(True, ALICE, HOST, READ, TOPIC, "u", "Fetch")
@@ -268,7 +269,7 @@ def test_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
         ),
     ]
     caplog.clear()
-    caplog.set_level(logging.DEBUG, standard.AUDIT_LOG)
+    caplog.set_level(logging.DEBUG, AUDIT_LOG)
     authorizer.audit(True, ALICE, HOST, DESCRIBE, TOPIC, "u", "Metadata")
     authorizer.audit(True, BOB, HOST, DESCRIBE, TOPIC, "x" * 10_000, "Metadata")
     first, second = [each.getMessage() for each in caplog.records]

@@ -59,17 +59,6 @@ KEYS = [
         ),
     ),
     *missing(
-        "kbroker asks no client for metrics",
-        ConfigKey(
-            "telemetry.max.bytes",
-            INT,
-            "1048576",
-            LOW,
-            "Most bytes of metrics that a client may send at once.",
-            validator=Range(1),
-        ),
-    ),
-    *missing(
         "kbroker does not report slow events of its controller",
         ConfigKey(
             "controller.performance.always.log.threshold.ms",

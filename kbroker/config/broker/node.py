@@ -53,10 +53,18 @@ KEYS = [
         LIST,
         "org.apache.kafka.common.metrics.JmxReporter",
         LOW,
-        "JVM classes that report metrics.",
+        "Receivers of what clients push, as `python:MODULE:NAME` or `file:/ABSOLUTE/PATH`; without one no client is "
+        "asked for metrics. There is no JMX: Kafka's own `JmxReporter` does nothing.",
         validator=ListOf(),
         update_mode=CLUSTER_WIDE,
-        no_effect="kbroker has no JVM reporters",
+    ),
+    ConfigKey(
+        "telemetry.max.bytes",
+        INT,
+        "1048576",
+        LOW,
+        "Most bytes of metrics that a client may push at once, as they are sent and when they are decompressed.",
+        validator=Range(1),
     ),
     ConfigKey(
         "metrics.num.samples",

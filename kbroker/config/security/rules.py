@@ -19,6 +19,7 @@ PREFIX: Final = "python:"
 
 FORM: Final = "python:MODULE:NAME"
 PRINCIPAL_BUILDER: Final = "principal.builder.class"
+METRIC_REPORTERS: Final = "metric.reporters"
 QUOTA_CALLBACK: Final = "client.quota.callback.class"
 SERVER_CALLBACK: Final = "sasl.server.callback.handler.class"
 

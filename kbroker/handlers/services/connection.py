@@ -42,6 +42,10 @@ class Connection(Protocol):
         """Whether a request of another API waits behind the Fetch that is being served."""
         ...
 
+    def reauthenticated(self, *, by_token: bool) -> None:
+        """The client has authenticated again (KIP-368), by a delegation token or without one."""
+        ...
+
     async def flush(self) -> None:
         """Write all replies so far."""
         ...

@@ -11,6 +11,7 @@ from kbroker.log.dirs.description import LogDirDescription
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import AppendInfo, PartitionLog
 from kbroker.log.producer_state import VerificationGuard
+from kbroker.metrics.traffic import TopicTraffic
 from kbroker.replication.fetch_params import FetchParams, FetchResult
 from kbroker.replication.fetch_view import FetchView
 from kbroker.replication.offset_waiter import Appended, Key
@@ -35,6 +36,8 @@ class Partition(Protocol):
     offline: bool
     on_write_failed: list[Callable[[ApiError], None]]
     """Called if a batch that `gather` has taken cannot be written; there once it has taken one in this round."""
+    traffic: TopicTraffic | None
+    """Counts of the topic, on a node that has metrics."""
 
     @property
     def log(self) -> PartitionLog:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
 
 
 class LogDescription(NamedTuple):

@@ -8,8 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import (
@@ -26,6 +24,7 @@ from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, LogDir, parse_log_
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.recovery import MAX_OFFSET
 from kbroker.types import METADATA_TOPIC, TopicPartition
+from kbroker.value_types import NamedTuple, dataclass, field
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class _Progress:
                 logger.info("opening logs: %d of %d", self._done, self._total)
 
 
-@dataclass
+@dataclass(slots=True)
 class LoadedLogs:
     """The logs that were found."""
 

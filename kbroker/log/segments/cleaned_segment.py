@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from kbroker.log.disk import Disk
 from kbroker.log.file_names import (
@@ -20,6 +19,7 @@ from kbroker.log.segments.offset_index import OffsetIndex
 from kbroker.log.segments.segment import CorruptSegment
 from kbroker.log.segments.time_index import TimeIndex
 from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import NO_TIMESTAMP, BatchHeader
 
 _WRITE_SIZE = 1024 * 1024

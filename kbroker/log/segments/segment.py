@@ -6,7 +6,6 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from kbroker.log.disk import Buffer, Disk, DiskFile
 from kbroker.log.file_names import (
@@ -23,6 +22,7 @@ from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.log.segments.time_index import TimeIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord
 

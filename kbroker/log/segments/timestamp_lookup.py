@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kbroker.log.segments.segment import CorruptSegment, LocatedBatch, Segment
 from kbroker.log.segments.segment_list import SegmentList
 from kbroker.log.segments.sparse_index import CorruptIndex
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import BatchHeader
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_batch import Record, iter_records

@@ -18,11 +18,11 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.log.producer_state import CompletedTxn
 from kbroker.log.segments.sparse_index import CorruptIndex
+from kbroker.value_types import NamedTuple
 
 __all__ = ["AbortedTxn", "TransactionIndex", "collect_aborted_txns"]
 

@@ -6,7 +6,6 @@ For anything else the rule decides, or leaves it to ACLs by ``NOT_MINE``. One th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,10 @@ from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls
 from kbroker.rules.decision import Decision
 from kbroker.rules.loading import call_of, described
 from kbroker.rules.records import Action
-from kbroker.security.authorizer.hosts import java_text
-from kbroker.security.authorizer.standard import AUDIT_LOG, StandardAuthorizer
+from kbroker.security.authorizer.audit import write_audit
+from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import KafkaPrincipal
-from kbroker.security.shown import shown
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
@@ -125,21 +123,7 @@ class OwnAuthorizer:
         api: str,
     ) -> None:
         """See `Authorizer.audit`; for a decision of the rule."""
-        level = logging.DEBUG if allowed else logging.INFO
-        log = logging.getLogger(AUDIT_LOG)
-        if log.isEnabledFor(level):
-            log.log(
-                level,
-                "%s: %s from %s, %s on %s:%s for %s: %s",
-                "Allowed" if allowed else "Denied",
-                shown(str(principal)),
-                java_text(host),
-                operation.name,
-                resource_type.name,
-                shown(name),
-                api,
-                f"decided by {self.name}",
-            )
+        write_audit(*(allowed, principal, host, operation, resource_type, name, api), lambda: f"decided by {self.name}")
 
     def close(self) -> None:
         """End its thread."""

@@ -6,14 +6,14 @@ A plain function runs in a thread of its rule's, of which there are few. An ``as
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from time import perf_counter
-from types import coroutine
 from typing import Any, Final
 
 import trio
 
 from kbroker.node.rules.complaints import Complaints
+from kbroker.node.timed_steps import timed_steps
 from kbroker.rules.loading import call_of, described
 
 TIMEOUT_SECONDS: Final = 5.0
@@ -73,25 +73,20 @@ class AwaitedCalls:
         self.complaints.nonsense(f"a value of type {type(answer).__name__}", self._consequence)
         return NoAnswer()
 
-    @coroutine
-    def _timed(self, work: Any) -> Generator[Any, Any, Any]:
+    async def _timed(self, work: Any) -> Any:
         """Run a coroutine, and tell of steps that keep everybody else waiting."""
-        send, value = work.send, None
-        while True:
+        began = 0.0
+
+        def start() -> None:
+            nonlocal began
             began = perf_counter()
-            try:
-                wanted = send(value)
-            except StopIteration as end:
-                return end.value
-            finally:
-                took = perf_counter() - began
-                if took > SLOW_STEP_SECONDS:
-                    self.complaints.slow(took)
-            try:
-                value = yield wanted
-                send = work.send
-            except BaseException as error:
-                send, value = work.throw, error
+
+        def stop() -> None:
+            took = perf_counter() - began
+            if took > SLOW_STEP_SECONDS:
+                self.complaints.slow(took)
+
+        return await timed_steps(work, start, stop)
 
 
 def _guarded(call: Callable[[Any], Any], argument: object) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.leadership import (
@@ -22,6 +22,7 @@ from kbroker.raft_metadata.image import (
 )
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION, CONTROLLER_UNREGISTRATION, DIRECTORIES
 from kbroker.types import Uuid, uuid_to_str
+from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import (
     BrokerRegistrationChangeRecord,
     UnregisterBrokerRecord,

@@ -6,7 +6,7 @@ Each resource changes wholly or not at all, whatever becomes of the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import MIN_INSYNC_REPLICAS
@@ -19,6 +19,7 @@ from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import ALL_BROKERS, ConfigResource, ResourceType, config_record
 from kbroker.raft_metadata.topics import validate_topic_name
+from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import ClearElrRecord, ConfigRecord
 
 SET = 0

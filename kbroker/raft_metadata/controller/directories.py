@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.brokers import check_broker_epoch
@@ -12,6 +12,7 @@ from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES, DIRECTORIES
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord
 
 

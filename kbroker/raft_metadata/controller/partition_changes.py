@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from kbroker.raft_metadata.image import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, NO_EPOCH_BUMP_ON_ISR_SHRINK
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple, dataclass
 from kbroker.wire.records.metadata import PartitionChangeRecord
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.value_types import NamedTuple
 
 
 class UsableBroker(NamedTuple):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.brokers import check_broker_epoch
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import ProducerIdsRecord
 
 PRODUCER_ID_BLOCK_SIZE = 1000

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+
+from kbroker.value_types import dataclass, field
 
 T = TypeVar("T")
 

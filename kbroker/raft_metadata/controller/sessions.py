@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from kbroker.raft_metadata.image import BrokerImage
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 
 
 class Heartbeat(NamedTuple):

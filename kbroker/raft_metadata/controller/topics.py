@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_entries import ConfigEntry, topic_entries
@@ -20,6 +20,7 @@ from kbroker.raft_metadata.topics import (
     validate_topic_name,
 )
 from kbroker.types import Uuid, random_uuid
+from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import RemoveTopicRecord, TopicRecord
 
 UNKNOWN_TOPIC_ID_MESSAGE = "This server does not host this topic ID."

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from kbroker.raft_metadata.config_schema import ConfigSchema
 from kbroker.raft_metadata.image import MetadataImage
+from kbroker.value_types import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbroker.raft_metadata.image.endpoints import (
@@ -17,6 +16,7 @@ from kbroker.raft_metadata.image.endpoints import (
 from kbroker.raft_metadata.image.errors import MetadataReplayError
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES, DIRECTORIES
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.value_types import dataclass, field, replace
 from kbroker.wire.records import metadata as rec
 
 DIR_UNASSIGNED = ZERO_UUID

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
 
+from kbroker.value_types import NamedTuple, dataclass, field
 from kbroker.wire.records import metadata as rec
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+from kbroker.value_types import NamedTuple
 
 
 class Endpoint(NamedTuple):

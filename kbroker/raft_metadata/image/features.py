@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from kbroker.raft_metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION
+from kbroker.value_types import dataclass, field
 from kbroker.wire.records import metadata as rec
 
 

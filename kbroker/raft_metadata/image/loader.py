@@ -6,11 +6,12 @@ not at all if it is aborted.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.raft.batches import MetadataBatch
 from kbroker.types import OffsetAndEpoch
+from kbroker.value_types import NamedTuple
 from kbroker.wire.records import control
 from kbroker.wire.records.metadata import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from kbroker.raft_metadata.image.cluster import (
@@ -18,6 +17,7 @@ from kbroker.raft_metadata.image.principals import PrincipalsImage
 from kbroker.raft_metadata.image.topics import TopicsImage
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION
 from kbroker.types import OffsetAndEpoch
+from kbroker.value_types import dataclass, field
 from kbroker.wire.records import metadata as rec
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from kbroker.raft_metadata.image.errors import MetadataReplayError
 from kbroker.types import Uuid
+from kbroker.value_types import dataclass, field
 from kbroker.wire.records import metadata as rec
 
 QuotaEntity = tuple[tuple[str, str | None], ...]

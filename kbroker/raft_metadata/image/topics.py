@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbroker.raft_metadata.image.cluster import DIR_MIGRATING, DIR_UNASSIGNED
@@ -11,6 +10,7 @@ from kbroker.raft_metadata.image.errors import MetadataReplayError
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.raft_metadata.topics import has_collision_chars, unify_collision_chars
 from kbroker.types import Uuid
+from kbroker.value_types import dataclass, field, replace
 from kbroker.wire.records import metadata as rec
 
 RECOVERED = 0

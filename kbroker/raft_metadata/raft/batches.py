@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.raft_metadata.metadata_version import (
     CORDONED_DIRECTORIES,
@@ -11,6 +11,7 @@ from kbroker.raft_metadata.metadata_version import (
     ELIGIBLE_LEADER_REPLICAS,
     MIGRATION,
 )
+from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.control_batch import ControlRecordType, parse_control_record
 from kbroker.wire.errors import WireError

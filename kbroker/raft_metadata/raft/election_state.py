@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.types import ZERO_UUID, uuid_from_str, uuid_to_str
+from kbroker.value_types import NamedTuple
 
 FILE_NAME = "quorum-state"
 

@@ -8,11 +8,11 @@ versions. They are named tuples, because such classes are made quickly when a no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.raft.voters import Endpoints, ReplicaKey, VoterEndpoint
 from kbroker.types import OffsetAndEpoch
+from kbroker.value_types import NamedTuple
 
 NO_LEADER = -1
 NO_ENDPOINTS: Mapping[str, VoterEndpoint] = {}

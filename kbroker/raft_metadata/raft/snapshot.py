@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.raft_metadata.raft.batches import decode_batches, encode_control_records, encode_records
 from kbroker.raft_metadata.raft.voters import VoterSet
 from kbroker.types import METADATA_TOPIC, OffsetAndEpoch
+from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import WireError
 from kbroker.wire.records import control
 

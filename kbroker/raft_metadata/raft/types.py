@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kbroker.raft_metadata.raft.election_state import ElectionState
 from kbroker.raft_metadata.raft.leader_state import QuorumReplicaProgress
 from kbroker.raft_metadata.raft.messages import OutboundRequest, OutboundResponse, SnapshotChunk
 from kbroker.raft_metadata.raft.voters import VoterSetHistory
 from kbroker.types import OffsetAndEpoch
+from kbroker.value_types import NamedTuple
 
 BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
 """The id of the snapshot that formatting writes. It is never sent: the first leader writes its voters into the log."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.value_types import NamedTuple, dataclass, field
 from kbroker.wire.records import control
 
 

@@ -9,11 +9,11 @@ whose names begin with a star, so that even a denial for all of them does not ho
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from kbroker.security.authorizer.acls import Acl
+from kbroker.security.authorizer.audit import write_audit
 from kbroker.security.authorizer.hosts import host_matches, java_text
 from kbroker.security.authorizer.types import (
     WILDCARD,
@@ -25,9 +25,6 @@ from kbroker.security.authorizer.types import (
 )
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal
 from kbroker.security.shown import shown
-
-AUDIT_LOG: Final = "kbroker.authorizer"
-"""The logger of decisions."""
 
 EVERYBODY: Final = KafkaPrincipal(USER_TYPE, WILDCARD)
 """The principal of ACLs that hold for all principals."""
@@ -82,7 +79,6 @@ class StandardAuthorizer:
         self._by_principal: dict[ResourceType, _Rules] = {}
         self._decisions: dict[tuple[KafkaPrincipal, str, int, str], bool] = {}
         self._decisions_by_type: dict[tuple[KafkaPrincipal, str, int], bool] = {}
-        self._log = logging.getLogger(AUDIT_LOG)
         if acls is not None:
             self.replace(acls)
 
@@ -249,21 +245,9 @@ class StandardAuthorizer:
         api: str,
     ) -> None:
         """See `Authorizer.audit`."""
-        level = logging.DEBUG if allowed else logging.INFO
-        if not self._log.isEnabledFor(level):
-            return
-        reason = self._decide(principal, host, operation, resource_type, name)[1]
-        self._log.log(
-            level,
-            "%s: %s from %s, %s on %s:%s for %s: %s",
-            "Allowed" if allowed else "Denied",
-            shown(str(principal)),
-            java_text(host),
-            operation.name,
-            resource_type.name,
-            shown(name),
-            api,
-            reason,
+        write_audit(
+            *(allowed, principal, host, operation, resource_type, name, api),
+            lambda: self._decide(principal, host, operation, resource_type, name)[1],
         )
 
 

@@ -1,0 +1,64 @@
+"""Quantiles of durations, from counts by size: a fixed amount of memory, and a few additions for each observation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_STEPS = 8
+"""Classes in each power of two: a quantile is at most an eighth too high."""
+
+_SHIFT = 3
+
+_CLASSES = 44 * _STEPS
+"""Up to 2**45 ns, which is ten hours."""
+
+
+class Histogram:
+    """Durations in nanoseconds, counted in classes of growing width."""
+
+    __slots__ = ("_classes", "count", "total")
+
+    def __init__(self) -> None:
+        self._classes = [0] * _CLASSES
+        self.count = 0
+        """Observations, ever."""
+        self.total = 0
+        """Nanoseconds observed, ever."""
+
+    def observe(self, nanoseconds: int) -> None:
+        """Count a duration."""
+        self.count += 1
+        self.total += nanoseconds
+        self._classes[_class_of(nanoseconds)] += 1
+
+    def quantiles(self, wanted: Sequence[float]) -> list[float]:
+        """The durations, in milliseconds, that these shares of the observations are not above; 0 without any.
+
+        ``wanted`` ascends. Half of what was observed so far is forgotten with each call, so that quantiles follow.
+        """
+        classes = self._classes
+        observed = sum(classes)
+        found: list[float] = []
+        below = index = 0
+        for share in wanted:
+            while below < share * observed and index < _CLASSES:
+                below += classes[index]
+                index += 1
+            found.append(_upper_bound(index - 1) / 1e6 if index else 0.0)
+        self._classes = [count >> 1 for count in classes]
+        return found
+
+
+def _class_of(nanoseconds: int) -> int:
+    if nanoseconds < _STEPS:
+        return max(nanoseconds, 0)
+    power = nanoseconds.bit_length() - _SHIFT - 1
+    return min((power << _SHIFT) + (nanoseconds >> power), _CLASSES - 1)
+
+
+def _upper_bound(index: int) -> int:
+    """The largest duration of a class."""
+    if index < 2 * _STEPS:
+        return index
+    power = (index >> _SHIFT) - 1
+    return (((index & (_STEPS - 1)) + _STEPS + 1) << power) - 1

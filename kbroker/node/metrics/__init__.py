@@ -1,0 +1,4 @@
+"""Metrics of a node: counted where its work is done, collected and served over HTTP on an address of their own.
+
+Nothing of it is imported in a node that was not asked for metrics.
+"""

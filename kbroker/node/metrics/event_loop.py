@@ -1,0 +1,41 @@
+"""How busy the event loop is: the share of time that it sleeps, and how long its turns take."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+
+import trio.abc
+
+from kbroker.metrics.histogram import Histogram
+
+
+class EventLoopTimes(trio.abc.Instrument):
+    """Trio tells it when the loop begins to wait for sockets and timers, and when it goes on."""
+
+    def __init__(self) -> None:
+        self.turns = Histogram()
+        """Times between two waits: whatever comes meanwhile waits for so long."""
+        self.idle = 0
+        """Nanoseconds of waiting, since the start."""
+        self._since = self._began = perf_counter_ns()
+        self._idle_then = 0
+        self._at_then = self._since
+
+    def before_io_wait(self, timeout: float) -> None:
+        """A turn ends."""
+        now = perf_counter_ns()
+        self.turns.observe(now - self._since)
+        self._began = now
+
+    def after_io_wait(self, timeout: float) -> None:
+        """A turn begins."""
+        now = perf_counter_ns()
+        self.idle += now - self._began
+        self._since = now
+
+    def idle_share(self) -> float:
+        """The share of time that the loop has slept since it was last asked; between 0 and 1."""
+        now = perf_counter_ns()
+        share = (self.idle - self._idle_then) / max(1, now - self._at_then)
+        self._idle_then, self._at_then = self.idle, now
+        return min(1.0, share)

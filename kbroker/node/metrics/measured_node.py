@@ -1,0 +1,35 @@
+"""A node as its metrics see it, for the type checker (``node.broker.Broker`` is one)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.handlers.context import Services
+    from kbroker.log.manager import LogManager
+    from kbroker.node.coordinators import Coordinators
+    from kbroker.node.listener import Listener
+    from kbroker.node.metadata_plane import MetadataPlane
+    from kbroker.node.replica_manager import ReplicaManager
+
+
+class MeasuredNode(Protocol):
+    """The parts that figures are asked of."""
+
+    config: BrokerConfig
+    services: Services
+    replica_manager: ReplicaManager
+    log_manager: LogManager
+    metadata: MetadataPlane
+
+    @property
+    def listeners(self) -> Sequence[Listener]:
+        """Those that are open."""
+        ...
+
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """None on a node without the broker role."""
+        ...

@@ -1,0 +1,1 @@
+"""A node's part in KIP-714: it asks clients for metrics, and hands what they push to the receivers of its file."""

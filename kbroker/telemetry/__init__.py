@@ -1,0 +1,1 @@
+"""Clients' metrics (KIP-714): subscriptions, the clients that push, and the OTLP payload; pure, without Trio or I/O."""
