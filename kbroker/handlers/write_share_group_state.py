@@ -10,7 +10,7 @@ from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_group_state import answer_each
+from kbroker.handlers.share_coordinator_requests import answer_each
 from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_state import SharePartitionKey, SharePartitionState, StateBatch
 from kbroker.wire.messages.write_share_group_state import (
