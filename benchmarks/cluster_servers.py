@@ -6,6 +6,7 @@ What a topic needs (three replicas, two of them in sync) is set alike; all timeo
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import psutil
 
 from benchmarks.servers import COMMON, ROOT, Server, ServerError
 from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, SERVER_VERSION, java_command, random_uuid, tool
-from kbroker.cli.cluster_plan import NodePlan, plan_cluster, prepare
+from kbroker.cli.cluster_plan import NodePlan, plan_cluster
 from kbroker.client import Client, ClientError
 from kbroker.client.nodes import describe_cluster, describe_quorum
 
@@ -71,7 +72,6 @@ class ClusterServer(Server):
     def start_node(self, node_id: int) -> None:
         """Launch a node on its data."""
         plan = self.plans[node_id - 1]
-        path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
         with plan.log_file.open("ab") as log:
             self._nodes[node_id] = subprocess.Popen(
                 self.command(plan),
@@ -79,8 +79,13 @@ class ClusterServer(Server):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"PYTHONPATH": path},
+                env=self.environment(),
             )
+
+    def environment(self) -> dict[str, str]:
+        """The environment of a command of the checkout."""
+        path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
+        return os.environ | {"PYTHONPATH": path}
 
     def kill_node(self, node_id: int) -> None:
         """kill -9."""
@@ -180,13 +185,29 @@ class ClusterServer(Server):
         self.until(whole, "not all replicas are in sync")
 
 
+def write_properties(plan: NodePlan) -> None:
+    """Write a node's server.properties."""
+    lines = [f"{name}={value}" for name, value in plan.properties.items()]
+    plan.properties_file.write_text("\n".join(lines) + "\n")
+
+
 class KbrokerCluster(ClusterServer):
     """Three nodes as `kbroker up` starts them."""
 
     name = "kbroker"
 
     def format(self) -> None:
-        prepare(self.plans)
+        # By the checkout's own command: an earlier one may know only earlier levels of the features.
+        cluster_id = random_uuid()
+        for plan in self.plans:
+            write_properties(plan)
+            self._kbroker("format", "-t", cluster_id, "-c", str(plan.properties_file))
+
+    def _kbroker(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "kbroker", *arguments]
+        done = subprocess.run(command, env=self.environment(), cwd=self.directory, capture_output=True, text=True)
+        if done.returncode:
+            raise ServerError(f"{shlex.join(command)}: {done.stderr}")
 
     def command(self, plan: NodePlan) -> list[str]:
         return [sys.executable, "-m", "kbroker", "start", "-c", str(plan.properties_file)]
@@ -200,8 +221,7 @@ class ApacheCluster(ClusterServer):
     def format(self) -> None:
         cluster_id = random_uuid()
         for plan in self.plans:
-            lines = [f"{name}={value}" for name, value in plan.properties.items()]
-            plan.properties_file.write_text("\n".join(lines) + "\n")
+            write_properties(plan)
             tool(
                 "kafka-storage",
                 "format",
