@@ -13,6 +13,8 @@ from kbroker.groups.groups import Groups
 from kbroker.groups.offset_requests import OffsetRequests
 from kbroker.groups.records import group_metadata_tombstone
 from kbroker.groups.settings import GroupSettings
+from kbroker.groups.share.group import SHARE_PROTOCOL_TYPE, ShareGroup
+from kbroker.groups.share.records import group_removal as share_group_removal
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid
 from kbroker.wire.messages import consumer_group_describe as describe
@@ -22,6 +24,7 @@ from kbroker.wire.messages.list_groups import ListedGroup
 _S = ClassicGroupState
 CLASSIC_GROUP_TYPE = "classic"
 CONSUMER_GROUP_TYPE = "consumer"
+SHARE_GROUP_TYPE = "share"
 _LONGEST_STRING = 2**15 - 1
 
 
@@ -51,6 +54,11 @@ class GroupAdmin:
             for consumer in self._groups.consumer.values():
                 state = consumer.state.value
                 listed.append((consumer.group_id, state, CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP_TYPE))
+        if not types or SHARE_GROUP_TYPE in types:
+            listed += [
+                (share.group_id, share.state.value, SHARE_PROTOCOL_TYPE, SHARE_GROUP_TYPE)
+                for share in self._groups.share.values()
+            ]
         return [
             ListedGroup(group_id=group_id, group_state=state, protocol_type=protocol_type, group_type=group_type)
             for group_id, state, protocol_type, group_type in listed
@@ -63,7 +71,7 @@ class GroupAdmin:
         if group is None:
             missing = api_version >= 6
             message = f"Group {group_id} not found."
-            if group_id in self._groups.consumer:
+            if group_id in self._groups:
                 message = f"Group {group_id} is not a classic group."
             if missing and len(message.encode()) > _LONGEST_STRING:
                 return DescribedGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -116,7 +124,7 @@ class GroupAdmin:
         else:
             if group.members:
                 raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-            records += group_removal(group)
+            records += share_group_removal(group) if isinstance(group, ShareGroup) else group_removal(group)
         return CoordinatorResult(None, records)
 
 

@@ -27,6 +27,9 @@ from kbroker.groups.offset_requests import OffsetRequests, OffsetsToCommit
 from kbroker.groups.pending_offsets import OffsetKey
 from kbroker.groups.records import OffsetKeys, read_group_metadata, read_key, read_offset_commit
 from kbroker.groups.settings import GroupSettings
+from kbroker.groups.share import records as share_group_records
+from kbroker.groups.share.admin import ShareAdmin
+from kbroker.groups.share.protocol import ShareProtocol
 from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import Uuid
 from kbroker.wire.messages.consumer_group_heartbeat import (
@@ -64,12 +67,16 @@ class GroupCoordinator:
         self._classic_requests = ClassicRequestsToConsumerGroup(self._consumer)
         self._offsets = OffsetRequests(self._groups, self._classic, settings)
         self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
+        self.share = ShareProtocol(self._groups, settings, group_config, self._consumer.hasher)
+        self.share_admin = ShareAdmin(self._groups, lambda: self._consumer.topics, self.share.empty_group)
         self._next_expiry_check_ms: int | None = None
         self._offset_keys = OffsetKeys()
 
     def on_topics(self, image: CoordinatorMetadataImage, changed: Collection[str], has_new: bool) -> None:
         """The next image of the topics: ``changed`` names those that differ, ``has_new`` says that some are new."""
         self._consumer.on_topics(image, changed, has_new)
+        if changed:
+            self.share.on_topics(changed)
 
     # -- members -------------------------------------------------------------------------------
 
@@ -83,6 +90,8 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, client: ClientContext, now_ms: int
     ) -> CoordinatorResult[JoinGroupResponse] | CoordinatorResult[Token]:
         """JoinGroup with a session timeout that the settings allow."""
+        if request.group_id in self._groups.share:
+            return CoordinatorResult(_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         group = self._groups.consumer.get(request.group_id)
         if group is None:
             return self._classic.join(request, client, now_ms)
@@ -161,17 +170,19 @@ class GroupCoordinator:
         return self._offsets.delete(request)
 
     def on_topics_deleted(self, deleted: Collection[tuple[str, Uuid]]) -> CoordinatorResult[None]:
-        """Forget the offsets of topics that are gone."""
-        return self._offsets.on_topics_deleted(deleted)
+        """Forget the offsets of topics that are gone, and their place in share groups."""
+        result = self._offsets.on_topics_deleted(deleted)
+        result.records += self.share_admin.on_topics_deleted([topic_id for _, topic_id in deleted])
+        return result
 
     # -- time ----------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is next due, in ms since the epoch; None if never."""
         earliest = self._classic.next_deadline()
-        consumer = self._consumer.next_deadline()
-        if consumer is not None and (earliest is None or consumer < earliest):
-            earliest = consumer
+        for deadline in (self._consumer.next_deadline(), self.share.next_deadline()):
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
         expiry = self._next_expiry_check_ms
         if expiry is not None and (earliest is None or expiry < earliest) and self._groups:
             earliest = expiry
@@ -182,6 +193,8 @@ class GroupCoordinator:
         result = self._classic.on_deadline(now_ms)
         if result is None:
             result = self._consumer.on_deadline(now_ms)
+        if result is None:
+            result = self.share.on_deadline(now_ms)
         if result is None and self._next_expiry_check_ms is not None and now_ms >= self._next_expiry_check_ms:
             self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
             result = self._offsets.expire(now_ms)
@@ -204,6 +217,7 @@ class GroupCoordinator:
         if isinstance(key, GroupMetadataKey):
             self._forget_classic(key.group)
             self._groups.consumer.pop(key.group, None)
+            self._groups.share.pop(key.group, None)
             if record.value is not None:
                 self._groups.classic[key.group] = _restored(key.group, read_group_metadata(record.value))
         elif isinstance(key, OffsetCommitKey):
@@ -212,7 +226,10 @@ class GroupCoordinator:
             if record.value is not None:
                 # Where a group has but offsets, it is a classic one until its first member's record.
                 self._forget_classic(key.group_id)
-            consumer_group_records.replay(self._groups.consumer, key, record.value)
+            if isinstance(key, share_group_records.KEYS):
+                share_group_records.replay(self._groups.share, key, record.value, now_ms)
+            else:
+                consumer_group_records.replay(self._groups.consumer, key, record.value)
 
     def _replay_offset(
         self, group_id: str, topic: str, partition: int, value: bytes | None, offset: int, producer_id: int
@@ -225,7 +242,7 @@ class GroupCoordinator:
             self._offsets.committed.put(group_id, topic, partition, committed)
         else:
             self._offsets.pending.put(producer_id, OffsetKey(group_id, topic, partition), committed)
-        if group_id not in self._groups.classic and group_id not in self._groups.consumer:
+        if group_id not in self._groups:
             self._groups.classic[group_id] = ClassicGroup(group_id)
 
     def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
@@ -242,6 +259,7 @@ class GroupCoordinator:
         for group in list(self._groups.classic.values()):
             self._classic.on_loaded(group, now_ms)
         self._consumer.on_loaded(now_ms)
+        self.share.on_loaded(now_ms)
         self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
 
     def on_unloaded(self) -> list[tuple[Token, object]]:

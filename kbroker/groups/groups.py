@@ -7,24 +7,28 @@ from dataclasses import dataclass, field
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
 from kbroker.groups.consumer_group import ConsumerGroup
+from kbroker.groups.share.group import ShareGroup
+
+AnyGroup = ClassicGroup | ConsumerGroup | ShareGroup
 
 
 @dataclass(slots=True)
 class Groups:
-    """The groups by protocol and id; no id is in both."""
+    """The groups by protocol and id; no id is in two of them."""
 
     classic: dict[str, ClassicGroup] = field(default_factory=dict)
     consumer: dict[str, ConsumerGroup] = field(default_factory=dict)
+    share: dict[str, ShareGroup] = field(default_factory=dict)
 
     def __contains__(self, group_id: object) -> bool:
-        return group_id in self.classic or group_id in self.consumer
+        return group_id in self.classic or group_id in self.consumer or group_id in self.share
 
     def __len__(self) -> int:
-        return len(self.classic) + len(self.consumer)
+        return len(self.classic) + len(self.consumer) + len(self.share)
 
-    def find(self, group_id: str) -> ClassicGroup | ConsumerGroup:
+    def find(self, group_id: str) -> AnyGroup:
         """The group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
-        group = self.consumer.get(group_id) or self.classic.get(group_id)
+        group = self.consumer.get(group_id) or self.classic.get(group_id) or self.share.get(group_id)
         if group is None or (isinstance(group, ClassicGroup) and group.state is ClassicGroupState.DEAD):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
@@ -32,6 +36,18 @@ class Groups:
     def consumer_group(self, group_id: str) -> ConsumerGroup:
         """The consumer group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
         group = self.find(group_id)
-        if isinstance(group, ClassicGroup):
+        if not isinstance(group, ConsumerGroup):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return group
+
+    def check_has_offsets(self, group_id: str) -> None:
+        """`ApiError` GROUP_ID_NOT_FOUND for a share group: it commits no offsets."""
+        if group_id in self.share:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """The share group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
+        group = self.find(group_id)
+        if not isinstance(group, ShareGroup):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         return group

@@ -156,6 +156,7 @@ class OffsetRequests:
         Returns the member and its epoch where each partition is to be judged by the epoch that it was assigned in.
         """
         epoch = request.generation_id_or_member_epoch
+        self._groups.check_has_offsets(request.group_id)
         consumer = self._groups.consumer.get(request.group_id)
         if consumer is not None:
             return _validate_member_commit(consumer, request.member_id, epoch, api_version)
@@ -222,6 +223,7 @@ class OffsetRequests:
         """As `_validate_commit`, by KIP-447: a client that names no member is not asked for one, and a group in the
         middle of a rebalance takes offsets of members of the generation before."""
         epoch = request.generation_id_or_member_epoch
+        self._groups.check_has_offsets(request.group_id)
         anonymous = epoch < 0 and not request.member_id and request.group_instance_id is None
         consumer = self._groups.consumer.get(request.group_id)
         if consumer is not None:
@@ -302,7 +304,8 @@ class OffsetRequests:
 
     def delete(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
         """OffsetDelete: not for topics that a live member reads. `ApiError` for the whole request."""
-        group = self._groups.find(request.group_id)
+        self._groups.check_has_offsets(request.group_id)
+        group = self._groups.classic.get(request.group_id) or self._groups.consumer_group(request.group_id)
         if isinstance(group, ClassicGroup):
             if group.state is not _S.EMPTY and not group.uses_consumer_protocol:
                 raise ApiError(ErrorCode.NON_EMPTY_GROUP)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.groups.consumer_group_records import RECORD_TYPES as CONSUMER_GROUP_RECORD_TYPES
+from kbroker.groups.share.records import RECORD_TYPES as SHARE_GROUP_RECORD_TYPES
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
@@ -33,6 +34,7 @@ _OFFSET_COMMIT_PREFIX = b"\0\1"
 _OFFSET_COMMIT_TYPES = (0, 1)
 """Brokers before 0.8.2's second format wrote type 0; same fields."""
 _GROUP_METADATA_TYPE = 2
+_HEARTBEAT_GROUP_RECORD_TYPES = CONSUMER_GROUP_RECORD_TYPES | SHARE_GROUP_RECORD_TYPES
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
 _GROUP_METADATA_VERSION = 3
@@ -162,7 +164,7 @@ def read_key(key: bytes) -> Any:
         return decode(OffsetCommitKey, 0, key, _PREFIX.size)[0]
     if kind == _GROUP_METADATA_TYPE:
         return decode(GroupMetadataKey, 0, key, _PREFIX.size)[0]
-    return decode_group_key(key) if kind in CONSUMER_GROUP_RECORD_TYPES else None
+    return decode_group_key(key) if kind in _HEARTBEAT_GROUP_RECORD_TYPES else None
 
 
 class OffsetKeys:
