@@ -68,7 +68,8 @@ class Services:
     share_coordinators: ShareCoordinators | None = None
     """These three are for share groups: a node that serves none has none."""
     share_persister: Persister | None = None
-    share_partitions: SharePartitions | None = None
+    share_partitions: Callable[[], SharePartitions] | None = None
+    """Made with the first ShareFetch, and the same ever after."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The times of the last warnings that another node was refused (``handlers.refusals``)."""
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.share_partitions.runs import Run, Runs
+from kbroker.share_partitions.settings import SharePartitionSettings
 from kbroker.share_state import DeliveryState, SharePartitionState
 
 _S = DeliveryState
@@ -49,16 +50,6 @@ class OffsetRange(NamedTuple):
 
     first_offset: int
     last_offset: int
-
-
-class SharePartitionSettings(NamedTuple):
-    """Configs ``share.*`` of the group, or else of the broker."""
-
-    record_lock_duration_ms: int = 30_000
-    delivery_count_limit: int = 5
-    max_record_locks: int = 2_000
-    renew_enabled: bool = True
-    has_dead_letter_queue: bool = False
 
 
 class Write(NamedTuple):

@@ -78,11 +78,17 @@ def refusal(client: Mapping[str, Any]) -> str:
     return " ".join(error.str() for error in errors)
 
 
-def produce(client: Mapping[str, Any], topic: str, *values: bytes) -> None:
+def produce(client: Mapping[str, Any], topic: str, *values: bytes) -> Producer:
+    """Have records acknowledged. The connection to the leader is open for as long as the producer is kept.
+
+    An ``AdminClient`` promises no such thing: librdkafka ends the connection by which it has learned of the brokers,
+    and opens another when there is something to ask.
+    """
     producer = Producer({"linger.ms": 0, **client})
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(10) == 0
+    return producer
 
 
 def consume(client: Mapping[str, Any], topic: str, count: int) -> list[bytes]:

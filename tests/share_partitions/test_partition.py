@@ -16,9 +16,9 @@ from kbroker.share_partitions.partition import (
     DeadLetters,
     OffsetRange,
     SharePartition,
-    SharePartitionSettings,
     Write,
 )
+from kbroker.share_partitions.settings import SharePartitionSettings
 from kbroker.share_state import DeliveryState, SharePartitionState, StateBatch
 
 LOADED = SharePartitionState(state_epoch=1, leader_epoch=2, start_offset=0, delivery_complete_count=0)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from kbroker.errors import ApiError
+from kbroker.handlers.services.connection import Connection
 from kbroker.handlers.services.coordinators import Coordinator
 from kbroker.share_coordinator.coordinator import ShareCoordinator
+from kbroker.share_partitions.partition import AcknowledgementBatch
+from kbroker.share_partitions.requests import ShareFetched, ShareFetchParams, TopicIdPartition
+from kbroker.share_partitions.sessions import ShareSessions
+from kbroker.share_partitions.settings import ShareGroupSettings
 
 
 class ShareCoordinators(Coordinator[ShareCoordinator], Protocol):
@@ -14,3 +21,41 @@ class ShareCoordinators(Coordinator[ShareCoordinator], Protocol):
 
 class SharePartitions(Protocol):
     """The share partitions that this node leads, and the share sessions of their readers."""
+
+    @property
+    def sessions(self) -> ShareSessions:
+        """Members that fetch from this node."""
+        ...
+
+    def settings(self, group_id: str) -> ShareGroupSettings:
+        """The settings of a group, as they are now."""
+        ...
+
+    async def fetch(
+        self, params: ShareFetchParams, partitions: Sequence[TopicIdPartition], connection: Connection
+    ) -> dict[TopicIdPartition, ShareFetched]:
+        """Hand out records; if there are less than ``min_bytes``, wait for some. Those that were read, in order.
+
+        A partition's error is in its part. ``ConnectionLost`` when the client goes away meanwhile.
+        """
+        ...
+
+    def give_back(self, params: ShareFetchParams, fetched: Mapping[TopicIdPartition, ShareFetched]) -> None:
+        """Take back what a member has not been sent, as if it had never been handed out."""
+        ...
+
+    async def acknowledge(
+        self, group_id: str, member_id: str, batches: Mapping[TopicIdPartition, Sequence[AcknowledgementBatch]]
+    ) -> dict[TopicIdPartition, ApiError | None]:
+        """Take a member's word for records that it holds; the answer of each partition, once that is kept."""
+        ...
+
+    def open_session(
+        self, group_id: str, member_id: str, partitions: Iterable[TopicIdPartition], connection: Connection
+    ) -> None:
+        """Open a member's session anew; it ends with its connection. ``ApiError`` SHARE_SESSION_LIMIT_REACHED."""
+        ...
+
+    def close_session(self, group_id: str, member_id: str) -> None:
+        """End a member's session: what it holds is there for others."""
+        ...
