@@ -13,8 +13,8 @@ from kbroker.groups.groups import Groups
 from kbroker.groups.offset_requests import OffsetRequests
 from kbroker.groups.records import group_metadata_tombstone
 from kbroker.groups.settings import GroupSettings
-from kbroker.groups.share.group import SHARE_PROTOCOL_TYPE, ShareGroup
 from kbroker.groups.share.records import group_removal as share_group_removal
+from kbroker.groups.share_group import SHARE_PROTOCOL_TYPE, ShareGroup
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid
 from kbroker.wire.messages import consumer_group_describe as describe

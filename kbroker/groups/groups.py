@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
 from kbroker.groups.consumer_group import ConsumerGroup
-from kbroker.groups.share.group import ShareGroup
+from kbroker.groups.share_group import ShareGroup
 
 AnyGroup = ClassicGroup | ConsumerGroup | ShareGroup
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.groups import Groups
-from kbroker.groups.share.group import NO_STATES, ShareGroup, ShareGroupMember, StatePartitions, TopicPartitions
 from kbroker.groups.share.protocol import ASSIGNOR
 from kbroker.groups.share.records import states_record
 from kbroker.groups.share.requests import StateDeletion, StateInitialization
@@ -23,6 +22,7 @@ from kbroker.groups.share.states import (
     without_deleted_topics,
     without_initializing,
 )
+from kbroker.groups.share_group import NO_STATES, ShareGroup, ShareGroupMember, StatePartitions, TopicPartitions
 from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.share_state import SharePartitionKey
 from kbroker.types import Uuid

@@ -25,7 +25,6 @@ from kbroker.groups.modern_group import (
     UNSETTLED_INTERVAL_MS,
 )
 from kbroker.groups.settings import GroupSettings
-from kbroker.groups.share.group import ShareGroup, ShareGroupMember
 from kbroker.groups.share.records import (
     current_record,
     group_epoch_record,
@@ -37,6 +36,7 @@ from kbroker.groups.share.records import (
 )
 from kbroker.groups.share.requests import StateInitialization
 from kbroker.groups.share.states import initialization, missing_states, waits_for_assignment, with_initializing
+from kbroker.groups.share_group import ShareGroup, ShareGroupMember
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid
 from kbroker.wire.messages.share_group_heartbeat import (

@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets`` for share groups: values of `group` to bytes, and back into a group.
+"""Records of ``__consumer_offsets`` for share groups: values of `share_group` to bytes, and back into a group.
 
 Kafka's ``GroupCoordinatorRecordHelpers`` (types 10 to 15) and the ``replay`` methods of its ``GroupMetadataManager``
 (4.4).
@@ -13,7 +13,7 @@ from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.groups.assignors.spec import Assignment
 from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, NO_ASSIGNMENT_EPOCH, NOTHING_ASSIGNED
 from kbroker.groups.record_maker import coordinator_record
-from kbroker.groups.share.group import (
+from kbroker.groups.share_group import (
     NO_STATES,
     STABLE_MEMBER,
     ShareGroup,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from kbroker.groups.share.group import (
+from kbroker.groups.share.requests import StateDeletion, StateInitialization, keys_of, named
+from kbroker.groups.share_group import (
     ShareGroup,
     StatePartitions,
     TopicPartitions,
@@ -19,7 +20,6 @@ from kbroker.groups.share.group import (
     without,
     without_topics,
 )
-from kbroker.groups.share.requests import StateDeletion, StateInitialization, keys_of, named
 from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.share_state import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from kbroker.types import Uuid
