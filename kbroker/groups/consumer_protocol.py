@@ -119,9 +119,10 @@ class ConsumerProtocol:
         classic = self.groups.classic.get(group_id)
         if request.member_epoch != 0:
             missing = f"Consumer group {group_id} not found."
-            if classic is not None:
+            if group_id in self.groups:
                 missing = f"Group {group_id} is not a consumer group."
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
+        self.groups.check_has_offsets(group_id)
         if classic is None:
             return self._heartbeat(ConsumerGroup(group_id), request, client, [], now_ms)
         records = [group_metadata_tombstone(group_id)]
