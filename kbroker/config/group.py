@@ -80,13 +80,29 @@ _NOT_SERVED = {
 """The beginnings of names of Kafka's properties that are refused, and why."""
 
 
+class ShareGroupConfig(NamedTuple):
+    """The settings in force for one share group (KIP-932); times in milliseconds."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    record_lock_duration_ms: int = 30_000
+    delivery_count_limit: int = 5
+    partition_max_record_locks: int = 2_000
+    auto_offset_reset: str = "latest"
+    """Where a partition without a state begins: ``earliest``, ``latest``, or ``by_duration:`` and an ISO 8601 time."""
+    isolation_level: str = "read_uncommitted"
+    renew_acknowledge_enable: bool = True
+
+
 class GroupConfig(NamedTuple):
-    """The settings in force for one group, in milliseconds."""
+    """The settings in force for one group; times in milliseconds."""
 
     consumer_session_timeout_ms: int
     consumer_heartbeat_interval_ms: int
     consumer_assignment_interval_ms: int
     streams: StreamsGroupConfig = StreamsGroupConfig()
+    share: ShareGroupConfig = ShareGroupConfig()
 
 
 def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]) -> None:

@@ -22,18 +22,13 @@ from kbroker.groups.consumer_group import (
     ResolvedRegex,
 )
 from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, NO_ASSIGNMENT_EPOCH
+from kbroker.groups.record_maker import coordinator_record
 from kbroker.types import Uuid
 from kbroker.wire.records import consumer_group as rec
-from kbroker.wire.records.versioned import decode_versioned, encode_coordinator_key, encode_versioned
+from kbroker.wire.records.versioned import decode_versioned
 
-_VERSION = 0
 RECORD_TYPES = frozenset({3, 4, 5, 6, 7, 8, 16})
 """The types that `replay` applies."""
-
-
-def coordinator_record(key: Any, value: Any) -> CoordinatorRecord:
-    """A record of a group with heartbeats, in version 0; a tombstone for None."""
-    return CoordinatorRecord(encode_coordinator_key(key), None if value is None else encode_versioned(value, _VERSION))
 
 
 def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:

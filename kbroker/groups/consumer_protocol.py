@@ -123,6 +123,7 @@ class ConsumerProtocol:
             if group_id in self.groups:
                 missing = f"Group {group_id} is not a consumer group."
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
+        self.groups.check_has_offsets(group_id)
         if classic is None:
             return self._heartbeat(ConsumerGroup(group_id), request, client, [], now_ms)
         records = [group_metadata_tombstone(group_id)]

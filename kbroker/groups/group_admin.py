@@ -27,6 +27,8 @@ CLASSIC_GROUP_TYPE = "classic"
 CONSUMER_GROUP_TYPE = "consumer"
 STREAMS_GROUP_TYPE = "streams"
 """The type of a streams group, and its protocol type."""
+SHARE_GROUP_TYPE = "share"
+"""The type of a share group, and its protocol type."""
 _LONGEST_STRING = 2**15 - 1
 
 
@@ -60,6 +62,11 @@ class GroupAdmin:
             listed += [
                 (streams.group_id, streams.state.value, STREAMS_GROUP_TYPE, STREAMS_GROUP_TYPE)
                 for streams in self._groups.streams.values()
+            ]
+        if not types or SHARE_GROUP_TYPE in types:
+            listed += [
+                (share.group_id, share.state.value, SHARE_GROUP_TYPE, SHARE_GROUP_TYPE)
+                for share in self._groups.share.values()
             ]
         return [
             ListedGroup(group_id=group_id, group_state=state, protocol_type=protocol_type, group_type=group_type)

@@ -27,6 +27,7 @@ from kbroker.groups.offset_requests import OffsetRequests, OffsetsToCommit
 from kbroker.groups.pending_offsets import OffsetKey
 from kbroker.groups.records import (
     OffsetKeys,
+    is_of_share_group,
     is_of_streams_group,
     read_group_metadata,
     read_key,
@@ -50,6 +51,9 @@ from kbroker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnO
 from kbroker.wire.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 
 if TYPE_CHECKING:
+    from kbroker.groups.share.admin import ShareAdmin
+    from kbroker.groups.share.protocol import ShareProtocol
+    from kbroker.groups.share.requests import StateDeletion, StateInitialization
     from kbroker.groups.streams_protocol import StreamsHeartbeatResult, StreamsProtocol
     from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
@@ -73,6 +77,8 @@ class GroupCoordinator:
         self._consumer = ConsumerProtocol(self._groups, self._classic, settings, group_config, rng)
         self._group_config = group_config
         self._streams_if_any: StreamsProtocol | None = None
+        self._share_if_any: ShareProtocol | None = None
+        self._share_admin_if_any: ShareAdmin | None = None
         self._classic_requests = ClassicRequestsToConsumerGroup(self._consumer)
         self._offsets = OffsetRequests(self._groups, self._classic, settings)
         self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
@@ -84,6 +90,8 @@ class GroupCoordinator:
         self._consumer.on_topics(image, changed, has_new)
         if self._streams_if_any is not None:
             self._streams_if_any.on_topics(changed)
+        if self._share_if_any is not None and changed:
+            self._share_if_any.on_topics(changed)
 
     @property
     def _streams(self) -> StreamsProtocol:
@@ -94,6 +102,36 @@ class GroupCoordinator:
             hasher = self._consumer.hasher
             self._streams_if_any = StreamsProtocol(self._groups, self._settings, self._group_config, hasher)
         return self._streams_if_any
+
+    @property
+    def share(self) -> ShareProtocol:
+        """The protocol of the shard's share groups."""
+        if self._share_if_any is None:
+            # With the first share group: a node without them starts without its modules.
+            from kbroker.groups.share.protocol import ShareProtocol
+
+            hasher = self._consumer.hasher
+            self._share_if_any = ShareProtocol(self._groups, self._settings, self._group_config, hasher)
+        return self._share_if_any
+
+    @property
+    def share_admin(self) -> ShareAdmin:
+        """The administration of the shard's share groups."""
+        if self._share_admin_if_any is None:
+            from kbroker.groups.share.admin import ShareAdmin
+
+            self._share_admin_if_any = ShareAdmin(self._groups, lambda: self._consumer.topics, self.share.empty_group)
+        return self._share_admin_if_any
+
+    def begin_deletion_of_states(self, group_id: str) -> CoordinatorResult[StateDeletion | None]:
+        """The states that go before a group can be deleted: those of a share group. `ApiError` NON_EMPTY_GROUP."""
+        if group_id not in self._groups.share:
+            return CoordinatorResult(None)
+        return self.share_admin.begin_deletion(group_id)
+
+    def take_wanted_states(self) -> Sequence[StateInitialization]:
+        """The states to be initialized for share groups since the last call; ``share_admin`` hears of the outcome."""
+        return () if self._share_if_any is None else self._share_if_any.take_wanted()
 
     # -- members -------------------------------------------------------------------------------
 
@@ -115,6 +153,8 @@ class GroupCoordinator:
         """JoinGroup with a session timeout that the settings allow."""
         if request.group_id in self._groups.streams:
             return self._join_streams_group(request, client, now_ms)
+        if request.group_id in self._groups.share:
+            return CoordinatorResult(_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         group = self._groups.consumer.get(request.group_id)
         if group is None:
             return self._classic.join(request, client, now_ms)
@@ -209,20 +249,20 @@ class GroupCoordinator:
         return self._offsets.delete(request)
 
     def on_topics_deleted(self, deleted: Collection[tuple[str, Uuid]]) -> CoordinatorResult[None]:
-        """Forget the offsets of topics that are gone."""
-        return self._offsets.on_topics_deleted(deleted)
+        """Forget the offsets of topics that are gone, and their place in share groups."""
+        result = self._offsets.on_topics_deleted(deleted)
+        result.records += self.share_admin.on_topics_deleted([topic_id for _, topic_id in deleted])
+        return result
 
     # -- time ----------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is next due, in ms since the epoch; None if never."""
         earliest = self._classic.next_deadline()
-        consumer = self._consumer.next_deadline()
-        if consumer is not None and (earliest is None or consumer < earliest):
-            earliest = consumer
-        streams = None if self._streams_if_any is None else self._streams_if_any.next_deadline()
-        if streams is not None and (earliest is None or streams < earliest):
-            earliest = streams
+        for protocol in (self._consumer, self._streams_if_any, self._share_if_any):
+            deadline = None if protocol is None else protocol.next_deadline()
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
         expiry = self._next_expiry_check_ms
         if expiry is not None and (earliest is None or expiry < earliest) and self._groups:
             earliest = expiry
@@ -235,6 +275,8 @@ class GroupCoordinator:
             result = self._consumer.on_deadline(now_ms)
         if result is None and self._streams_if_any is not None:
             result = self._streams_if_any.on_deadline(now_ms)
+        if result is None and self._share_if_any is not None:
+            result = self._share_if_any.on_deadline(now_ms)
         if result is None and self._next_expiry_check_ms is not None and now_ms >= self._next_expiry_check_ms:
             self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
             result = self._offsets.expire(now_ms)
@@ -258,6 +300,7 @@ class GroupCoordinator:
             self._forget_classic(key.group)
             self._groups.consumer.pop(key.group, None)
             self._groups.streams.pop(key.group, None)
+            self._groups.share.pop(key.group, None)
             if record.value is not None:
                 self._groups.classic[key.group] = _restored(key.group, read_group_metadata(record.value))
         elif isinstance(key, OffsetCommitKey):
@@ -268,6 +311,8 @@ class GroupCoordinator:
                 self._forget_classic(key.group_id)
             if is_of_streams_group(record.key):
                 self._streams.replay(key, record.value)
+            elif is_of_share_group(record.key):
+                self.share.replay(key, record.value, now_ms)
             else:
                 consumer_group_records.replay(self._groups.consumer, key, record.value)
 
@@ -301,6 +346,8 @@ class GroupCoordinator:
         self._consumer.on_loaded(now_ms)
         if self._streams_if_any is not None:
             self._streams_if_any.on_loaded(now_ms)
+        if self._share_if_any is not None:
+            self._share_if_any.on_loaded(now_ms)
         self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
 
     def on_unloaded(self) -> list[tuple[Token, object]]:

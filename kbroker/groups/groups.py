@@ -10,7 +10,10 @@ from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
 from kbroker.groups.consumer_group import ConsumerGroup
 
 if TYPE_CHECKING:
+    from kbroker.groups.share_group import ShareGroup
     from kbroker.groups.streams.group import StreamsGroup
+
+    AnyGroup = ClassicGroup | ConsumerGroup | StreamsGroup | ShareGroup
 
 
 @dataclass(slots=True)
@@ -20,20 +23,26 @@ class Groups:
     classic: dict[str, ClassicGroup] = field(default_factory=dict)
     consumer: dict[str, ConsumerGroup] = field(default_factory=dict)
     streams: dict[str, StreamsGroup] = field(default_factory=dict)
+    share: dict[str, ShareGroup] = field(default_factory=dict)
 
     def __contains__(self, group_id: object) -> bool:
-        return group_id in self.classic or group_id in self.consumer or group_id in self.streams
+        return any(group_id in kind for kind in (self.classic, self.consumer, self.streams, self.share))
 
     def __len__(self) -> int:
-        return len(self.classic) + len(self.consumer) + len(self.streams)
+        return len(self.classic) + len(self.consumer) + len(self.streams) + len(self.share)
 
-    def all(self) -> list[ClassicGroup | ConsumerGroup | StreamsGroup]:
-        """Every group."""
+    def with_offsets(self) -> list[ClassicGroup | ConsumerGroup | StreamsGroup]:
+        """The groups that commit offsets. Share groups do not; their offsets are the share coordinator's."""
         return [*self.classic.values(), *self.consumer.values(), *self.streams.values()]
 
-    def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | StreamsGroup:
+    def find(self, group_id: str) -> AnyGroup:
         """The group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
-        group = self.consumer.get(group_id) or self.classic.get(group_id) or self.streams.get(group_id)
+        group = (
+            self.consumer.get(group_id)
+            or self.classic.get(group_id)
+            or self.streams.get(group_id)
+            or self.share.get(group_id)
+        )
         if group is None or (isinstance(group, ClassicGroup) and group.state is ClassicGroupState.DEAD):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
@@ -47,7 +56,21 @@ class Groups:
 
     def streams_group(self, group_id: str) -> StreamsGroup:
         """The streams group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
-        group = self.find(group_id)
-        if isinstance(group, (ClassicGroup, ConsumerGroup)):
+        group = self.streams.get(group_id)
+        if group is None:
+            self.find(group_id)
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+        return group
+
+    def check_has_offsets(self, group_id: str) -> None:
+        """`ApiError` GROUP_ID_NOT_FOUND for a share group: it commits no offsets."""
+        if group_id in self.share:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """The share group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
+        group = self.share.get(group_id)
+        if group is None:
+            self.find(group_id)
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         return group

@@ -25,7 +25,7 @@ from kbroker.groups.consumer_group_records import (
     regex_record,
     regex_tombstone,
 )
-from kbroker.groups.modern_group import METADATA_REFRESH_INTERVAL_MS, NOTHING_ASSIGNED
+from kbroker.groups.modern_group import METADATA_REFRESH_INTERVAL_MS, NOTHING_ASSIGNED, UNSETTLED_INTERVAL_MS
 from kbroker.groups.reconciliation import OwnedPartitions, Reconciliation
 from kbroker.groups.regex import compile_topic_regex
 from kbroker.groups.settings import GroupSettings
@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
 """Regular expressions are not resolved more often than that."""
-UNSETTLED_INTERVAL_MS = 1_000
-"""After which a member sends its next heartbeat while there is something to come for it."""
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ NO_ASSIGNMENT_EPOCH = -1
 """The assignment epoch after its tombstone."""
 METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
 """A group trusts its metadata hash for this time, unless it is notified of a change."""
+UNSETTLED_INTERVAL_MS = 1_000
+"""After which a member sends its next heartbeat while there is something to come for it."""
 
 NOTHING_ASSIGNED: Assignment = MappingProxyType({})
 

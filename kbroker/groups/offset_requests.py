@@ -54,6 +54,7 @@ from kbroker.wire.messages.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
+    from kbroker.groups.share_group import ShareGroup
     from kbroker.groups.streams.group import StreamsGroup, StreamsGroupMember
 
 _S = ClassicGroupState
@@ -166,6 +167,7 @@ class OffsetRequests:
         Returns the member and its epoch where each partition is to be judged by the epoch that it was assigned in.
         """
         epoch = request.generation_id_or_member_epoch
+        self._groups.check_has_offsets(request.group_id)
         streams = self._groups.streams.get(request.group_id)
         if streams is not None:
             if epoch < 0 and not streams.members:
@@ -237,6 +239,7 @@ class OffsetRequests:
         """As `_validate_commit`, by KIP-447: a client that names no member is not asked for one, and a group in the
         middle of a rebalance takes offsets of members of the generation before."""
         epoch = request.generation_id_or_member_epoch
+        self._groups.check_has_offsets(request.group_id)
         anonymous = epoch < 0 and not request.member_id and request.group_instance_id is None
         consumer = self._groups.consumer.get(request.group_id)
         if consumer is not None:
@@ -326,7 +329,8 @@ class OffsetRequests:
 
     def delete(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
         """OffsetDelete: not for topics that a live member reads. `ApiError` for the whole request."""
-        group = self._groups.find(request.group_id)
+        self._groups.check_has_offsets(request.group_id)
+        group = self._groups.classic.get(request.group_id) or self._groups.consumer_group(request.group_id)
         if isinstance(group, ClassicGroup):
             if group.state is not _S.EMPTY and not group.uses_consumer_protocol:
                 raise ApiError(ErrorCode.NON_EMPTY_GROUP)
@@ -372,7 +376,7 @@ class OffsetRequests:
         """Delete offsets whose time is over (KIP-211), and groups that have neither members nor offsets."""
         records = []
         retention_ms = self._settings().offsets_retention_ms
-        for group in self._groups.all():
+        for group in self._groups.with_offsets():
             group_id = group.group_id
             expired = [
                 partition
@@ -391,11 +395,18 @@ class OffsetRequests:
         return CoordinatorResult(None, records)
 
 
-def removal_of(group: ConsumerGroup | StreamsGroup) -> list[CoordinatorRecord]:
+def removal_of(group: ConsumerGroup | StreamsGroup | ShareGroup) -> list[CoordinatorRecord]:
     """The records that remove a group with all that it has but offsets."""
     if isinstance(group, ConsumerGroup):
         return group_removal(group)
-    from kbroker.groups.streams.records import group_removal as streams_group_removal  # not without such a group
+    # The modules of the other kinds are not loaded without such a group.
+    from kbroker.groups.share_group import ShareGroup
+
+    if isinstance(group, ShareGroup):
+        from kbroker.groups.share.records import group_removal as share_group_removal
+
+        return share_group_removal(group)
+    from kbroker.groups.streams.records import group_removal as streams_group_removal
 
     return streams_group_removal(group)
 

@@ -35,6 +35,9 @@ _OFFSET_COMMIT_TYPES = (0, 1)
 _GROUP_METADATA_TYPE = 2
 STREAMS_GROUP_RECORD_TYPES = frozenset({17, 19, 20, 21, 22, 23})
 """The types of KIP-1071, which `kbroker.groups.streams.records` applies."""
+SHARE_GROUP_RECORD_TYPES = frozenset({10, 11, 12, 13, 14, 15})
+"""The types of KIP-932, which `kbroker.groups.share.records` applies."""
+_HEARTBEAT_GROUP_RECORD_TYPES = CONSUMER_GROUP_RECORD_TYPES | STREAMS_GROUP_RECORD_TYPES | SHARE_GROUP_RECORD_TYPES
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
 _GROUP_METADATA_VERSION = 3
@@ -164,12 +167,17 @@ def read_key(key: bytes) -> Any:
         return decode(OffsetCommitKey, 0, key, _PREFIX.size)[0]
     if kind == _GROUP_METADATA_TYPE:
         return decode(GroupMetadataKey, 0, key, _PREFIX.size)[0]
-    return decode_group_key(key) if kind in CONSUMER_GROUP_RECORD_TYPES or kind in STREAMS_GROUP_RECORD_TYPES else None
+    return decode_group_key(key) if kind in _HEARTBEAT_GROUP_RECORD_TYPES else None
 
 
 def is_of_streams_group(key: bytes) -> bool:
     """Whether the key is that of a record of a streams group. `WireError` for a broken one."""
     return _prefix(key) in STREAMS_GROUP_RECORD_TYPES
+
+
+def is_of_share_group(key: bytes) -> bool:
+    """Whether the key is that of a record of a share group. `WireError` for a broken one."""
+    return _prefix(key) in SHARE_GROUP_RECORD_TYPES
 
 
 class OffsetKeys:

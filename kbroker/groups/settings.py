@@ -29,6 +29,10 @@ class GroupSettings:
     consumer_regex_refresh_interval_ms: int = 600_000
     streams_max_size: int = 2**31 - 1
 
+    share_max_size: int = 200
+    share_initialize_retry_interval_ms: int = 30_000
+    """After which the initialization of a share partition's state is tried again, if nothing was heard of it."""
+
     new_member_join_timeout_ms: int = 300_000
     """How long a new member may wait in JoinGroup before it counts as lost (fixed in Kafka)."""
 

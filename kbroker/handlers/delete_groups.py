@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.share.requests import StateDeletion
 from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
+from kbroker.handlers.share_group_state import delete_states
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.delete_groups import (
     DeletableGroupResult,
@@ -41,4 +43,13 @@ async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGro
 async def _delete(group_id: str, ctx: RequestContext) -> None:
     groups = ctx.services.groups
     await groups.until_loaded(group_id)
+    states: StateDeletion | None = await groups.run(
+        group_id, lambda core, now_ms: core.begin_deletion_of_states(group_id)
+    )
+    if states is not None:
+        # The states first: once the group is gone, nobody knows of them.
+        errors = await delete_states(states, ctx)
+        failed = next((error for error in errors.values() if error), None)
+        if failed is not None:
+            raise ApiError(failed)
     await groups.run(group_id, lambda core, now_ms: core.admin.delete_group(group_id))

@@ -177,6 +177,8 @@ _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
     "AlterUserScramCredentials": ((0, Rows("upsertions", "results", (("name", "user"),), also_asked="deletions")),),
     "StreamsGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
     "ConsumerGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
+    "ShareGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
+    "DescribeShareGroupOffsets": ((0, _items("groups", "groups", ("group_id", "group_id"))),),
     "DescribeTopicPartitions": ((0, _topics("topics", "topics", None)),),
 }
 

@@ -194,6 +194,27 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics of the topology"),
     ),
     "StreamsGroupTopologyDescriptionUpdate": (Permission(Op.READ, _GROUP, _REQUEST),),
+    "ShareGroupHeartbeat": (
+        Permission(Op.READ, _GROUP, _REQUEST),
+        Permission(Op.DESCRIBE, _TOPIC, _REQUEST, "topics that are subscribed to"),
+    ),
+    "ShareGroupDescribe": (
+        Permission(Op.DESCRIBE, _GROUP, _ENTRY),
+        Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics of the members' assignments"),
+    ),
+    "DescribeShareGroupOffsets": (
+        Permission(Op.DESCRIBE, _GROUP, _ENTRY),
+        Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics that are named"),
+        Permission(Op.DESCRIBE, _TOPIC, _HIDDEN, "all topics"),
+    ),
+    "AlterShareGroupOffsets": (
+        Permission(Op.READ, _GROUP, _REQUEST),
+        Permission(Op.READ, _TOPIC, _ENTRY),
+    ),
+    "DeleteShareGroupOffsets": (
+        Permission(Op.DELETE, _GROUP, _REQUEST),
+        Permission(Op.READ, _TOPIC, _ENTRY),
+    ),
     "DescribeDelegationToken": (
         Permission(
             Op.DESCRIBE,

@@ -49,6 +49,9 @@ def make_coordinators(
         replica_manager=replica_manager,
         settings=lambda: group_settings,
         group_config=lambda image, group_id: group_config(image, config, group_id),
+        network=network,
+        address_of=address_of,
+        request_timeout_ms=config.request_timeout_ms,
     )
 
     def transaction_settings(image: Any) -> TransactionSettings:

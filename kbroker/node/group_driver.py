@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
@@ -14,9 +15,15 @@ from kbroker.raft_metadata.topics import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from kbroker.config import GroupConfig
-    from kbroker.env import Env
+    from kbroker.env import Env, Network
     from kbroker.groups.group_coordinator import GroupCoordinator
+    from kbroker.groups.share.requests import StateInitialization
+    from kbroker.node.coordinator_shard import Shard
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.share_state import Persister
+    from kbroker.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
@@ -32,14 +39,25 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         replica_manager: ReplicaManager,
         settings: Callable[[], GroupSettings],
         group_config: Callable[[Any, str], GroupConfig],
+        network: Network,
+        address_of: Callable[[int], tuple[str, int] | None],
+        request_timeout_ms: int,
     ) -> None:
-        """``group_config`` computes the configs in force for a group from a metadata image."""
+        """``group_config`` computes the configs in force for a group from a metadata image.
+
+        ``network`` reaches other brokers, where ``address_of`` says.
+        """
         super().__init__(env, replica_manager)
         self._settings = settings
         self._compute_group_config = group_config
         self._group_configs: dict[str, GroupConfig] = {}
         self._image: Any = None
         self._topics: ImageTopics | None = None
+        self._network = network
+        self._address_of = address_of
+        self._request_timeout_ms = request_timeout_ms
+        self.share_persister: Persister | None = None
+        """The way to the share coordinator; None on a node without share groups."""
 
     def settings(self) -> GroupSettings:
         """The node's properties of groups, as they are now."""
@@ -88,6 +106,35 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         except Exception:
             self.failed(shard)
         return info.last_offset + 1
+
+    def after_step(self, shard: Shard[GroupCoordinator]) -> None:
+        """Also have the share coordinator make the states that share groups need."""
+        super().after_step(shard)
+        if self.share_persister is not None:
+            for wanted in shard.core.take_wanted_states():
+                self._manager.start_soon(self._initialize_states, wanted, self.share_persister)
+
+    async def _initialize_states(self, wanted: StateInitialization, persister: Persister) -> None:
+        """Have states made, and the group hear of it. A group that moves meanwhile asks again where it is then."""
+        errors = await persister.initialize(wanted.group_id, wanted.partitions)
+        failed = {error.name for error in errors.values() if error}
+        if failed:
+            logger.info("group %s: share partitions cannot begin: %s", wanted.group_id, ", ".join(sorted(failed)))
+        try:
+            await self.run(wanted.group_id, lambda core, now_ms: core.share_admin.state_initialized(wanted, errors))
+        except ApiError as error:
+            logger.info("group %s: the outcome is not stored: %s", wanted.group_id, error)
+
+    async def latest_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | ErrorCode]:
+        """The ends of partitions, wherever they are led, or the reasons why they are not known."""
+        if not partitions:
+            return {}
+        from kbroker.node.latest_offsets import LatestOffsets
+
+        asking = LatestOffsets(
+            self._network, self._manager, lambda: self._image, self._address_of, self._request_timeout_ms
+        )
+        return await asking.of(partitions)
 
     def _follow_configs_and_topics(self, delta: Any, image: Any) -> None:
         before, self._image = self._image, image

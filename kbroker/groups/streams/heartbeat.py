@@ -14,8 +14,7 @@ from kbroker.config.streams_group import StreamsGroupConfig
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
-from kbroker.groups.member_update import UNSETTLED_INTERVAL_MS
-from kbroker.groups.modern_group import METADATA_REFRESH_INTERVAL_MS
+from kbroker.groups.modern_group import METADATA_REFRESH_INTERVAL_MS, UNSETTLED_INTERVAL_MS
 from kbroker.groups.streams.assignors import TASK_ASSIGNORS
 from kbroker.groups.streams.assignors.spec import AssignmentConfigs, TaskAssignorError
 from kbroker.groups.streams.configured_topology import ConfiguredTopology, StatusDetail, StreamsStatus, configure

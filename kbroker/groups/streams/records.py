@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from kbroker.coordinator.result import CoordinatorRecord
-from kbroker.groups.consumer_group_records import coordinator_record
 from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, NO_ASSIGNMENT_EPOCH
+from kbroker.groups.record_maker import coordinator_record
 from kbroker.groups.streams.group import NO_TAGS, MemberState, StreamsGroup, StreamsGroupMember
 from kbroker.groups.streams.tasks import (
     NOTHING_HELD,

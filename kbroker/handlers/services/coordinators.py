@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from kbroker.coordinator.result import CoordinatorResult, Token, TransactionalWriter
@@ -67,6 +67,10 @@ class Groups(Coordinator[GroupCoordinator], Protocol):
 
     def settings(self) -> GroupSettings:
         """The node's properties of groups, as they are now."""
+        ...
+
+    async def latest_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | ErrorCode]:
+        """The ends of partitions, wherever they are led, or the reasons why they are not known."""
         ...
 
 

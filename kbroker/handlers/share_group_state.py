@@ -1,0 +1,39 @@
+"""The steps of requests to share groups that need the share coordinator (Kafka's ``GroupCoordinatorService``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.share.requests import StateDeletion, by_topic
+from kbroker.handlers.context import RequestContext
+from kbroker.share_state import Persister, SharePartitionKey
+from kbroker.types import Uuid
+
+
+def persister_of(ctx: RequestContext) -> Persister:
+    """The way to the share coordinator. `ApiError` COORDINATOR_NOT_AVAILABLE if the node has none."""
+    persister = ctx.services.share_persister
+    if persister is None:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return persister
+
+
+async def delete_states(request: StateDeletion, ctx: RequestContext) -> dict[Uuid, ErrorCode]:
+    """Have states deleted, and the group hear of those that are gone; each topic's first error, or NONE. `ApiError`."""
+    errors = first_errors(await persister_of(ctx).delete(request.group_id, request.partitions))
+    found = {topic_id: errors.get(topic_id, ErrorCode.NONE) for topic_id in by_topic(request.partitions)}
+    gone = [topic_id for topic_id, error in found.items() if not error]
+    if gone:
+        group_id = request.group_id
+        await ctx.services.groups.run(group_id, lambda core, now_ms: core.share_admin.end_deletion(group_id, gone))
+    return found
+
+
+def first_errors(errors: Mapping[SharePartitionKey, ErrorCode]) -> dict[Uuid, ErrorCode]:
+    """By topic: the first error of a partition; a topic without one is left out."""
+    found: dict[Uuid, ErrorCode] = {}
+    for key, error in errors.items():
+        if error:
+            found.setdefault(key.topic_id, error)
+    return found
