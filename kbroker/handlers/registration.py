@@ -297,6 +297,8 @@ _ROWS: Final = (
     _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
     _served("unregister_controller", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
+    _served("share_fetch", Versions(1, 2), only_unstable=True),
+    _served("share_acknowledge", Versions(1, 2), only_unstable=True),
 )
 
 _REGISTRATIONS: Final = {row.api_key: row for row in _ROWS}
