@@ -94,7 +94,7 @@ def configuration() -> str:
         "",
         *table(GROUP_CONFIGS),
         "",
-        "Properties of share and streams groups are described with Kafka's defaults, and refused when they are set:",
+        "Other properties of groups are described with Kafka's defaults, and refused when they are set:",
         f"{', '.join(f'`{name}`' for name in ABSENT_GROUP_CONFIGS)}.",
         "",
         "## Subscription to clients' metrics",

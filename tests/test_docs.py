@@ -15,6 +15,7 @@ from kbroker.config import (
     TOPIC_CONFIG_SYNONYMS,
     TOPIC_CONFIGS,
 )
+from kbroker.config.streams_group import STREAMS_GROUP_BOUNDS
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -49,7 +50,9 @@ def test_a_property_that_nothing_reads_says_so() -> None:
 
     topics = {name for name in TOPIC_CONFIGS if is_used(name) or not TOPIC_CONFIGS[name].no_effect}
     through_topics = {synonym for name in topics for synonym, _ in TOPIC_CONFIG_SYNONYMS.get(name, ())}
-    through_groups = {*GROUP_CONFIG_SYNONYMS.values()}.union(*GROUP_CONFIG_BOUNDS.values())
+    through_groups = {*GROUP_CONFIG_SYNONYMS.values()}.union(
+        *GROUP_CONFIG_BOUNDS.values(), *STREAMS_GROUP_BOUNDS.values()
+    )
     wrong = [
         name
         for name, key in BROKER_CONFIGS.items()

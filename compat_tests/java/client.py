@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-from compat_tests.apache_kafka import SERVER_VERSION, cache_dir, java_command, kafka_home, locked
+from compat_tests.apache_kafka import SERVER_VERSION, TOOL_JVM_OPTIONS, cache_dir, java_command, kafka_home, locked
 from compat_tests.client import ALL_FEATURES
 from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient
@@ -19,9 +20,10 @@ CLIENT_VERSION = SERVER_VERSION
 """The release of the Java client."""
 
 
-def program(source: Path) -> list[str]:
+def program(source: Path, jvm_options: Sequence[str] = ()) -> list[str]:
     """The command line that runs the Java file `source` on the client's jars."""
-    return java_command(source.stem, class_path=[compiled(source)], version=CLIENT_VERSION)
+    options = (*TOOL_JVM_OPTIONS, *jvm_options)
+    return java_command(source.stem, jvm_options=options, class_path=[compiled(source)], version=CLIENT_VERSION)
 
 
 def compiled(source: Path, version: str = CLIENT_VERSION) -> Path:
@@ -52,6 +54,6 @@ class JavaClient(LineDriverClient):
     version = CLIENT_VERSION
     features = ALL_FEATURES
 
-    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
+    def __init__(self, bootstrap: str, security: Security | None = None, jvm_options: Sequence[str] = ()) -> None:
         settings = security.java_properties() if security else None
-        super().__init__(program(_SOURCE), bootstrap, security=settings)
+        super().__init__(program(_SOURCE, jvm_options), bootstrap, security=settings)

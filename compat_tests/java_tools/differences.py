@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 
 SHARE_GROUPS = "share groups are not there yet"
-STREAMS_GROUPS = "streams groups are not there yet"
 CORDONED = "log directories are not cordoned"
 
 
@@ -43,13 +42,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             *("ReadShareGroupStateSummary", "DescribeShareGroupOffsets", "AlterShareGroupOffsets"),
             "DeleteShareGroupOffsets",
         ),
-        *_apis(STREAMS_GROUPS, "StreamsGroupHeartbeat", "StreamsGroupDescribe"),
-        Difference(STREAMS_GROUPS, r"UNKNOWN\(93\): 0"),
     ),
-    "test_cluster::test_features": (
-        Difference(SHARE_GROUPS, r"Feature: share\.version .*"),
-        Difference(STREAMS_GROUPS, r"Feature: streams\.version .*"),
-    ),
+    "test_cluster::test_features": (Difference(SHARE_GROUPS, r"Feature: share\.version .*"),),
     "test_configs::test_broker_loggers": (
         Difference(
             "each has loggers of its own; the root is the one that both have",
@@ -67,7 +61,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     ),
     "test_dump_log::test_metadata": (
         Difference(SHARE_GROUPS, r'.*"name":"share\.version","featureLevel":2}}'),
-        Difference(STREAMS_GROUPS, r'.*"name":"streams\.version","featureLevel":1}}'),
         Difference(
             "registrations name the features that a node has",
             *[r'.*"type":"REGISTER_(BROKER|CONTROLLER)_RECORD".*'] * 2,

@@ -28,7 +28,7 @@ from pathlib import Path
 from compat_tests.apache_kafka import ApacheKafka, random_uuid
 from compat_tests.client_security import OAUTHBEARER, Security
 from compat_tests.security.certificates import STORE_PASSWORD, Authority
-from compat_tests.security.tokens import provider
+from compat_tests.security.tokens import jvm_option, provider
 from kbroker.cli.cluster_plan import cluster_properties, free_ports
 
 PROTOCOLS = {
@@ -233,7 +233,7 @@ class SecureServers:
             node_id=index + 1,
             cluster_id=self._cluster_id,
             format_options=self.format_options,
-            heap=("-Xmx512M",),
+            heap=("-Xmx512M", jvm_option()),
             properties=properties,
         )
 

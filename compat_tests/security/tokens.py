@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import json
-import os
 import urllib.parse
 import urllib.request
 import uuid
@@ -25,13 +24,19 @@ class _Provider(TokenProvider):
 
 @functools.cache
 def provider() -> TokenProvider:
-    """One for all nodes and clients, as long as this process runs: Java is told of its address when it starts."""
+    """One for all nodes and clients, as long as this process runs."""
     secrets = {name: f"{name}-{uuid.uuid4().hex}" for name in ("alice", ELSEWHERE)}
     found = _Provider(clients=secrets)
     found.__enter__()
-    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={found.jwks_url},{found.token_url}"
-    os.environ["JDK_JAVA_OPTIONS"] = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {allowed}".strip()
     return found
+
+
+def jvm_option() -> str:
+    """The option by which a Java program may ask the provider: it is told of the addresses when it starts.
+
+    It stands in the commands that need it: any other JVM that found it in its environment would print a line about it.
+    """
+    return f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={provider().jwks_url},{provider().token_url}"
 
 
 def ask(url: str, client: str, secret: str) -> str:

@@ -29,9 +29,11 @@ from compat_tests.client import Client, ClientError
 from compat_tests.client_security import Security
 from compat_tests.clients import client_class, unavailable
 from compat_tests.confluent_kafka.client import ConfluentKafkaClient
+from compat_tests.java.client import JavaClient
 from compat_tests.line_driver import LineDriverClient
 from compat_tests.security.certificates import STORE_PASSWORD
 from compat_tests.security.servers import SecureServers
+from compat_tests.security.tokens import jvm_option
 
 T = TypeVar("T")
 
@@ -121,9 +123,7 @@ class World:
             return client_class(name)(bootstrap, security)  # type: ignore[call-arg]
         driver = self._drivers.get(name)
         if driver is None:
-            made = client_class(name)(bootstrap, security)  # type: ignore[call-arg]
-            assert isinstance(made, LineDriverClient)
-            driver = self._drivers[name] = made
+            driver = self._drivers[name] = _driver(name, bootstrap, security)
         settings = security.java_properties() if name == "java" else security.kafkajs()
         return driver.secured(bootstrap, settings)
 
@@ -225,6 +225,14 @@ class World:
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
             future.result(30)
+
+
+def _driver(name: str, bootstrap: str, security: Security) -> LineDriverClient:
+    if name == "java":
+        return JavaClient(bootstrap, security, [jvm_option()])
+    made = client_class(name)(bootstrap, security)  # type: ignore[call-arg]
+    assert isinstance(made, LineDriverClient)
+    return made
 
 
 @contextlib.contextmanager

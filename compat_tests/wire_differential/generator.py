@@ -35,7 +35,7 @@ def id_marker(topic: str) -> Uuid:
 _UNKNOWN_ID = Uuid(b"no topic has me!")
 _NO_ID = Uuid(bytes(16))
 
-GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69})
+GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69, 88, 89})
 """APIs whose answers depend on the history of groups; ``compat_tests/groups`` compares those."""
 EXCLUDED = {
     57: "UpdateFeatures: would change what the rest of the run talks to",

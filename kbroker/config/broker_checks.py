@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.config.broker_properties import BrokerProperties
 from kbroker.config.definition import InvalidConfig
-from kbroker.config.group import check_consumer_group_bounds
+from kbroker.config.group import check_group_bounds
 from kbroker.errors import FatalError
 
 REPLICA_SELECTORS = tuple(
@@ -73,7 +73,7 @@ def check(config: BrokerProperties) -> None:
         "group.coordinator.rebalance.protocols must contain classic",
     )
     _check_cordoned(config)
-    _check_consumer_groups(config)
+    _check_groups(config)
     _check_quorum(config)
     _check_listeners(config)
     if not config.values.keys().isdisjoint(("authorizer.class.name", "early.start.listeners")):
@@ -101,13 +101,16 @@ def _check_cordoned(config: BrokerProperties) -> None:
         )
 
 
-def _check_consumer_groups(config: BrokerProperties) -> None:
+def _check_groups(config: BrokerProperties) -> None:
     """Assignors that would be Java classes cannot be loaded, so only Kafka's own are there."""
     for name in config.group_consumer_assignors:
         if name not in ("uniform", "range"):
             raise FatalError(f"group.consumer.assignors: there is no assignor {name!r}, only uniform and range")
+    for name in config.group_streams_assignors:
+        if name != "sticky":
+            raise FatalError(f"group.streams.assignors: there is no assignor {name!r}, only sticky")
     try:
-        check_consumer_group_bounds(config.values)
+        check_group_bounds(config.values)
     except InvalidConfig as error:
         raise FatalError(error.message) from None
 

@@ -80,6 +80,24 @@ class BrokerProperties:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_streams_acceptable_recovery_lag: int
+    group_streams_assignment_interval_ms: int
+    group_streams_assignors: tuple[str, ...]
+    group_streams_heartbeat_interval_ms: int
+    group_streams_initial_rebalance_delay_ms: int
+    group_streams_max_assignment_interval_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_max_size: int
+    group_streams_max_standby_replicas: int
+    group_streams_min_assignment_interval_ms: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_min_task_offset_interval_ms: int
+    group_streams_num_standby_replicas: int
+    group_streams_rack_aware_assignment_tags: tuple[str, ...]
+    group_streams_session_timeout_ms: int
+    group_streams_task_offset_interval_ms: int
     initial_broker_registration_timeout_ms: int
     inter_broker_listener_name: str
     leader_imbalance_check_interval_seconds: int

@@ -1,8 +1,8 @@
-"""The properties of a consumer group (resource type GROUP of DescribeConfigs).
+"""The properties of a group (resource type GROUP of DescribeConfigs).
 
 Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
-its facts); the descriptions are kbroker's. Kafka's properties of share and streams groups are refused until there are
-such groups: a property that is accepted and ignored would mislead.
+its facts); the descriptions are kbroker's. Kafka's properties of share groups are refused until there are such
+groups: a property that is accepted and ignored would mislead.
 """
 
 from __future__ import annotations
@@ -12,6 +12,15 @@ from typing import Any, NamedTuple
 
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
 from kbroker.config.shorthand import INT, MEDIUM
+from kbroker.config.streams_group import (
+    KEYS as STREAMS_GROUP_KEYS,
+)
+from kbroker.config.streams_group import (
+    StreamsGroupConfig,
+    check_streams_group_bounds,
+    effective_streams_group,
+    validate_streams_group,
+)
 
 GROUP_CONFIGS = ConfigDef(
     "group",
@@ -41,6 +50,7 @@ GROUP_CONFIGS = ConfigDef(
             "Silence after which a member is taken out of the group, in milliseconds.",
             validator=Range(1),
         ),
+        *STREAMS_GROUP_KEYS,
     ],
 )
 """Properties that may be set for one group."""
@@ -59,15 +69,23 @@ GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
 }
 """Names of the broker properties that bound each one, in the order in which Kafka checks them."""
 
-_KINDS_NOT_SERVED = ("share.", "streams.", "errors.deadletterqueue.")
+_NOT_SERVED = {
+    "share.": "this broker has no share groups",
+    "errors.deadletterqueue.": "this broker has no share groups",
+    "streams.assignor.name": "sticky is the only assignor of streams groups",
+    "streams.num.warmup.replicas": "this broker assigns no warm-up tasks",
+    "streams.assignor.offload.enable": "this broker makes assignments on its event loop",
+}
+"""The beginnings of names of Kafka's properties that are refused, and why."""
 
 
 class GroupConfig(NamedTuple):
-    """The settings in force for one consumer group, in milliseconds."""
+    """The settings in force for one group, in milliseconds."""
 
     consumer_session_timeout_ms: int
     consumer_heartbeat_interval_ms: int
     consumer_assignment_interval_ms: int
+    streams: StreamsGroupConfig = StreamsGroupConfig()
 
 
 def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]) -> None:
@@ -77,12 +95,13 @@ def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]
     """
     for name in configs:
         if name not in GROUP_CONFIGS:
-            if name.startswith(_KINDS_NOT_SERVED):
-                kind = "streams" if name.startswith("streams.") else "share"
-                raise InvalidConfig(f"{name}: this broker has no {kind} groups")
+            for beginning, reason in _NOT_SERVED.items():
+                if name.startswith(beginning):
+                    raise InvalidConfig(f"{name}: {reason}")
             raise InvalidConfig(f"Unknown group config name: {name}")
     values = {name: broker[synonym] for name, synonym in GROUP_CONFIG_SYNONYMS.items()}
     values.update((name, GROUP_CONFIGS.parse(name, text)) for name, text in configs.items())
+    validate_streams_group(configs, broker)
     for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
         if not broker[low] <= values[name] <= broker[high]:
             raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
@@ -90,8 +109,10 @@ def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]
         raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
 
 
-def check_consumer_group_bounds(broker: Mapping[str, Any]) -> None:
-    """Judge the broker's own ``group.consumer.*`` against one another (Kafka's ``GroupCoordinatorConfig``)."""
+def check_group_bounds(broker: Mapping[str, Any]) -> None:
+    """Judge the broker's own ``group.consumer.*`` and ``group.streams.*`` against one another (Kafka's
+    ``GroupCoordinatorConfig``)."""
+    check_streams_group_bounds(broker)
     for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
         value = GROUP_CONFIG_SYNONYMS[name]
         if broker[high] < broker[low]:
@@ -119,4 +140,9 @@ def effective_group_config(configs: Mapping[str, str], broker: Mapping[str, Any]
             except InvalidConfig:
                 pass  # stored by another release
         values[name] = value
-    return GroupConfig(values[_SESSION_TIMEOUT], values[_HEARTBEAT_INTERVAL], values[_ASSIGNMENT_INTERVAL])
+    return GroupConfig(
+        values[_SESSION_TIMEOUT],
+        values[_HEARTBEAT_INTERVAL],
+        values[_ASSIGNMENT_INTERVAL],
+        effective_streams_group(configs, broker),
+    )

@@ -31,24 +31,25 @@ RECORD_TYPES = frozenset({3, 4, 5, 6, 7, 8, 16})
 """The types that `replay` applies."""
 
 
-def _record(key: Any, value: Any) -> CoordinatorRecord:
+def coordinator_record(key: Any, value: Any) -> CoordinatorRecord:
+    """A record of a group with heartbeats, in version 0; a tombstone for None."""
     return CoordinatorRecord(encode_coordinator_key(key), None if value is None else encode_versioned(value, _VERSION))
 
 
 def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
     """The group's epoch, and the hash of the topics that it stands for."""
     value = rec.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
-    return _record(rec.ConsumerGroupMetadataKey(group_id=group_id), value)
+    return coordinator_record(rec.ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
 def group_epoch_tombstone(group_id: str) -> CoordinatorRecord:
     """Deletes the group."""
-    return _record(rec.ConsumerGroupMetadataKey(group_id=group_id), None)
+    return coordinator_record(rec.ConsumerGroupMetadataKey(group_id=group_id), None)
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
     """Removes the partition metadata, which Kafka 4.0 stored in the place of the metadata hash."""
-    return _record(rec.ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
+    return coordinator_record(rec.ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def member_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorRecord:
@@ -72,23 +73,23 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorReco
         server_assignor=member.server_assignor,
         classic_member_metadata=classic,
     )
-    return _record(rec.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
+    return coordinator_record(rec.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
 def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
     """Removes the member."""
-    return _record(rec.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
+    return coordinator_record(rec.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
 
 
 def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
     """The epoch that the target assignment was made for, and when."""
     value = rec.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
-    return _record(rec.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+    return coordinator_record(rec.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def target_epoch_tombstone(group_id: str) -> CoordinatorRecord:
     """Removes the target assignment's epoch."""
-    return _record(rec.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+    return coordinator_record(rec.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
 
 
 def target_record(group_id: str, member_id: str, assignment: Assignment) -> CoordinatorRecord:
@@ -99,12 +100,12 @@ def target_record(group_id: str, member_id: str, assignment: Assignment) -> Coor
             for topic_id in sorted(assignment)
         ]
     )
-    return _record(rec.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
+    return coordinator_record(rec.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
 
 def target_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
     """Removes the member's target assignment."""
-    return _record(rec.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+    return coordinator_record(rec.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
 
 
 def current_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorRecord:
@@ -117,12 +118,12 @@ def current_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorRec
         partitions_pending_revocation=_topic_partitions(member.pending_revocation),
     )
     key = rec.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
-    return _record(key, value)
+    return coordinator_record(key, value)
 
 
 def current_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
     """Takes all partitions from the member."""
-    return _record(rec.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
+    return coordinator_record(rec.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
@@ -130,12 +131,12 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
     value = rec.ConsumerGroupRegularExpressionValue(
         topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
     )
-    return _record(rec.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), value)
+    return coordinator_record(rec.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), value)
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
     """Forgets the topics that a regular expression matched."""
-    return _record(rec.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+    return coordinator_record(rec.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
 def member_removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:

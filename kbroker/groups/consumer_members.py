@@ -8,6 +8,7 @@ Rules and error texts: Kafka's ``GroupMetadataManager`` (4.3), its ``getOrMaybeS
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
@@ -47,7 +48,24 @@ def check_member_epoch(member: ConsumerGroupMember, epoch: int, owned: OwnedPart
     )
 
 
-def find_static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerGroupMember:
+class _Member(Protocol):
+    @property
+    def member_id(self) -> str: ...
+
+
+M = TypeVar("M", bound=_Member)
+M_co = TypeVar("M_co", bound=_Member, covariant=True)
+
+
+class StaticMembers(Protocol[M_co]):
+    """A group that knows its static members."""
+
+    def static_member(self, instance_id: str | None) -> M_co | None:
+        """The member of that instance id, if there is one."""
+        ...
+
+
+def find_static_member(group: StaticMembers[M], member_id: str, instance_id: str) -> M:
     """The member of that instance id; `ApiError` UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     member = group.static_member(instance_id)
     if member is None:

@@ -117,9 +117,10 @@ class ConsumerProtocol:
         """The first member of a group; a classic group of the same id becomes a consumer group."""
         group_id = request.group_id
         classic = self.groups.classic.get(group_id)
-        if request.member_epoch != 0:
+        is_of_another_kind = classic is None and group_id in self.groups
+        if request.member_epoch != 0 or is_of_another_kind:
             missing = f"Consumer group {group_id} not found."
-            if classic is not None:
+            if group_id in self.groups:
                 missing = f"Group {group_id} is not a consumer group."
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
         if classic is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Set
+from typing import TYPE_CHECKING
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicGroupState
 from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
-from kbroker.groups.consumer_group_records import group_removal
 from kbroker.groups.groups import Groups
-from kbroker.groups.offset_requests import OffsetRequests
+from kbroker.groups.offset_requests import OffsetRequests, removal_of
 from kbroker.groups.records import group_metadata_tombstone
 from kbroker.groups.settings import GroupSettings
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
@@ -19,9 +19,14 @@ from kbroker.wire.messages import consumer_group_describe as describe
 from kbroker.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kbroker.wire.messages.list_groups import ListedGroup
 
+if TYPE_CHECKING:
+    from kbroker.wire.messages import streams_group_describe
+
 _S = ClassicGroupState
 CLASSIC_GROUP_TYPE = "classic"
 CONSUMER_GROUP_TYPE = "consumer"
+STREAMS_GROUP_TYPE = "streams"
+"""The type of a streams group, and its protocol type."""
 _LONGEST_STRING = 2**15 - 1
 
 
@@ -51,6 +56,11 @@ class GroupAdmin:
             for consumer in self._groups.consumer.values():
                 state = consumer.state.value
                 listed.append((consumer.group_id, state, CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP_TYPE))
+        if not types or STREAMS_GROUP_TYPE in types:
+            listed += [
+                (streams.group_id, streams.state.value, STREAMS_GROUP_TYPE, STREAMS_GROUP_TYPE)
+                for streams in self._groups.streams.values()
+            ]
         return [
             ListedGroup(group_id=group_id, group_state=state, protocol_type=protocol_type, group_type=group_type)
             for group_id, state, protocol_type, group_type in listed
@@ -63,7 +73,7 @@ class GroupAdmin:
         if group is None:
             missing = api_version >= 6
             message = f"Group {group_id} not found."
-            if group_id in self._groups.consumer:
+            if group_id in self._groups:
                 message = f"Group {group_id} is not a classic group."
             if missing and len(message.encode()) > _LONGEST_STRING:
                 return DescribedGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -105,6 +115,13 @@ class GroupAdmin:
             members=[_described(group, member, self._hasher.image) for member in group.members.values()],
         )
 
+    def describe_streams_group(self, group_id: str, assignor: str) -> streams_group_describe.DescribedGroup:
+        """StreamsGroupDescribe of one group, whose assignor has the name. `ApiError` GROUP_ID_NOT_FOUND."""
+        group = self._groups.streams_group(group_id)
+        from kbroker.groups.streams.describe import describe_group  # not without such a group
+
+        return describe_group(group, assignor)
+
     def delete_group(self, group_id: str) -> CoordinatorResult[None]:
         """DeleteGroups of one group, with its offsets. `ApiError` GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
         group = self._groups.find(group_id)
@@ -116,7 +133,7 @@ class GroupAdmin:
         else:
             if group.members:
                 raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-            records += group_removal(group)
+            records += removal_of(group)
         return CoordinatorResult(None, records)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.config import GroupConfig
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
@@ -25,7 +25,13 @@ from kbroker.groups.group_admin import GroupAdmin
 from kbroker.groups.groups import Groups
 from kbroker.groups.offset_requests import OffsetRequests, OffsetsToCommit
 from kbroker.groups.pending_offsets import OffsetKey
-from kbroker.groups.records import OffsetKeys, read_group_metadata, read_key, read_offset_commit
+from kbroker.groups.records import (
+    OffsetKeys,
+    is_of_streams_group,
+    read_group_metadata,
+    read_key,
+    read_offset_commit,
+)
 from kbroker.groups.settings import GroupSettings
 from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import Uuid
@@ -42,6 +48,10 @@ from kbroker.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFe
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kbroker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kbroker.wire.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
+
+if TYPE_CHECKING:
+    from kbroker.groups.streams_protocol import StreamsHeartbeatResult, StreamsProtocol
+    from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 R = TypeVar("R")
 _S = ClassicGroupState
@@ -61,6 +71,8 @@ class GroupCoordinator:
         self._groups = Groups()
         self._classic = ClassicRebalanceProtocol(self._groups.classic, settings, rng)
         self._consumer = ConsumerProtocol(self._groups, self._classic, settings, group_config, rng)
+        self._group_config = group_config
+        self._streams_if_any: StreamsProtocol | None = None
         self._classic_requests = ClassicRequestsToConsumerGroup(self._consumer)
         self._offsets = OffsetRequests(self._groups, self._classic, settings)
         self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
@@ -70,6 +82,18 @@ class GroupCoordinator:
     def on_topics(self, image: CoordinatorMetadataImage, changed: Collection[str], has_new: bool) -> None:
         """The next image of the topics: ``changed`` names those that differ, ``has_new`` says that some are new."""
         self._consumer.on_topics(image, changed, has_new)
+        if self._streams_if_any is not None:
+            self._streams_if_any.on_topics(changed)
+
+    @property
+    def _streams(self) -> StreamsProtocol:
+        if self._streams_if_any is None:
+            # With the first streams group: a node without them starts without its modules.
+            from kbroker.groups.streams_protocol import StreamsProtocol
+
+            hasher = self._consumer.hasher
+            self._streams_if_any = StreamsProtocol(self._groups, self._settings, self._group_config, hasher)
+        return self._streams_if_any
 
     # -- members -------------------------------------------------------------------------------
 
@@ -79,10 +103,18 @@ class GroupCoordinator:
         """ConsumerGroupHeartbeat of a request whose fields are in order. `ApiError` for the whole."""
         return self._consumer.heartbeat(request, client, now_ms)
 
+    def streams_group_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, client: ClientContext, now_ms: int
+    ) -> CoordinatorResult[StreamsHeartbeatResult]:
+        """StreamsGroupHeartbeat of a request whose fields are in order. `ApiError` for the whole."""
+        return self._streams.heartbeat(request, client, now_ms)
+
     def join_group(
         self, request: JoinGroupRequest, client: ClientContext, now_ms: int
     ) -> CoordinatorResult[JoinGroupResponse] | CoordinatorResult[Token]:
         """JoinGroup with a session timeout that the settings allow."""
+        if request.group_id in self._groups.streams:
+            return self._join_streams_group(request, client, now_ms)
         group = self._groups.consumer.get(request.group_id)
         if group is None:
             return self._classic.join(request, client, now_ms)
@@ -97,6 +129,22 @@ class GroupCoordinator:
         del self._groups.consumer[request.group_id]
         result = self._classic.join(request, client, now_ms)
         result.records[:0] = group_removal(group)
+        return result
+
+    def _join_streams_group(
+        self, request: JoinGroupRequest, client: ClientContext, now_ms: int
+    ) -> CoordinatorResult[JoinGroupResponse] | CoordinatorResult[Token]:
+        """JoinGroup where there is a streams group: an empty one gives way."""
+        from kbroker.groups.streams.records import group_removal as streams_group_removal
+
+        group = self._groups.streams[request.group_id]
+        if group.members:
+            return CoordinatorResult(_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        if request.member_id:
+            return CoordinatorResult(_join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        del self._groups.streams[request.group_id]
+        result = self._classic.join(request, client, now_ms)
+        result.records[:0] = streams_group_removal(group)
         return result
 
     def sync_group(
@@ -172,6 +220,9 @@ class GroupCoordinator:
         consumer = self._consumer.next_deadline()
         if consumer is not None and (earliest is None or consumer < earliest):
             earliest = consumer
+        streams = None if self._streams_if_any is None else self._streams_if_any.next_deadline()
+        if streams is not None and (earliest is None or streams < earliest):
+            earliest = streams
         expiry = self._next_expiry_check_ms
         if expiry is not None and (earliest is None or expiry < earliest) and self._groups:
             earliest = expiry
@@ -182,6 +233,8 @@ class GroupCoordinator:
         result = self._classic.on_deadline(now_ms)
         if result is None:
             result = self._consumer.on_deadline(now_ms)
+        if result is None and self._streams_if_any is not None:
+            result = self._streams_if_any.on_deadline(now_ms)
         if result is None and self._next_expiry_check_ms is not None and now_ms >= self._next_expiry_check_ms:
             self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
             result = self._offsets.expire(now_ms)
@@ -204,6 +257,7 @@ class GroupCoordinator:
         if isinstance(key, GroupMetadataKey):
             self._forget_classic(key.group)
             self._groups.consumer.pop(key.group, None)
+            self._groups.streams.pop(key.group, None)
             if record.value is not None:
                 self._groups.classic[key.group] = _restored(key.group, read_group_metadata(record.value))
         elif isinstance(key, OffsetCommitKey):
@@ -212,7 +266,10 @@ class GroupCoordinator:
             if record.value is not None:
                 # Where a group has but offsets, it is a classic one until its first member's record.
                 self._forget_classic(key.group_id)
-            consumer_group_records.replay(self._groups.consumer, key, record.value)
+            if is_of_streams_group(record.key):
+                self._streams.replay(key, record.value)
+            else:
+                consumer_group_records.replay(self._groups.consumer, key, record.value)
 
     def _replay_offset(
         self, group_id: str, topic: str, partition: int, value: bytes | None, offset: int, producer_id: int
@@ -225,7 +282,7 @@ class GroupCoordinator:
             self._offsets.committed.put(group_id, topic, partition, committed)
         else:
             self._offsets.pending.put(producer_id, OffsetKey(group_id, topic, partition), committed)
-        if group_id not in self._groups.classic and group_id not in self._groups.consumer:
+        if group_id not in self._groups:
             self._groups.classic[group_id] = ClassicGroup(group_id)
 
     def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
@@ -242,6 +299,8 @@ class GroupCoordinator:
         for group in list(self._groups.classic.values()):
             self._classic.on_loaded(group, now_ms)
         self._consumer.on_loaded(now_ms)
+        if self._streams_if_any is not None:
+            self._streams_if_any.on_loaded(now_ms)
         self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
 
     def on_unloaded(self) -> list[tuple[Token, object]]:

@@ -6,8 +6,8 @@ Rules: Kafka's ``OffsetMetadataManager`` and the groups' ``validateOffset...`` (
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
@@ -53,6 +53,9 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from kbroker.groups.streams.group import StreamsGroup, StreamsGroupMember
+
 _S = ClassicGroupState
 _pack_index = struct.Struct(">i").pack
 _CONSUMER_MEMBER_VERSION = 9
@@ -71,6 +74,15 @@ class _Place(NamedTuple):
     partition: int
     leader_epoch: int
     metadata: str
+
+
+class _Committer(NamedTuple):
+    """A member that commits in an older epoch, for partitions that it has had since then."""
+
+    member: ConsumerGroupMember | StreamsGroupMember
+    epoch: int
+    partition_epoch: Callable[[Uuid, int], int | None]
+    """Since which epoch the member has a partition; None if it has not."""
 
 
 class OffsetsToCommit:
@@ -143,19 +155,24 @@ class OffsetRequests:
         records = []
         for (key, topic_id, partition, leader_epoch, metadata), offset in zip(commit.places, offsets, strict=True):
             if by_partition is not None:
-                _validate_partition(*by_partition, topic_id, partition)
+                _validate_partition(by_partition, topic_id, partition)
             value = offset_value(offset, leader_epoch, metadata, now_ms, expires, topic_id)
             records.append(CoordinatorRecord(key, value))
         return CoordinatorResult(None, records)
 
-    def _validate_commit(
-        self, request: OffsetCommitRequest, api_version: int, now_ms: int
-    ) -> tuple[ConsumerGroupMember, int] | None:
+    def _validate_commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> _Committer | None:
         """`ApiError` where the request must not commit.
 
         Returns the member and its epoch where each partition is to be judged by the epoch that it was assigned in.
         """
         epoch = request.generation_id_or_member_epoch
+        streams = self._groups.streams.get(request.group_id)
+        if streams is not None:
+            if epoch < 0 and not streams.members:
+                return None
+            if streams.member(request.member_id) and api_version < _CONSUMER_MEMBER_VERSION:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            return _streams_committer(streams, request.member_id, epoch, request.topics, _wrong_epoch)
         consumer = self._groups.consumer.get(request.group_id)
         if consumer is not None:
             return _validate_member_commit(consumer, request.member_id, epoch, api_version)
@@ -199,7 +216,7 @@ class OffsetRequests:
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     if by_partition is not None:
-                        _validate_by_assignment(*by_partition, topic_id, partition.partition_index, api_version)
+                        _validate_by_assignment(by_partition, topic_id, partition.partition_index, api_version)
                     committed = OffsetAndMetadata(
                         offset=partition.committed_offset,
                         leader_epoch=partition.committed_leader_epoch,
@@ -216,9 +233,7 @@ class OffsetRequests:
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic_id, partitions=partitions))
         return CoordinatorResult(TxnOffsetCommitResponse(topics=topics), records)
 
-    def _validate_transactional_commit(
-        self, request: TxnOffsetCommitRequest, api_version: int
-    ) -> tuple[ConsumerGroupMember, int] | None:
+    def _validate_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> _Committer | None:
         """As `_validate_commit`, by KIP-447: a client that names no member is not asked for one, and a group in the
         middle of a rebalance takes offsets of members of the generation before."""
         epoch = request.generation_id_or_member_epoch
@@ -230,7 +245,16 @@ class OffsetRequests:
             member = consumer.member(request.member_id)
             if epoch > member.member_epoch:
                 raise _wrong_transactional_epoch(member, api_version)
-            return None if epoch == member.member_epoch else (member, epoch)
+            return None if epoch == member.member_epoch else _Committer(member, epoch, member.partition_epoch)
+        streams = self._groups.streams.get(request.group_id)
+        if streams is not None:
+            if anonymous or (epoch < 0 and not streams.members):
+                return None
+
+            def wrong(member: StreamsGroupMember) -> ApiError:
+                return _wrong_transactional_epoch(member, api_version)
+
+            return _streams_committer(streams, request.member_id, epoch, request.topics, wrong)
         group = self._groups.classic.get(request.group_id)
         if group is None:
             if epoch >= 0:
@@ -270,11 +294,11 @@ class OffsetRequests:
         """
         group_id = request.group_id
         unstable = frozenset(self.pending.of_group(group_id)) if require_stable else frozenset()
-        consumer = self._groups.consumer.get(group_id)
-        if consumer is not None:
-            _validate_fetch(consumer, request.member_id, request.member_epoch)
+        group = self._groups.consumer.get(group_id) or self._groups.streams.get(group_id)
+        if group is not None:
+            _validate_fetch(group, request.member_id, request.member_epoch)
         classic = self._groups.classic.get(group_id)
-        known = consumer is not None or (classic is not None and classic.state is not _S.DEAD)
+        known = group is not None or (classic is not None and classic.state is not _S.DEAD)
         topics = []
         if request.topics is None:
             by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
@@ -348,8 +372,7 @@ class OffsetRequests:
         """Delete offsets whose time is over (KIP-211), and groups that have neither members nor offsets."""
         records = []
         retention_ms = self._settings().offsets_retention_ms
-        groups: list[ClassicGroup | ConsumerGroup] = [*self._groups.classic.values(), *self._groups.consumer.values()]
-        for group in groups:
+        for group in self._groups.all():
             group_id = group.group_id
             expired = [
                 partition
@@ -360,17 +383,57 @@ class OffsetRequests:
             if len(expired) < self.committed.count(group_id) or group_id in self.pending:
                 continue
             # An empty group is kept for its offsets only; one that never held any goes as well.
-            if isinstance(group, ConsumerGroup):
+            if not isinstance(group, ClassicGroup):
                 if not group.members:
-                    records += group_removal(group)
+                    records += removal_of(group)
             elif group.state is _S.EMPTY and not group.pending_join_members:
                 records.append(group_metadata_tombstone(group.group_id))
         return CoordinatorResult(None, records)
 
 
-def _validate_member_commit(
-    group: ConsumerGroup, member_id: str, epoch: int, api_version: int
-) -> tuple[ConsumerGroupMember, int] | None:
+def removal_of(group: ConsumerGroup | StreamsGroup) -> list[CoordinatorRecord]:
+    """The records that remove a group with all that it has but offsets."""
+    if isinstance(group, ConsumerGroup):
+        return group_removal(group)
+    from kbroker.groups.streams.records import group_removal as streams_group_removal  # not without such a group
+
+    return streams_group_removal(group)
+
+
+class _NamedTopic(Protocol):
+    """A topic of a commit, with its name and its id."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def topic_id(self) -> bytes: ...
+
+
+def _streams_committer(
+    group: StreamsGroup,
+    member_id: str,
+    epoch: int,
+    topics: Iterable[_NamedTopic],
+    wrong: Callable[[StreamsGroupMember], ApiError],
+) -> _Committer | None:
+    """A member of a streams group that commits; None if it is in the member's epoch. `ApiError` of ``wrong``."""
+    member = group.member(member_id)
+    if epoch == member.member_epoch:
+        return None
+    if epoch > member.member_epoch or group.topology is None:
+        raise wrong(member)
+    sources = group.topology.source_topics
+    readers = {Uuid(topic.topic_id): sources.get(topic.name) for topic in topics}
+
+    def partition_epoch(topic_id: Uuid, partition: int) -> int | None:
+        subtopology_id = readers.get(topic_id)
+        return None if subtopology_id is None else member.active_task_epoch((subtopology_id, partition))
+
+    return _Committer(member, epoch, partition_epoch)
+
+
+def _validate_member_commit(group: ConsumerGroup, member_id: str, epoch: int, api_version: int) -> _Committer | None:
     if epoch < 0 and not group.members:
         return None
     member = group.member(member_id)
@@ -380,26 +443,24 @@ def _validate_member_commit(
         return None
     if epoch > member.member_epoch:
         raise _wrong_epoch(member)
-    return member, epoch
+    return _Committer(member, epoch, member.partition_epoch)
 
 
-def _validate_partition(member: ConsumerGroupMember, epoch: int, topic_id: Uuid, partition: int) -> None:
+def _validate_partition(by: _Committer, topic_id: Uuid, partition: int) -> None:
     """Let an older epoch commit for partitions that the member has had since then (KIP-1251). `ApiError`."""
-    assigned_in = member.partition_epoch(topic_id, partition)
-    if assigned_in is None or epoch < assigned_in:
-        raise _wrong_epoch(member)
+    assigned_in = by.partition_epoch(topic_id, partition)
+    if assigned_in is None or by.epoch < assigned_in:
+        raise _wrong_epoch(by.member)
 
 
-def _validate_by_assignment(
-    member: ConsumerGroupMember, epoch: int, topic_id: Uuid, partition: int, api_version: int
-) -> None:
+def _validate_by_assignment(by: _Committer, topic_id: Uuid, partition: int, api_version: int) -> None:
     """`_validate_partition` of an offset in a transaction."""
-    assigned_in = member.partition_epoch(topic_id, partition)
-    if assigned_in is None or epoch < assigned_in:
-        raise _wrong_transactional_epoch(member, api_version)
+    assigned_in = by.partition_epoch(topic_id, partition)
+    if assigned_in is None or by.epoch < assigned_in:
+        raise _wrong_transactional_epoch(by.member, api_version)
 
 
-def _validate_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
+def _validate_fetch(group: ConsumerGroup | StreamsGroup, member_id: str | None, epoch: int) -> None:
     if member_id is None and epoch < 0:
         return  # an administrator, or a client that names no member
     member = group.member(member_id or "")
@@ -407,11 +468,12 @@ def _validate_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> 
         raise _wrong_epoch(member)
 
 
-def _wrong_epoch(member: ConsumerGroupMember) -> ApiError:
-    return ApiError(ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
+def _wrong_epoch(member: ConsumerGroupMember | StreamsGroupMember) -> ApiError:
+    is_classic = isinstance(member, ConsumerGroupMember) and member.classic is not None
+    return ApiError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
 
 
-def _wrong_transactional_epoch(member: ConsumerGroupMember, api_version: int) -> ApiError:
+def _wrong_transactional_epoch(member: ConsumerGroupMember | StreamsGroupMember, api_version: int) -> ApiError:
     if api_version >= _TRANSACTIONAL_ERRORS_VERSION:
         return _wrong_epoch(member)
     return ApiError(ErrorCode.ILLEGAL_GENERATION)

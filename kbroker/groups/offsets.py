@@ -7,11 +7,15 @@ in use, and ``offsets.retention.minutes`` after that).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
-from kbroker.groups.consumer_group import ConsumerGroup
 from kbroker.groups.records import OffsetAndMetadata
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from kbroker.groups.consumer_group import ConsumerGroup
+    from kbroker.groups.streams.group import StreamsGroup
 
 
 class CommittedOffsets:
@@ -62,11 +66,12 @@ class CommittedOffsets:
 
 
 def expired_offsets(
-    group: ClassicGroup | ConsumerGroup, offsets: CommittedOffsets, retention_ms: int, now_ms: int
+    group: ClassicGroup | ConsumerGroup | StreamsGroup, offsets: CommittedOffsets, retention_ms: int, now_ms: int
 ) -> list[TopicPartition]:
     """The group's offsets whose time is over (KIP-211)."""
-    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
-        # A KIP-848 group, or one that never had members (a standalone consumer commits): each offset ages on its own.
+    if not isinstance(group, ClassicGroup) or group.protocol_type is None:
+        # A group with heartbeats of its own, or one that never had members (a standalone consumer commits): each offset
+        # ages on its own.
         empty_since_ms = None
     elif group.state is ClassicGroupState.EMPTY:
         empty_since_ms = group.state_timestamp_ms

@@ -33,6 +33,8 @@ _OFFSET_COMMIT_PREFIX = b"\0\1"
 _OFFSET_COMMIT_TYPES = (0, 1)
 """Brokers before 0.8.2's second format wrote type 0; same fields."""
 _GROUP_METADATA_TYPE = 2
+STREAMS_GROUP_RECORD_TYPES = frozenset({17, 19, 20, 21, 22, 23})
+"""The types of KIP-1071, which `kbroker.groups.streams.records` applies."""
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
 _GROUP_METADATA_VERSION = 3
@@ -162,7 +164,12 @@ def read_key(key: bytes) -> Any:
         return decode(OffsetCommitKey, 0, key, _PREFIX.size)[0]
     if kind == _GROUP_METADATA_TYPE:
         return decode(GroupMetadataKey, 0, key, _PREFIX.size)[0]
-    return decode_group_key(key) if kind in CONSUMER_GROUP_RECORD_TYPES else None
+    return decode_group_key(key) if kind in CONSUMER_GROUP_RECORD_TYPES or kind in STREAMS_GROUP_RECORD_TYPES else None
+
+
+def is_of_streams_group(key: bytes) -> bool:
+    """Whether the key is that of a record of a streams group. `WireError` for a broken one."""
+    return _prefix(key) in STREAMS_GROUP_RECORD_TYPES
 
 
 class OffsetKeys:

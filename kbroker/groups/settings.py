@@ -26,6 +26,7 @@ class GroupSettings:
     """The first is taken where no member asks for one."""
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
+    streams_max_size: int = 2**31 - 1
 
     new_member_join_timeout_ms: int = 300_000
     """How long a new member may wait in JoinGroup before it counts as lost (fixed in Kafka)."""
@@ -64,4 +65,5 @@ class GroupSettings:
             consumer_assignors=config.group_consumer_assignors,
             consumer_migration_policy=config.group_consumer_migration_policy,
             consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+            streams_max_size=config.group_streams_max_size,
         )

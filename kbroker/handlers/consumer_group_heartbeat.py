@@ -59,10 +59,10 @@ def _validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignor
     """`ApiError` INVALID_REQUEST or UNSUPPORTED_ASSIGNOR (Kafka's ``GroupCoordinatorService``)."""
     epoch = request.member_epoch
     if api_version >= _CLIENT_MAKES_MEMBER_ID_VERSION or epoch > 0 or epoch == LEAVE_GROUP_MEMBER_EPOCH:
-        _check_not_blank(request.member_id, "MemberId")
-    _check_not_blank(request.group_id, "GroupId")
-    _check_not_blank(request.instance_id, "InstanceId")
-    _check_not_blank(request.rack_id, "RackId")
+        check_not_blank(request.member_id, "MemberId")
+    check_not_blank(request.group_id, "GroupId")
+    check_not_blank(request.instance_id, "InstanceId")
+    check_not_blank(request.rack_id, "RackId")
     if epoch == 0:
         if request.rebalance_timeout_ms == -1:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
@@ -83,7 +83,8 @@ def _validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignor
         )
 
 
-def _check_not_blank(value: str | None, name: str) -> None:
+def check_not_blank(value: str | None, name: str) -> None:
+    """`ApiError` INVALID_REQUEST for a field of this name that is there and blank."""
     if value is not None and not value.strip():
         raise _invalid(f"{name} can't be empty.")
 

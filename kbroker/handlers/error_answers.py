@@ -175,6 +175,7 @@ _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
     "DescribeTransactions": ((0, _items("transactional_ids", "transaction_states", ("", "transactional_id"))),),
     "AlterClientQuotas": ((0, _items("entries", "entries", ("entity", "entity"))),),
     "AlterUserScramCredentials": ((0, Rows("upsertions", "results", (("name", "user"),), also_asked="deletions")),),
+    "StreamsGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
     "ConsumerGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
     "DescribeTopicPartitions": ((0, _topics("topics", "topics", None)),),
 }

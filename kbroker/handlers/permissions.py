@@ -23,6 +23,7 @@ class Shown(enum.Enum):
     ENTRY = "the entry of the resource has the error"
     HIDDEN = "the resource is left out, without an error"
     OPERATIONS = "the field of authorized operations is 0"
+    STATUS = "the status of the answer says so"
     CONFIGS = "the entry has no configuration, and says so"
 
 
@@ -177,6 +178,22 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DESCRIBE, _GROUP, _ENTRY),
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics of the members' assignments"),
     ),
+    "StreamsGroupHeartbeat": (
+        Permission(Op.READ, _GROUP, _REQUEST),
+        Permission(Op.DESCRIBE, _TOPIC, _REQUEST, "topics of the topology, when joining"),
+        Permission(
+            Op.CREATE,
+            _TOPIC,
+            Shown.STATUS,
+            "internal topics that are missing",
+            instead=(Instead(Op.CREATE, _CLUSTER),),
+        ),
+    ),
+    "StreamsGroupDescribe": (
+        Permission(Op.DESCRIBE, _GROUP, _ENTRY),
+        Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics of the topology"),
+    ),
+    "StreamsGroupTopologyDescriptionUpdate": (Permission(Op.READ, _GROUP, _REQUEST),),
     "DescribeDelegationToken": (
         Permission(
             Op.DESCRIBE,

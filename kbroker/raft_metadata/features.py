@@ -25,6 +25,8 @@ KRAFT_VERSION = "kraft.version"
 """1: a quorum whose voters can change (KIP-853)."""
 METADATA_VERSION = "metadata.version"
 """The records that the metadata log may have (``metadata_version``)."""
+STREAMS_VERSION = "streams.version"
+"""1: streams groups (KIP-1071)."""
 TRANSACTION_VERSION = "transaction.version"
 """1: flexible records of the coordinator; 2: a new epoch for each transaction (KIP-890)."""
 
@@ -42,6 +44,7 @@ SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
         GROUP_VERSION: FeatureRange(0, 1),
         KRAFT_VERSION: FeatureRange(0, 1),
         METADATA_VERSION: FeatureRange(MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
+        STREAMS_VERSION: FeatureRange(0, 1),
         TRANSACTION_VERSION: FeatureRange(0, 2),
     }
 )
@@ -50,7 +53,6 @@ SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
 TOLERATED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
     {
         "share.version": FeatureRange(0, 2),
-        "streams.version": FeatureRange(0, 1),
     }
 )
 """Features that Apache Kafka 4.4 finalizes in a fresh cluster and kbroker does not implement, but does no harm to.
@@ -65,6 +67,7 @@ _DEFAULT_SINCE: Mapping[tuple[str, int], int] = MappingProxyType(
         (TRANSACTION_VERSION, 1): 24,
         (TRANSACTION_VERSION, 2): 24,
         (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): 26,
+        (STREAMS_VERSION, 1): 29,
     }
 )
 """The level of ``metadata.version`` from which a fresh cluster has this level of a feature."""

@@ -7,6 +7,7 @@ and a transaction by requests alone, so that Apache Kafka can be asked the same.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ MISSING = "missing-x"
 GROUP = "group-x"
 CLASSIC = "classic-x"
 CONSUMERS = "consumers-x"
+STREAMS = "streams-x"
 TRANSACTION = "transaction-x"
 
 KEYS = {api.name: key for key, api in API_KEYS.items()}
@@ -82,7 +84,7 @@ def user_of(denied: frozenset[Asked]) -> str:
 ABSENT = "absent-x"
 """The name of what nobody has."""
 
-NAMES = (TOPIC, GROUP, CLASSIC, CONSUMERS, TRANSACTION)
+NAMES = (TOPIC, GROUP, CLASSIC, CONSUMERS, STREAMS, TRANSACTION)
 
 
 def doubled(told: Any) -> Any:
@@ -192,6 +194,35 @@ def _consumer_heartbeat(group: str, **more: Any) -> Told:
         "topic_partitions": [],
         **more,
     }
+
+
+def _streams_heartbeat(group: str, *, changelogs: tuple[str, ...] = ()) -> Told:
+    subtopology = {
+        "subtopology_id": "0",
+        "source_topics": [TOPIC],
+        "state_changelog_topics": [{"name": name} for name in changelogs],
+    }
+    return {
+        "group_id": group,
+        "member_id": "member",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 30_000,
+        "process_id": "process",
+        "topology": {"epoch": 0, "subtopologies": [subtopology]},
+        "active_tasks": [],
+        "standby_tasks": [],
+        "warmup_tasks": [],
+    }
+
+
+_CHANGELOGS: defaultdict[Uuid, Iterator[int]] = defaultdict(itertools.count)
+"""By a broker's topic: the next number. Two brokers that are asked the same count alike."""
+
+
+def _streams_with_changelog(world: World) -> Told:
+    """A new group, which lacks a topic."""
+    number = next(_CHANGELOGS[world.topic_id])
+    return _streams_heartbeat(f"streams-{number}", changelogs=(f"changelog-{number}",))
 
 
 def _add_partitions(world: World, index: int = 0) -> Told:
@@ -392,6 +423,24 @@ CASES: tuple[Case, ...] = (
         (0, 1),
         lambda world: {"group_ids": [CONSUMERS], "include_authorized_operations": True},
     ),
+    Case("StreamsGroupHeartbeat", (0, 1), lambda world: _streams_heartbeat("streams-others")),
+    Case(
+        "StreamsGroupHeartbeat",
+        (0, 1, 2),
+        lambda world: _streams_with_changelog(world),
+        name="changelog",
+        changes=True,
+    ),
+    Case(
+        "StreamsGroupDescribe",
+        (0, 1),
+        lambda world: {"group_ids": [STREAMS], "include_authorized_operations": True},
+    ),
+    Case(
+        "StreamsGroupTopologyDescriptionUpdate",
+        (0,),
+        lambda world: {"group_id": STREAMS, "member_id": "member", "topology_epoch": 0},
+    ),
     Case("DescribeDelegationToken", (0,), lambda world: {"owners": None}, hidden="principal_type='User'"),
     Case("DescribeClientQuotas", (0,), lambda world: {"components": []}),
     Case("ListConfigResources", (0,), lambda world: {}),
@@ -426,6 +475,7 @@ async def prepare(ask: Ask) -> World:
     await ask("OffsetCommit", _commit(world))
     await ask("JoinGroup", _join(CLASSIC))
     await ask("ConsumerGroupHeartbeat", _consumer_heartbeat(CONSUMERS))
+    await ask("StreamsGroupHeartbeat", _streams_heartbeat(STREAMS))
     producer = await ask("InitProducerId", {"transactional_id": TRANSACTION, "transaction_timeout_ms": 60_000})
     world = World(world.topic_id, producer.producer_id, producer.producer_epoch)
     await ask("AddPartitionsToTxn", _add_partitions(world, 1))

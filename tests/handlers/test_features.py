@@ -39,7 +39,7 @@ def levels(plane: Plane) -> dict[str, int]:
     return dict(plane.metadata.image.features.levels)
 
 
-FRESH = {"metadata.version": 33, ELR: 1, "group.version": 1, "transaction.version": 2}
+FRESH = {"metadata.version": 33, ELR: 1, "group.version": 1, "streams.version": 1, "transaction.version": 2}
 
 
 def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path) -> None:
@@ -52,6 +52,7 @@ def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path
             "group.version": (0, 1),
             "kraft.version": (0, 1),
             "metadata.version": (7, 33),
+            "streams.version": (0, 1),
             "transaction.version": (0, 2),
         }
         assert {f.name: f.max_version_level for f in answer.finalized_features} == {**FRESH, "kraft.version": 1}
@@ -127,7 +128,7 @@ def test_a_feature_that_is_known_of_may_be_asked_to_be_off(tmp_path: Path) -> No
     release."""
 
     async def talk(plane: Plane) -> None:
-        off = [("share.version", 0, SAFE), ("streams.version", 0, SAFE)]
+        off = [("share.version", 0, SAFE)]
         for version in (1, 2):
             answer = await update(plane, *off, ("group.version", 1, SAFE), version=version)
             assert (answer.error_code, levels(plane)) == (0, FRESH)

@@ -135,7 +135,7 @@ def test_the_brokers_own_values_stand_for_what_a_group_has_not_set(tmp_path: Pat
         ("consumer.session.timeout.ms", "soon", E.INVALID_CONFIG, "Not a number of type INT"),
         ("session.timeout.ms", "1", E.INVALID_CONFIG, "Unknown group config name: session.timeout.ms"),
         ("share.session.timeout.ms", "45000", E.INVALID_CONFIG, "this broker has no share groups"),
-        ("streams.num.standby.replicas", "1", E.INVALID_CONFIG, "this broker has no streams groups"),
+        ("streams.num.standby.replicas", "3", E.INVALID_CONFIG, "less than or equal to"),
     ],
 )
 def test_bad_group_configs(tmp_path: Path, name: str, value: str, code: E, text: str) -> None:

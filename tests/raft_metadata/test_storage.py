@@ -43,6 +43,7 @@ DIRECTORY_ID = Uuid(bytes(range(16)))
 
 ELR = "eligible.leader.replicas.version"
 TV = "transaction.version"
+SV = "streams.version"
 
 
 def format_dir(path: Path, **more: object) -> list[str]:
@@ -84,10 +85,10 @@ def test_unknown_features_and_levels_are_refused() -> None:
 @pytest.mark.parametrize(
     ("levels", "expected"),
     [
-        ({}, [("metadata.version", 33), (ELR, 1), ("group.version", 1), (TV, 2)]),
+        ({}, [("metadata.version", 33), (ELR, 1), ("group.version", 1), (SV, 1), (TV, 2)]),
         ({"metadata.version": 25}, [("metadata.version", 25), ("group.version", 1), (TV, 2)]),
         ({"metadata.version": 21}, [("metadata.version", 21)]),
-        ({"group.version": 0}, [("metadata.version", 33), (ELR, 1), (TV, 2)]),
+        ({"group.version": 0}, [("metadata.version", 33), (ELR, 1), (SV, 1), (TV, 2)]),
         ({"metadata.version": 21, "group.version": 1}, [("metadata.version", 21), ("group.version", 1)]),
     ],
 )

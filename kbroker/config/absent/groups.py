@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigDef, ConfigKey, OneOf, Range
 from kbroker.config.group import GROUP_CONFIGS
-from kbroker.config.shorthand import BOOLEAN, INT, LIST, LONG, LOW, MEDIUM, STRING
+from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
 
 _OFFSET_RESET = OneOf(("latest", "earliest", "by_duration:PnDTnHnMn.nS"))
 
@@ -120,16 +120,7 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
             ),
         ),
         *missing(
-            "kbroker has no streams groups",
-            ConfigKey(
-                "streams.acceptable.recovery.lag",
-                LONG,
-                "10000",
-                MEDIUM,
-                "Offsets that a warm-up task may lack to count as caught up.",
-                validator=Range(0),
-                internal=True,
-            ),
+            "sticky is the only assignor",
             ConfigKey(
                 "streams.assignor.name",
                 STRING,
@@ -137,6 +128,9 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
                 MEDIUM,
                 "The server-side assignor of the group.",
             ),
+        ),
+        *missing(
+            "kbroker's coordinators run on the one event loop",
             ConfigKey(
                 "streams.assignor.offload.enable",
                 BOOLEAN,
@@ -145,6 +139,9 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
                 "Make assignments beside the coordinator's thread.",
                 internal=True,
             ),
+        ),
+        *missing(
+            "no warm-up tasks are assigned, as in Apache Kafka 4.4.0",
             ConfigKey(
                 "streams.num.warmup.replicas",
                 INT,
@@ -153,57 +150,6 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
                 "Warm-up tasks of the group at most.",
                 validator=Range(0),
                 internal=True,
-            ),
-            ConfigKey(
-                "streams.rack.aware.assignment.tags",
-                LIST,
-                "",
-                LOW,
-                "Client tags by which standby tasks are spread.",
-            ),
-            ConfigKey(
-                "streams.task.offset.interval.ms",
-                INT,
-                "60000",
-                MEDIUM,
-                "Milliseconds between two reports of task offsets.",
-                validator=Range(1),
-                internal=True,
-            ),
-            ConfigKey(
-                "streams.assignment.interval.ms",
-                INT,
-                "1000",
-                MEDIUM,
-                "Shortest time between two assignments of the group, in milliseconds.",
-                validator=Range(0),
-            ),
-            ConfigKey(
-                "streams.heartbeat.interval.ms",
-                INT,
-                "5000",
-                MEDIUM,
-                "How often members of the group are told to send heartbeats, in milliseconds.",
-                validator=Range(1),
-            ),
-            ConfigKey(
-                "streams.initial.rebalance.delay.ms",
-                INT,
-                "3000",
-                MEDIUM,
-                "Milliseconds for which the group, when new, waits for more members.",
-                validator=Range(0),
-            ),
-            ConfigKey(
-                "streams.num.standby.replicas", INT, "0", MEDIUM, "Standby replicas of each task.", validator=Range(0)
-            ),
-            ConfigKey(
-                "streams.session.timeout.ms",
-                INT,
-                "45000",
-                MEDIUM,
-                "Silence after which a member is taken out of the group, in milliseconds.",
-                validator=Range(1),
             ),
         ),
     ],

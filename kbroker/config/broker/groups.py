@@ -147,8 +147,8 @@ KEYS = [
         LIST,
         "classic,consumer,streams",
         MEDIUM,
-        "Group protocols that are served, of classic, which must be there, and consumer (KIP-848); share and "
-        "streams groups do not exist yet.",
+        "Group protocols that are served, of classic, which must be there, consumer (KIP-848) and streams (KIP-1071); "
+        "share groups do not exist yet.",
         validator=ListOf(("consumer", "classic", "share", "streams"), may_be_empty=False),
     ),
     ConfigKey(

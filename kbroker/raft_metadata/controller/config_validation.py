@@ -15,7 +15,7 @@ from kbroker.config import (
     validate_topic_configs,
 )
 from kbroker.config.dynamic import broker_config_key
-from kbroker.config.group import check_consumer_group_bounds
+from kbroker.config.group import check_group_bounds
 from kbroker.config.reconfiguration import overridden, validate_reconfiguration
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import ConfigSchema, broker_values
@@ -66,7 +66,7 @@ def validate_broker_config(
             key = broker_config_key(name)
             if key is not None:
                 values[name] = key.parse(value)
-        check_consumer_group_bounds(schema.config.values | values)
+        check_group_bounds(schema.config.values | values)
     except InvalidConfig as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
     if broker_id is None:

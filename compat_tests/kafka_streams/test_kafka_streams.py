@@ -1,0 +1,174 @@
+"""A Kafka Streams application on three nodes, in both group protocols: it counts exactly once, whoever is killed."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from compat_tests.apache_kafka import tool
+from compat_tests.brokers import Broker, KbrokerNodes, broker_under_test
+from compat_tests.groups.wire_world import Connection
+from compat_tests.kafka_streams.app import StreamsApp
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(
+        any(shutil.which(program) is None for program in ("java", "javac", "mvn")), reason="needs a JDK and Maven"
+    ),
+]
+
+OPTIONS = (
+    "group.streams.min.session.timeout.ms=1000",
+    "group.streams.session.timeout.ms=6000",
+    "group.streams.min.heartbeat.interval.ms=300",
+    "group.streams.heartbeat.interval.ms=1000",
+    "group.streams.initial.rebalance.delay.ms=1000",
+    "group.initial.rebalance.delay.ms=0",
+)
+
+
+@pytest.fixture(scope="module", params=[3], ids=["3-nodes"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    yield from broker_under_test(request, *OPTIONS)
+
+
+@pytest.fixture
+def bootstrap(broker: Broker) -> str:
+    """The nodes, with the topics of the application and no others."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    old = [name for name in admin.list_topics(timeout=20).topics if not name.startswith("__")]
+    for future in admin.delete_topics(old).values() if old else ():
+        future.result()
+    for future in admin.create_topics([NewTopic("lines", 3), NewTopic("counts", 1)]).values():
+        future.result()
+    return broker.bootstrap
+
+
+def write(bootstrap: str, *lines: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number, line in enumerate(lines):
+        producer.produce("lines", line, key=str(number))
+    assert producer.flush(60) == 0
+
+
+def counts(bootstrap: str, **wanted: int) -> dict[str, int]:
+    """The last committed count of each word, once they are as wanted; each step of a count is there once."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.subscribe(["counts"])
+    found: dict[str, int] = {}
+    end = time.monotonic() + 60
+    try:
+        while found != wanted and time.monotonic() < end:
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                word, count = (message.key() or b"").decode(), int(message.value() or b"0")
+                assert count == found.get(word, 0) + 1, f"{word} is counted {count} after {found.get(word, 0)}"
+                found[word] = count
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.fixture
+def apps(bootstrap: str, tmp_path: Path) -> Iterator[dict[str, StreamsApp]]:
+    running: dict[str, StreamsApp] = {}
+    yield running
+    for app in running.values():
+        app.kill()
+
+
+@pytest.mark.parametrize("protocol", ["streams", "classic"])
+def test_an_application_counts_words(
+    broker: Broker, bootstrap: str, apps: dict[str, StreamsApp], tmp_path: Path, protocol: str
+) -> None:
+    """Two processes share the tasks; one is killed, then the coordinator; what was open is taken over."""
+    group = f"counts-{protocol}"
+    settings = (
+        f"group.protocol={protocol}",
+        "processing.guarantee=exactly_once_v2",
+        "consumer.session.timeout.ms=6000" if protocol == "classic" else "poll.ms=100",
+    )
+    for name in ("one", "two"):
+        apps[name] = StreamsApp(bootstrap, group, tmp_path / "state", name, *settings, f"application.server={name}:1")
+    write(bootstrap, *["a b c", "a b", "a"] * 10)
+    for app in apps.values():
+        app.await_answer("tasks", lambda tasks: tasks.partition("|")[0].count("_") == 3)
+    apps["one"].await_answer("hosts", lambda hosts: hosts.count("words-repartition") == 3)
+    assert counts(bootstrap, a=30, b=20, c=10) == {"a": 30, "b": 20, "c": 10}
+    if protocol == "streams":
+        shown = run_tool(
+            "kafka-streams-groups", "--bootstrap-server", bootstrap, "--describe", "--group", group, "--members"
+        )
+        assert shown.count("StreamThread") == 2, shown
+    apps.pop("two").kill()
+    write(bootstrap, *["a d"] * 10)
+    one = apps["one"]
+    one.await_answer("tasks", lambda tasks: tasks.partition("|")[0].count("_") == 6)
+    assert counts(bootstrap, a=40, b=20, c=10, d=10)["d"] == 10
+    if isinstance(broker, KbrokerNodes):
+        node = broker.cluster.node(coordinator(bootstrap, group))
+        node.kill()
+        try:
+            write(bootstrap, *["e"] * 10)
+            assert counts(bootstrap, a=40, b=20, c=10, d=10, e=10).get("e") == 10, one.ask("tasks")
+        finally:
+            node.start()
+            broker.cluster.await_in_sync()
+    one.close()
+
+
+def coordinator(bootstrap: str, group: str) -> int:
+    """The node that coordinates the group."""
+    connection = Connection(bootstrap.partition(",")[0])
+    found = connection.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
+    connection.close()
+    return int(found.coordinators[0].node_id)
+
+
+def run_tool(name: str, *arguments: str) -> str:
+    """What one of Kafka's tools prints."""
+    return tool(name, *arguments, check=True).stdout
+
+
+def test_the_tool_for_streams_groups(bootstrap: str, apps: dict[str, StreamsApp], tmp_path: Path) -> None:
+    """Members, state, offsets; standby tasks by the group's config; offsets that are reset; a group that is deleted."""
+    group = "administered"
+    apps["one"] = one = StreamsApp(
+        bootstrap, group, tmp_path / "state", "one", "group.protocol=streams", "num.stream.threads=2"
+    )
+    apps["two"] = two = StreamsApp(bootstrap, group, tmp_path / "state", "two", "group.protocol=streams")
+    for app, tasks in ((one, 4), (two, 2)):
+        app.await_answer("tasks", lambda shown, tasks=tasks: shown.partition("|")[0].count("_") == tasks)  # type: ignore[misc]
+    groups = ("kafka-streams-groups", "--bootstrap-server", bootstrap)
+    assert group in run_tool(*groups, "--list")
+    assert "Stable" in run_tool(*groups, "--describe", "--group", group, "--state")
+    run_tool(
+        *("kafka-configs", "--bootstrap-server", bootstrap, "--alter", "--entity-type", "groups"),
+        *("--entity-name", group, "--add-config", "streams.num.standby.replicas=1"),
+    )
+    for app in apps.values():
+        app.await_answer("tasks", lambda shown: "_" in shown.partition("|")[2])
+    write(bootstrap, "x y")
+    assert counts(bootstrap, x=1, y=1) == {"x": 1, "y": 1}
+    two.close()
+    one.close()
+    reset = run_tool(*groups, "--reset-offsets", "--group", group, "--to-earliest", "--all-input-topics", "--execute")
+    assert "lines" in reset
+    assert "successful" in run_tool(*groups, "--delete", "--group", group)
+    assert group not in run_tool(*groups, "--list")

@@ -1,0 +1,171 @@
+"""The properties of a streams group (KIP-1071), and the settings in force that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
+from kbroker.config.shorthand import INT, LIST, LONG, LOW, MEDIUM
+
+KEYS = [
+    ConfigKey(
+        "streams.acceptable.recovery.lag",
+        LONG,
+        "10000",
+        MEDIUM,
+        "Offsets that a warm-up task may lack to count as caught up.",
+        validator=Range(0),
+        internal=True,
+    ),
+    ConfigKey(
+        "streams.assignment.interval.ms",
+        INT,
+        "1000",
+        MEDIUM,
+        "Shortest time between two assignments of the group, in milliseconds.",
+        validator=Range(0),
+    ),
+    ConfigKey(
+        "streams.heartbeat.interval.ms",
+        INT,
+        "5000",
+        MEDIUM,
+        "How often members of the group are told to send heartbeats, in milliseconds.",
+        validator=Range(1),
+    ),
+    ConfigKey(
+        "streams.initial.rebalance.delay.ms",
+        INT,
+        "3000",
+        MEDIUM,
+        "Milliseconds for which the group, when new, waits for more members.",
+        validator=Range(0),
+    ),
+    ConfigKey("streams.num.standby.replicas", INT, "0", MEDIUM, "Standby replicas of each task.", validator=Range(0)),
+    ConfigKey(
+        "streams.rack.aware.assignment.tags",
+        LIST,
+        "",
+        LOW,
+        "Client tags by which standby tasks are spread.",
+    ),
+    ConfigKey(
+        "streams.session.timeout.ms",
+        INT,
+        "45000",
+        MEDIUM,
+        "Silence after which a member is taken out of the group, in milliseconds.",
+        validator=Range(1),
+    ),
+    ConfigKey(
+        "streams.task.offset.interval.ms",
+        INT,
+        "60000",
+        MEDIUM,
+        "Milliseconds between two reports of task offsets.",
+        validator=Range(1),
+        internal=True,
+    ),
+]
+"""Properties that may be set for one group."""
+
+_CONFIGS = ConfigDef("streams group", KEYS)
+_SESSION_TIMEOUT = "streams.session.timeout.ms"
+_HEARTBEAT_INTERVAL = "streams.heartbeat.interval.ms"
+_ASSIGNMENT_INTERVAL = "streams.assignment.interval.ms"
+_STANDBY_REPLICAS = "streams.num.standby.replicas"
+_OFFSET_INTERVAL = "streams.task.offset.interval.ms"
+_TAGS = "streams.rack.aware.assignment.tags"
+
+STREAMS_GROUP_BOUNDS: Mapping[str, tuple[str | None, str | None]] = {
+    _HEARTBEAT_INTERVAL: ("group.streams.min.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
+    _SESSION_TIMEOUT: ("group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms"),
+    _STANDBY_REPLICAS: (None, "group.streams.max.standby.replicas"),
+    _ASSIGNMENT_INTERVAL: ("group.streams.min.assignment.interval.ms", "group.streams.max.assignment.interval.ms"),
+    _OFFSET_INTERVAL: ("group.streams.min.task.offset.interval.ms", None),
+}
+"""Names of the broker properties that bound each one, in the order in which Kafka checks them."""
+
+
+class StreamsGroupConfig(NamedTuple):
+    """The settings in force for one streams group; times in milliseconds."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    initial_rebalance_delay_ms: int = 3_000
+    num_standby_replicas: int = 0
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+    task_offset_interval_ms: int = 60_000
+    acceptable_recovery_lag: int = 10_000
+    assignor: str = "sticky"
+
+
+def validate_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any]) -> None:
+    """Judge the ``streams.`` properties that are set for a group; :class:`InvalidConfig`.
+
+    ``broker``: the broker's typed properties by name, which bound the group's and stand for those it has not set.
+    Kafka's ``GroupConfig.validate``.
+    """
+    own = {name: _CONFIGS.parse(name, text) for name, text in configs.items() if name in _CONFIGS}
+    values = {name: own.get(name, broker[f"group.{name}"]) for name in _CONFIGS}
+    for name, (low, high) in STREAMS_GROUP_BOUNDS.items():
+        value = values[name]
+        if low is not None and high is not None and not broker[low] <= value <= broker[high]:
+            raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
+        if low is not None and value < broker[low]:
+            raise InvalidConfig(f"{name} must be greater than or equal to {low}")
+        if high is not None and value > broker[high]:
+            raise InvalidConfig(f"{name} must be less than or equal to {high}")
+    tags = values[_TAGS]
+    if len(set(tags)) < len(tags):
+        raise InvalidConfig(f"{_TAGS} must not contain duplicate tag keys.")
+    if values[_SESSION_TIMEOUT] <= values[_HEARTBEAT_INTERVAL]:
+        raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
+
+
+def check_streams_group_bounds(broker: Mapping[str, Any]) -> None:
+    """Judge the broker's own ``group.streams.*`` against one another (Kafka's ``GroupCoordinatorConfig``)."""
+    for name, (low, high) in STREAMS_GROUP_BOUNDS.items():
+        value = broker[f"group.{name}"]
+        if low is not None and high is not None and broker[high] < broker[low]:
+            raise InvalidConfig(f"{high} must be greater than or equal to {low}")
+        if low is not None and value < broker[low]:
+            raise InvalidConfig(f"group.{name} must be greater than or equal to {low}")
+        if high is not None and value > broker[high]:
+            raise InvalidConfig(f"group.{name} must be less than or equal to {high}")
+    if broker[f"group.{_HEARTBEAT_INTERVAL}"] >= broker[f"group.{_SESSION_TIMEOUT}"]:
+        raise InvalidConfig(f"group.{_HEARTBEAT_INTERVAL} must be less than group.{_SESSION_TIMEOUT}")
+
+
+def effective_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any]) -> StreamsGroupConfig:
+    """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_streams_group`.
+
+    A value that was set under other bounds is moved within today's; one that cannot be read gives way to the broker's.
+    """
+    values: dict[str, Any] = {}
+    for name in _CONFIGS:
+        value = broker[f"group.{name}"]
+        if name in configs:
+            try:
+                value = _CONFIGS.parse(name, configs[name])
+            except InvalidConfig:
+                pass  # stored by another release
+        low, high = STREAMS_GROUP_BOUNDS.get(name, (None, None))
+        if low is not None:
+            value = max(value, broker[low])
+        if high is not None:
+            value = min(value, broker[high])
+        values[name] = value
+    return StreamsGroupConfig(
+        session_timeout_ms=values[_SESSION_TIMEOUT],
+        heartbeat_interval_ms=values[_HEARTBEAT_INTERVAL],
+        assignment_interval_ms=values[_ASSIGNMENT_INTERVAL],
+        initial_rebalance_delay_ms=values["streams.initial.rebalance.delay.ms"],
+        num_standby_replicas=values[_STANDBY_REPLICAS],
+        rack_aware_assignment_tags=tuple(values[_TAGS]),
+        task_offset_interval_ms=values[_OFFSET_INTERVAL],
+        acceptable_recovery_lag=values["streams.acceptable.recovery.lag"],
+        assignor=broker["group.streams.assignors"][0],
+    )

@@ -1,0 +1,1 @@
+"""Streams groups (KIP-1071): topologies, tasks and members of Kafka Streams applications, as pure values."""

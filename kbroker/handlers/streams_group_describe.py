@@ -1,0 +1,65 @@
+"""StreamsGroupDescribe (key 89): topology, members and tasks of streams groups (KIP-1071).
+
+Served: 0 to 1. 1: descriptions of topologies (KIP-1331), of which kbroker keeps none; the assignor's name.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.described_groups import described_groups
+from kbroker.handlers.duplicates_in_request import encoded_size
+from kbroker.handlers.registration import handler
+from kbroker.handlers.streams_groups import check_streams_groups_enabled
+from kbroker.wire.messages.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+
+_NOT_STORED = 1
+"""The status of a description that was asked for and is not kept."""
+
+
+@handler(StreamsGroupDescribeRequest)
+async def handle(request: StreamsGroupDescribeRequest, ctx: RequestContext) -> StreamsGroupDescribeResponse:
+    """Describe each group; one that is not there, or not of this protocol, has GROUP_ID_NOT_FOUND."""
+    try:
+        check_streams_groups_enabled(ctx)
+    except ApiError as error:
+        return StreamsGroupDescribeResponse(
+            groups=[DescribedGroup(group_id=group_id, error_code=error.code) for group_id in request.group_ids]
+        )
+    version, assignor = ctx.api_version, ctx.services.config.group_streams_assignors[0]
+
+    async def describe(group_id: str) -> DescribedGroup:
+        entry: DescribedGroup = await ctx.services.groups.read(
+            group_id, lambda core: core.admin.describe_streams_group(group_id, assignor)
+        )
+        if request.include_topology_description:
+            entry.topology_description_status = _NOT_STORED
+        return entry
+
+    groups = await described_groups(
+        ctx,
+        request.group_ids,
+        describe=describe,
+        failed=lambda group_id, code, message: DescribedGroup(
+            group_id=group_id, error_code=code, error_message=message
+        ),
+        size=lambda entry: encoded_size(StreamsGroupDescribeResponse(groups=[entry]), version),
+        topics_of=_topics_of,
+        hidden="The described group uses topics that the client is not authorized to describe.",
+        with_operations=request.include_authorized_operations,
+    )
+    return StreamsGroupDescribeResponse(groups=groups)
+
+
+def _topics_of(group: DescribedGroup) -> set[str]:
+    """The topics of its topology."""
+    names: set[str] = set()
+    for subtopology in (None if group.topology is None else group.topology.subtopologies) or ():
+        names.update(subtopology.source_topics, subtopology.repartition_sink_topics)
+        names.update(topic.name for topic in subtopology.repartition_source_topics)
+        names.update(topic.name for topic in subtopology.state_changelog_topics)
+    return names

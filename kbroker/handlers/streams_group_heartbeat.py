@@ -1,0 +1,175 @@
+"""StreamsGroupHeartbeat (key 88): join, stay in and leave a group of Kafka Streams (KIP-1071), and get tasks.
+
+Served: 0 to 1. 1: the acceptable recovery lag in 64 bits; members are told which client tags they lack. The internal
+topics that the topology lacks are created before the answer, with the rights of the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from kbroker.handlers.authorization import allowed_names, may_on_cluster, require_group
+from kbroker.handlers.consumer_group_heartbeat import check_not_blank
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.join_group import client_of
+from kbroker.handlers.registration import handler
+from kbroker.handlers.streams_groups import check_streams_groups_enabled
+from kbroker.raft_metadata.topics import INTERNAL_TOPICS, NewTopic, topic_name_problem
+from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.wire.messages.streams_group_heartbeat import (
+    Status,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Topology,
+)
+
+if TYPE_CHECKING:
+    from kbroker.groups.streams.configured_topology import InternalTopic
+
+_MISSING_INTERNAL_TOPICS = 3
+_MOST_ERRORS_SHOWN = 3
+
+
+@handler(StreamsGroupHeartbeatRequest)
+async def handle(request: StreamsGroupHeartbeatRequest, ctx: RequestContext) -> StreamsGroupHeartbeatResponse:
+    """Answer with the member's epoch and, where they are new to the member, its tasks."""
+    try:
+        check_streams_groups_enabled(ctx)
+        require_group(ctx, AclOperation.READ, request.group_id)
+        if request.topology is not None:
+            await _check_topics(request.topology, ctx)
+        _validate(request)
+        client = client_of(ctx)
+        groups = ctx.services.groups
+        await groups.until_loaded(request.group_id)
+        result = await groups.run(
+            request.group_id, lambda core, now_ms: core.streams_group_heartbeat(request, client, now_ms)
+        )
+    except ApiError as error:
+        return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message, status=[])
+    if result.missing_topics:
+        problem = await _create(result.missing_topics, ctx)
+        if problem:
+            _add_detail(result.response, problem)
+    return result.response
+
+
+async def _check_topics(topology: Topology, ctx: RequestContext) -> None:
+    """`ApiError` for topics that no topology may have, and those that the principal may not describe."""
+    names = dict.fromkeys(
+        name
+        for subtopology in topology.subtopologies
+        for name in (
+            *subtopology.source_topics,
+            *subtopology.repartition_sink_topics,
+            *(topic.name for topic in subtopology.repartition_source_topics),
+            *(topic.name for topic in subtopology.state_changelog_topics),
+        )
+    )
+    internal = [name for name in names if name in INTERNAL_TOPICS]
+    if internal:
+        raise ApiError(
+            ErrorCode.STREAMS_INVALID_TOPOLOGY,
+            f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited.",
+        )
+    invalid = [name for name in names if topic_name_problem(name) is not None]
+    if invalid:
+        raise ApiError(
+            ErrorCode.STREAMS_INVALID_TOPOLOGY, f"Topic names {','.join(invalid)} are not valid topic names."
+        )
+    if ctx.services.authorizer is not None:
+        if len(await allowed_names(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, names)) < len(names):
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _validate(request: StreamsGroupHeartbeatRequest) -> None:
+    """`ApiError` INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY (Kafka's ``GroupCoordinatorService``)."""
+    epoch, topology = request.member_epoch, request.topology
+    for subtopology in () if topology is None else topology.subtopologies:
+        if subtopology.source_topic_regex:
+            raise _invalid("Regular expressions for source topics are not supported yet.")
+    check_not_blank(request.member_id, "MemberId")
+    check_not_blank(request.group_id, "GroupId")
+    check_not_blank(request.instance_id, "InstanceId")
+    check_not_blank(request.rack_id, "RackId")
+    if epoch == 0:
+        _validate_join(request)
+    elif epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+        if request.instance_id is None:
+            raise _invalid("InstanceId can't be null.")
+    elif epoch < LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+        raise _invalid(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
+    given = [tasks is not None for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks)]
+    if any(given) and not all(given):
+        raise _invalid("If one task-type is non-null, all must be non-null.")
+    if epoch != 0 and topology is not None:
+        raise _invalid("Topology can only be provided when (re-)joining.")
+
+
+def _validate_join(request: StreamsGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+    for name, tasks in (
+        ("ActiveTasks", request.active_tasks),
+        ("StandbyTasks", request.standby_tasks),
+        ("WarmupTasks", request.warmup_tasks),
+    ):
+        if tasks is None or tasks:
+            raise _invalid(f"{name} must be empty when (re-)joining.")
+    if request.topology is None:
+        raise _invalid("Topology must be non-null when (re-)joining.")
+    for subtopology in request.topology.subtopologies:
+        for topic in subtopology.state_changelog_topics:
+            if topic.partitions:
+                raise ApiError(
+                    ErrorCode.STREAMS_INVALID_TOPOLOGY,
+                    f"Changelog topic {topic.name} must have an undefined partition count, but it is set to "
+                    f"{topic.partitions}.",
+                )
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+# -- internal topics -------------------------------------------------------------------------------
+
+
+async def _create(missing: Collection[InternalTopic], ctx: RequestContext) -> str:
+    """Create the internal topics for the client; what is wrong, in words, if anything is."""
+    names = [topic.name for topic in missing]
+    if not may_on_cluster(ctx, AclOperation.CREATE, audits_denial=False):
+        allowed = await allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, names)
+        denied = [name for name in names if name not in allowed]
+        if denied:
+            return f"Unauthorized to CREATE on topics {', '.join(denied)}."
+    topics = [
+        NewTopic(topic.name, topic.partitions, topic.replication_factor, configs=topic.configs) for topic in missing
+    ]
+    try:
+        outcomes = await ctx.services.metadata.create_topics(topics, ctx)
+    except ApiError as error:
+        return f"Creation failed: {error.message or error.code.name}."
+    failed = {
+        name: outcome
+        for name, outcome in outcomes.items()
+        if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+    }
+    if not failed:
+        return ""
+    shown = [f"{name} ({error.message or error.code.name})" for name, error in failed.items()][:_MOST_ERRORS_SHOWN]
+    more = len(failed) - len(shown)
+    return f"Creation failed: {', '.join(shown)}" + (f" and {more} more." if more else ".")
+
+
+def _add_detail(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
+    """Add to what the member is told of its missing internal topics."""
+    statuses = response.status or []
+    for status in statuses:
+        if status.status_code == _MISSING_INTERNAL_TOPICS:
+            status.status_detail += f"; {detail}"
+            return
+    response.status = [*statuses, Status(status_code=_MISSING_INTERNAL_TOPICS, status_detail=detail)]

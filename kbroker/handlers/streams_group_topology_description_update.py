@@ -1,0 +1,33 @@
+"""StreamsGroupTopologyDescriptionUpdate (key 93): a member sends the description of its topology (KIP-1331).
+
+Served: 0. A broker without a plugin that keeps descriptions asks no member for one, and refuses one that comes, as
+Apache Kafka does.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import require_group
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import handler
+from kbroker.handlers.streams_groups import check_streams_groups_enabled
+from kbroker.security.authorizer.types import AclOperation
+from kbroker.wire.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
+
+
+@handler(StreamsGroupTopologyDescriptionUpdateRequest)
+def handle(
+    request: StreamsGroupTopologyDescriptionUpdateRequest, ctx: RequestContext
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    """Refuse the description: nobody here keeps it."""
+    try:
+        check_streams_groups_enabled(ctx)
+        require_group(ctx, AclOperation.READ, request.group_id)
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION, "The broker has no streams group topology description plugin configured."
+        )
+    except ApiError as error:
+        return StreamsGroupTopologyDescriptionUpdateResponse(error_code=error.code, error_message=error.message)

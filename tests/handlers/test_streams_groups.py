@@ -1,0 +1,157 @@
+"""StreamsGroupHeartbeat, StreamsGroupDescribe and StreamsGroupTopologyDescriptionUpdate of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.errors import ErrorCode as E
+from kbroker.wire.messages import streams_group_describe as sd
+from kbroker.wire.messages import streams_group_heartbeat as hb
+from kbroker.wire.messages import streams_group_topology_description_update as du
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests.node.node_harness import Client, Node, run, running_node
+
+GROUP = "g"
+
+
+def heartbeat(**fields: Any) -> hb.StreamsGroupHeartbeatRequest:
+    subtopologies = [
+        hb.Subtopology(subtopology_id="0", source_topics=["in"], repartition_sink_topics=["middle"]),
+        hb.Subtopology(
+            subtopology_id="1",
+            repartition_source_topics=[hb.TopicInfo(name="middle")],
+            state_changelog_topics=[
+                hb.TopicInfo(name="log", topic_configs=[hb.KeyValue(key="cleanup.policy", value="compact")])
+            ],
+        ),
+    ]
+    values: dict[str, Any] = {
+        "group_id": GROUP,
+        "member_id": "m",
+        "rebalance_timeout_ms": 30_000,
+        "process_id": "p",
+        "topology": hb.Topology(epoch=0, subtopologies=subtopologies),
+        "active_tasks": [],
+        "standby_tasks": [],
+        "warmup_tasks": [],
+    }
+    return hb.StreamsGroupHeartbeatRequest(**(values | fields))
+
+
+async def coordinator(node: Node) -> Client:
+    """A connection to the node, which has the topic "in" of three partitions, and its ``__consumer_offsets``."""
+    await node.create_topic("in", 3)
+    client = await node.connect()
+    await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]))
+    return client
+
+
+def converse(path: Path, talk: Callable[[Node, Client], Awaitable[None]], **properties: str) -> None:
+    async def test() -> None:
+        async with running_node(path, **properties) as node:
+            await talk(node, await coordinator(node))
+
+    run(test)
+
+
+NO_DELAY = {"group.streams.initial.rebalance.delay.ms": "0"}
+
+
+def test_internal_topics_are_created_and_tasks_assigned(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        first = await client.ask(heartbeat())
+        assert first.error_code == 0
+        assert [status.status_code for status in first.status] == [3]
+        topics = node.broker.services.metadata.image.topics.by_name
+        assert [len(topics[name].partitions) for name in ("middle", "log")] == [3, 3]
+        described = await client.ask(sd.StreamsGroupDescribeRequest(group_ids=[GROUP]))
+        assert described.groups[0].group_state == "NotReady"
+        again = {"member_epoch": first.member_epoch, "topology": None, "rebalance_timeout_ms": -1}
+        second = await client.ask(heartbeat(**again))
+        assert {tasks.subtopology_id: tasks.partitions for tasks in second.active_tasks} == {
+            "0": [0, 1, 2],
+            "1": [0, 1, 2],
+        }
+        request = sd.StreamsGroupDescribeRequest(group_ids=[GROUP, "other"], include_topology_description=True)
+        found, missing = (await client.ask(request)).groups
+        assert (found.group_state, found.assignor_name, found.topology_description_status) == ("Stable", "sticky", 1)
+        assert [topic.partitions for topic in found.topology.subtopologies[1].state_changelog_topics] == [3]
+        assert missing.error_code == E.GROUP_ID_NOT_FOUND
+
+    converse(tmp_path, talk, **NO_DELAY, **{"group.streams.assignment.interval.ms": "0"})
+
+
+def test_topics_that_cannot_be_created_are_told(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        request = heartbeat()
+        config = request.topology.subtopologies[1].state_changelog_topics[0].topic_configs[0]
+        config.value = "nonsense"
+        (status,) = (await client.ask(request)).status
+        assert status.status_code == 3
+        assert "Internal topics are missing: log, middle; Creation failed: log (" in status.status_detail
+
+    converse(tmp_path, talk, **NO_DELAY)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"group_id": ""}, E.INVALID_REQUEST),
+        ({"member_id": " "}, E.INVALID_REQUEST),
+        ({"instance_id": ""}, E.INVALID_REQUEST),
+        ({"rebalance_timeout_ms": -1}, E.INVALID_REQUEST),
+        ({"topology": None}, E.INVALID_REQUEST),
+        ({"active_tasks": None}, E.INVALID_REQUEST),
+        ({"active_tasks": [hb.TaskIds(subtopology_id="0", partitions=[0])]}, E.INVALID_REQUEST),
+        ({"member_epoch": 1}, E.INVALID_REQUEST),
+        ({"member_epoch": 1, "topology": None, "standby_tasks": None}, E.INVALID_REQUEST),
+        ({"member_epoch": 1, "topology": None}, E.GROUP_ID_NOT_FOUND),
+        ({"member_epoch": -1, "topology": None}, E.GROUP_ID_NOT_FOUND),
+        ({"member_epoch": -2, "topology": None}, E.INVALID_REQUEST),
+        ({"member_epoch": -3, "topology": None}, E.INVALID_REQUEST),
+    ],
+)
+def test_wrong_fields(tmp_path: Path, fields: dict[str, Any], error: E) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        assert (await client.ask(heartbeat(**fields))).error_code == error
+
+    converse(tmp_path, talk)
+
+
+def test_wrong_topologies(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        changelog = [hb.TopicInfo(name="log", partitions=1)]
+        for subtopology, code, text in (
+            (hb.Subtopology(source_topics=["__consumer_offsets"]), E.STREAMS_INVALID_TOPOLOGY, "is prohibited"),
+            (hb.Subtopology(source_topics=["a/b"]), E.STREAMS_INVALID_TOPOLOGY, "not valid topic names"),
+            (hb.Subtopology(source_topic_regex=["a.*"]), E.INVALID_REQUEST, "not supported yet"),
+            (hb.Subtopology(state_changelog_topics=changelog), E.STREAMS_INVALID_TOPOLOGY, "undefined partition count"),
+            (hb.Subtopology(), E.STREAMS_INVALID_TOPOLOGY, "No source topics found"),
+        ):
+            answer = await client.ask(heartbeat(topology=hb.Topology(subtopologies=[subtopology])))
+            assert (answer.error_code, text in answer.error_message) == (code, True), answer
+        assert GROUP not in node.broker.services.groups.loaded_core(GROUP)._groups
+
+    converse(tmp_path, talk)
+
+
+def test_a_node_that_does_not_serve_streams_groups_says_so(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        assert (await client.ask(heartbeat())).error_code == E.UNSUPPORTED_VERSION
+        answer = await client.ask(sd.StreamsGroupDescribeRequest(group_ids=[GROUP]))
+        assert [group.error_code for group in answer.groups] == [E.UNSUPPORTED_VERSION]
+
+    converse(tmp_path, talk, **{"group.coordinator.rebalance.protocols": "classic,consumer"})
+
+
+def test_no_description_of_a_topology_is_kept(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        answer = await client.ask(du.StreamsGroupTopologyDescriptionUpdateRequest(group_id=GROUP, member_id="m"))
+        assert answer.error_code == E.UNSUPPORTED_VERSION
+        assert answer.error_message == "The broker has no streams group topology description plugin configured."
+
+    converse(tmp_path, talk)
