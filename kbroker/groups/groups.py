@@ -35,6 +35,10 @@ class Groups:
         """The groups that commit offsets. Share groups do not; their offsets are the share coordinator's."""
         return [*self.classic.values(), *self.consumer.values(), *self.streams.values()]
 
+    def all(self) -> list[AnyGroup]:
+        """Every group."""
+        return [*self.with_offsets(), *self.share.values()]
+
     def find(self, group_id: str) -> AnyGroup:
         """The group of that id; `ApiError` GROUP_ID_NOT_FOUND."""
         group = (

@@ -7,7 +7,7 @@ Nothing here changes a log. Where its bytes are not what they should be, the fun
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import DiskFile
@@ -18,6 +18,7 @@ from kbroker.log.segments.timestamp_lookup import TimestampOffset
 from kbroker.log.segments.transaction_index import AbortedTxn, collect_aborted_txns
 from kbroker.types import FileRegion, TopicPartition
 from kbroker.value_types import NamedTuple
+from kbroker.wire.batch_header import BatchHeader
 
 _WORTH_A_WALK = 16
 """Index intervals. A read with a lower limit looks for its last whole batch; to a greater one the part of an interval
@@ -200,6 +201,24 @@ class LogReader:
     def aborted_transactions(self, offset: int, info: ReadInfo) -> list[AbortedTxn]:
         """The aborted transactions that a reader of ``info``, from ``offset`` on, has to skip."""
         return aborted_transactions(self._list, offset, info, self.log_end_offset)
+
+    def batches(self, info: ReadInfo) -> Iterator[tuple[int, BatchHeader]]:
+        """The place in ``info.records``, and the header, of each batch that a read has as a whole.
+
+        ``ApiError`` CORRUPT_MESSAGE on the way.
+        """
+        length = len(info.records)
+        if not length:
+            return
+        segment = self._segments[self._list.index_of(info.segment_base_offset)]
+        try:
+            for position, header in segment.scan(info.position):
+                start = position - info.position
+                if start + header.size > length:
+                    return
+                yield start, header
+        except CorruptSegment as error:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is at least ``timestamp`` (milliseconds), or ``None``."""

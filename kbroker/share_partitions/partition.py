@@ -312,6 +312,15 @@ class SharePartition:
             self._set(run, self._after_release(run))
         return self._write_at_once(expired)
 
+    def give_back(self, member_id: str, acquired: Iterable[Acquired]) -> None:
+        """Take back what a member was to get and has not been sent: that was no delivery."""
+        for first, last, _ in acquired:
+            for run in self._runs.cut(first, last):
+                if run.is_held and run.member_id == member_id:
+                    run.delivery_count -= 1
+                    self._set(run, _S.AVAILABLE)
+        self._settle()
+
     def archive(self, ranges: Iterable[OffsetRange], member_id: str) -> Write | None:
         """Finish with records that a member holds and must not see: those of aborted transactions, and markers."""
         archived = []
@@ -437,6 +446,20 @@ class SharePartition:
         if start > self._start:
             self._done_count -= sum(len(run) for run in self._runs.drop_below(start))
             self._start = start
+
+
+def without(acquired: Iterable[Acquired], ranges: Sequence[OffsetRange]) -> list[Acquired]:
+    """The acquired offsets that are in none of these ranges, which are in order and do not overlap."""
+    kept: list[Acquired] = []
+    for first, last, count in acquired:
+        for begin, end in ranges:
+            if begin <= last and end >= first:
+                if begin > first:
+                    kept.append(Acquired(first, begin - 1, count))
+                first = end + 1
+        if first <= last:
+            kept.append(Acquired(first, last, count))
+    return kept
 
 
 class _Taking:

@@ -1,4 +1,4 @@
-"""The parts of ShareFetch and ShareAcknowledge that are about records: questions and answers without their bytes."""
+"""The question of a share group's member for records, and the answer to it."""
 
 from __future__ import annotations
 
@@ -37,3 +37,8 @@ class ShareFetched(NamedTuple):
     records: FileRegion | bytes = b""
     acquired: tuple[Acquired, ...] = ()
     error: ErrorCode | None = None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether a member that waits is to hear of it at once."""
+        return bool(self.acquired) or self.error is not None

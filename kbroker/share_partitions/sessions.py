@@ -83,6 +83,10 @@ class ShareSessions:
         """Whether any member of a group has a session."""
         return any(group == group_id for group, _ in self._sessions)
 
+    def is_open(self, session: ShareSession) -> bool:
+        """Whether a session is the present one of its member."""
+        return self._sessions.get((session.group_id, session.member_id)) is session
+
     def find(self, group_id: str, member_id: str) -> ShareSession:
         """A member's session. ``ApiError`` SHARE_SESSION_NOT_FOUND."""
         session = self._sessions.get((group_id, member_id))
@@ -100,8 +104,7 @@ class ShareSessions:
 
     def close(self, session: ShareSession) -> bool:
         """End a session; False if it has ended before, or the member has opened another since."""
-        key = session.group_id, session.member_id
-        if self._sessions.get(key) is not session:
+        if not self.is_open(session):
             return False
-        del self._sessions[key]
+        del self._sessions[session.group_id, session.member_id]
         return True

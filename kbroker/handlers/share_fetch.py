@@ -1,0 +1,212 @@
+"""ShareFetch (key 78): hand records to a member of a share group, and take its word for those it had (KIP-932).
+
+Served: 1 to 2. 2: renewal of locks (KIP-1222), share_acquire_mode (KIP-1206).
+
+Stored batches go out as they are. ``acquired_records`` says which of their offsets are the member's; it ignores others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import handler
+from kbroker.handlers.services.quotas import RequestMeter
+from kbroker.handlers.services.share_groups import SharePartitions
+from kbroker.handlers.share_acknowledgements import (
+    Leaders,
+    Told,
+    TopicAccess,
+    acknowledge,
+    check_member,
+    share_partitions,
+)
+from kbroker.later import Later
+from kbroker.share_partitions.requests import ShareFetched, ShareFetchParams, TopicIdPartition
+from kbroker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
+from kbroker.types import Uuid
+from kbroker.wire.compiler import encode_parts
+from kbroker.wire.messages.share_fetch import (
+    AcquiredRecords,
+    NodeEndpoint,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+RECORD_LIMIT = 1
+"""share_acquire_mode in which ``max_records`` holds to the record."""
+
+
+@handler(ShareFetchRequest)
+async def handle(request: ShareFetchRequest, ctx: RequestContext) -> ShareFetchResponse:
+    """Take acknowledgements first, then read, then wait for records if there are none."""
+    try:
+        group_id, member_id = check_member(request.group_id, request.member_id, ctx)
+        if ctx.api_version >= 2 and request.is_renew_ack:
+            _check_renewal(request)
+        return await _Fetch(request, group_id, member_id, ctx).answer()
+    except ApiError as error:
+        if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            await _wait_in_vain(request.max_wait_ms, ctx)
+        return ShareFetchResponse(error_code=error.code)
+
+
+def _check_renewal(request: ShareFetchRequest) -> None:
+    """A request that renews locks waits for nothing, lest they end before its answer is there (KIP-1222)."""
+    if request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "a renewal has max_bytes, min_bytes, max_records and max_wait_ms of 0"
+        )
+
+
+async def _wait_in_vain(max_wait_ms: int, ctx: RequestContext) -> None:
+    """Have a client for which there is no room wait as for records, so that it does not ask again at once."""
+    if max_wait_ms > 0:
+        never: Later[None] = Later()
+        await ctx.connection.wait_for(never, max_wait_ms / 1000)
+
+
+class _Fetch:
+    """One request."""
+
+    def __init__(self, request: ShareFetchRequest, group_id: str, member_id: str, ctx: RequestContext) -> None:
+        self._request = request
+        self._group_id = group_id
+        self._member_id = member_id
+        self._ctx = ctx
+        self._shares: SharePartitions = share_partitions(ctx)
+        self._named: Told = {
+            TopicIdPartition(Uuid(topic.topic_id), each.partition_index): list(each.acknowledgement_batches)
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        self._acknowledges = any(self._named.values())
+
+    async def answer(self) -> ShareFetchResponse:
+        """Serve the request. ``ApiError`` if it is refused as a whole."""
+        request, ctx = self._request, self._ctx
+        session = self._take_up_session()
+        access = TopicAccess(ctx)
+        acknowledged: dict[TopicIdPartition, ApiError | None] = {}
+        if self._acknowledges:
+            acknowledged = await acknowledge(
+                self._group_id, self._member_id, self._named, is_renewal=request.is_renew_ack, access=access, ctx=ctx
+            )
+        fetched: dict[TopicIdPartition, ShareFetched] = {}
+        throttle_ms = 0
+        if session is not None and not (ctx.api_version >= 2 and request.is_renew_ack):
+            meter = None if ctx.services.quotas is None else ctx.meter
+            fetched, throttle_ms = await self._fetch(session.partitions, access, meter)
+            if request.share_session_epoch != INITIAL_EPOCH:
+                fetched = {
+                    wanted: part
+                    for wanted, part in fetched.items()
+                    if session.must_tell(wanted, has_records=bool(part.acquired), has_error=part.error is not None)
+                }
+        if request.share_session_epoch == FINAL_EPOCH:
+            self._shares.close_session(self._group_id, self._member_id)
+        response = self._response(fetched, acknowledged)
+        response.throttle_time_ms = throttle_ms
+        return response
+
+    def _take_up_session(self) -> ShareSession | None:
+        """The session that the request opens or goes on with; None if it ends one. ``ApiError``."""
+        request, sessions = self._request, self._shares.sessions
+        if request.share_session_epoch == INITIAL_EPOCH:
+            if self._acknowledges:
+                raise ApiError(ErrorCode.INVALID_REQUEST)
+            self._shares.open_session(self._group_id, self._member_id, self._named, self._ctx.connection)
+            return sessions.find(self._group_id, self._member_id)
+        session = sessions.find(self._group_id, self._member_id)
+        if request.share_session_epoch == FINAL_EPOCH:
+            return None
+        session.advance(request.share_session_epoch)
+        session.update(
+            self._named,
+            [
+                TopicIdPartition(Uuid(topic.topic_id), index)
+                for topic in request.forgotten_topics_data
+                for index in topic.partitions
+            ],
+        )
+        return session
+
+    async def _fetch(
+        self, partitions: Sequence[TopicIdPartition], access: TopicAccess, meter: RequestMeter | None
+    ) -> tuple[dict[TopicIdPartition, ShareFetched], int]:
+        """Records for the session's partitions, and for how long (ms) the client is throttled instead."""
+        refused: dict[TopicIdPartition, ShareFetched] = {}
+        readable = []
+        for wanted in partitions:
+            code = access.refusal(wanted)
+            if code is None:
+                readable.append(wanted)
+            else:
+                refused[wanted] = ShareFetched(error=code)
+        params = self._params(meter)
+        fetched = await self._shares.fetch(params, readable, self._ctx.connection)
+        if meter is not None:
+            throttle_ms = meter.fetched(self._size(fetched))
+            if throttle_ms:  # the client asks for the same again afterwards, which has been no delivery
+                self._shares.give_back(params, fetched)
+                return {}, throttle_ms
+        return {**fetched, **refused}, 0
+
+    def _params(self, meter: RequestMeter | None) -> ShareFetchParams:
+        request, config = self._request, self._ctx.services.config
+        max_bytes = min(request.max_bytes, config.fetch_max_bytes)
+        if meter is not None:
+            max_bytes = meter.cap_fetch(max_bytes)
+        return ShareFetchParams(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            session_epoch=request.share_session_epoch,
+            max_wait_ms=max(0, request.max_wait_ms),
+            min_bytes=min(request.min_bytes, max_bytes),
+            max_bytes=max_bytes,
+            max_records=request.max_records,
+            batch_size=request.batch_size,
+            exact=request.share_acquire_mode == RECORD_LIMIT,
+        )
+
+    def _size(self, fetched: dict[TopicIdPartition, ShareFetched]) -> int:
+        return sum(map(len, encode_parts(self._response(fetched, {}), self._ctx.api_version)))
+
+    def _response(
+        self, fetched: dict[TopicIdPartition, ShareFetched], acknowledged: dict[TopicIdPartition, ApiError | None]
+    ) -> ShareFetchResponse:
+        leaders = Leaders(self._ctx)
+        topics: dict[Uuid, ShareFetchableTopicResponse] = {}
+        for wanted in {**fetched, **acknowledged}:
+            data = _partition(wanted, fetched.get(wanted, ShareFetched()))
+            leaders.tell(data.current_leader, wanted, data.error_code)
+            error = acknowledged.get(wanted)
+            if error is not None:
+                data.acknowledge_error_code, data.acknowledge_error_message = error.code, error.message
+            topic = topics.get(wanted.topic_id)
+            if topic is None:
+                topic = topics[wanted.topic_id] = ShareFetchableTopicResponse(topic_id=wanted.topic_id, partitions=[])
+            topic.partitions.append(data)
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=self._shares.settings(self._group_id).delivery.record_lock_duration_ms,
+            responses=list(topics.values()),
+            node_endpoints=[
+                NodeEndpoint(node_id=node, host=host, port=port, rack=rack)
+                for node, (host, port, rack) in leaders.endpoints.items()
+            ],
+        )
+
+
+def _partition(wanted: TopicIdPartition, part: ShareFetched) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=ErrorCode.NONE if part.error is None else part.error,
+        records=part.records,
+        acquired_records=[
+            AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+            for first, last, count in part.acquired
+        ],
+    )
