@@ -1,8 +1,8 @@
 """The properties of a group (resource type GROUP of DescribeConfigs).
 
 Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
-its facts); the descriptions are kbroker's. Kafka's properties of share groups are refused until there are such
-groups: a property that is accepted and ignored would mislead.
+its facts); the descriptions are kbroker's. Kafka's properties of dead-letter queues are refused until there are such
+queues: a property that is accepted and ignored would mislead.
 """
 
 from __future__ import annotations
@@ -11,6 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
+from kbroker.config.share_group import (
+    KEYS as SHARE_GROUP_KEYS,
+)
+from kbroker.config.share_group import (
+    WITHOUT_SYNONYM,
+    ShareGroupConfig,
+    check_share_group_bounds,
+    effective_share_group,
+    validate_share_group,
+)
 from kbroker.config.shorthand import INT, MEDIUM
 from kbroker.config.streams_group import (
     KEYS as STREAMS_GROUP_KEYS,
@@ -51,6 +61,7 @@ GROUP_CONFIGS = ConfigDef(
             "Silence after which a member is taken out of the group, in milliseconds.",
             validator=Range(1),
         ),
+        *SHARE_GROUP_KEYS,
         *STREAMS_GROUP_KEYS,
     ],
 )
@@ -60,7 +71,9 @@ _SESSION_TIMEOUT = "consumer.session.timeout.ms"
 _HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 _ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 
-GROUP_CONFIG_SYNONYMS: Mapping[str, str] = {name: f"group.{name}" for name in GROUP_CONFIGS}
+GROUP_CONFIG_SYNONYMS: Mapping[str, str] = {
+    name: f"group.{name}" for name in GROUP_CONFIGS if name not in WITHOUT_SYNONYM
+}
 """The broker property that stands for a group which has not set its own."""
 
 GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
@@ -71,28 +84,13 @@ GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
 """Names of the broker properties that bound each one, in the order in which Kafka checks them."""
 
 _NOT_SERVED = {
-    "share.": "this broker has no share groups",
-    "errors.deadletterqueue.": "this broker has no share groups",
+    "share.assignor.offload.enable": "this broker makes assignments on its event loop",
+    "errors.deadletterqueue.": "this broker has no dead-letter queues",
     "streams.assignor.name": "sticky is the only assignor of streams groups",
     "streams.num.warmup.replicas": "this broker assigns no warm-up tasks",
     "streams.assignor.offload.enable": "this broker makes assignments on its event loop",
 }
 """The beginnings of names of Kafka's properties that are refused, and why."""
-
-
-class ShareGroupConfig(NamedTuple):
-    """The settings in force for one share group (KIP-932); times in milliseconds."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-    record_lock_duration_ms: int = 30_000
-    delivery_count_limit: int = 5
-    partition_max_record_locks: int = 2_000
-    auto_offset_reset: str = "latest"
-    """Where a partition without a state begins: ``earliest``, ``latest``, or ``by_duration:`` and an ISO 8601 time."""
-    isolation_level: str = "read_uncommitted"
-    renew_acknowledge_enable: bool = True
 
 
 class GroupConfig(NamedTuple):
@@ -119,6 +117,7 @@ def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]
     values = {name: broker[synonym] for name, synonym in GROUP_CONFIG_SYNONYMS.items()}
     values.update((name, GROUP_CONFIGS.parse(name, text)) for name, text in configs.items())
     validate_streams_group(configs, broker)
+    validate_share_group(configs, broker)
     for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
         if not broker[low] <= values[name] <= broker[high]:
             raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
@@ -127,9 +126,12 @@ def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]
 
 
 def check_group_bounds(broker: Mapping[str, Any]) -> None:
-    """Judge the broker's own ``group.consumer.*`` and ``group.streams.*`` against one another (Kafka's
-    ``GroupCoordinatorConfig``)."""
+    """Judge the broker's own ``group.consumer.*``, ``group.share.*`` and ``group.streams.*`` against one another.
+
+    Kafka's ``GroupCoordinatorConfig``.
+    """
     check_streams_group_bounds(broker)
+    check_share_group_bounds(broker)
     for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
         value = GROUP_CONFIG_SYNONYMS[name]
         if broker[high] < broker[low]:
@@ -162,4 +164,5 @@ def effective_group_config(configs: Mapping[str, str], broker: Mapping[str, Any]
         values[_HEARTBEAT_INTERVAL],
         values[_ASSIGNMENT_INTERVAL],
         effective_streams_group(configs, broker),
+        effective_share_group(configs, broker),
     )

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.node.rules.setup import NodeRules
+    from kbroker.node.share_partition_manager import SharePartitionManager
     from kbroker.node.telemetry.telemetry import Telemetry
     from kbroker.security.authorizer.standard import StandardAuthorizer
     from kbroker.security.delegation_tokens import DelegationTokens
@@ -206,16 +207,30 @@ class Broker:
             groups=absent if coordinators is None else coordinators.groups,
             transactions=absent if coordinators is None else coordinators.transactions,
             markers=absent if coordinators is None else coordinators.markers,
-            share_coordinators=None if coordinators is None else coordinators.share_groups,
             authorizer=self._authorizer,
             tokens=_make_tokens(config),
         )
+        self._share_partitions = None if coordinators is None else self._serve_share_groups(coordinators)
         if self._rules is not None:
             self._rules.serve(self.services)
         if self._telemetry is not None:
             self.services.telemetry = self._telemetry
             self.metadata.subscribe(self._telemetry.on_image)
         self.metadata.subscribe(self._on_quotas)
+
+    def _serve_share_groups(self, coordinators: Coordinators) -> SharePartitionManager | None:
+        if coordinators.share_groups is None:
+            return None
+        from kbroker.node.share_groups import serve_share_groups
+
+        return serve_share_groups(
+            self.services,
+            self.replica_manager,
+            coordinators.groups,
+            coordinators.share_groups,
+            self.security.to_brokers,
+            self._address_of,
+        )
 
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the quotas of clients; a cluster without any does not import what counts them."""
@@ -333,6 +348,9 @@ class Broker:
                     metadata.subscribe(coordinator.on_image)
                     nursery.start_soon(coordinator.run_tasks)
             nursery.start_soon(self._producer_ids.run)
+        if self._share_partitions is not None:
+            metadata.subscribe(self._share_partitions.on_image)
+            nursery.start_soon(self._share_partitions.run)
         nursery.start_soon(LogFlusher(self.env, config, self.log_manager, self.replica_manager).run)
         if config.log_cleaner_enable:
             nursery.start_soon(self._run_cleaner)

@@ -68,7 +68,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         from kbroker.groups.group_coordinator import GroupCoordinator
 
         rng = random.Random(self._env.rng.getrandbits(64))
-        core = GroupCoordinator(self._settings, rng, self._group_config)
+        core = GroupCoordinator(self._settings, rng, self.group_config)
         if self._topics is not None:
             core.on_topics(self._topics, (), False)
         return core
@@ -153,7 +153,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         for shard in self._shards.values():
             shard.core.on_topics(self._topics, changed, bool(new))
 
-    def _group_config(self, group_id: str) -> GroupConfig:
+    def group_config(self, group_id: str) -> GroupConfig:
         found = self._group_configs.get(group_id)
         if found is None:
             found = self._group_configs[group_id] = self._compute_group_config(self._image, group_id)

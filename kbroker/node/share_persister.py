@@ -79,7 +79,8 @@ class SharePersister:
         self, group_id: str, partitions: Mapping[SharePartitionKey, tuple[int, int]]
     ) -> dict[SharePartitionKey, ErrorCode]:
         """Begin share partitions anew, each with a state epoch and a start offset."""
-        return _errors(await self._ask(INITIALIZE, group_id, partitions))
+        answers = await self._ask(INITIALIZE, group_id, partitions)
+        return _errors(answers)
 
     async def read(
         self, group_id: str, leader_epochs: Mapping[SharePartitionKey, int]
@@ -91,13 +92,15 @@ class SharePersister:
         self, group_id: str, states: Mapping[SharePartitionKey, SharePartitionState]
     ) -> dict[SharePartitionKey, ErrorCode]:
         """Keep what has changed. FENCED_LEADER_EPOCH or FENCED_STATE_EPOCH: the writer is out of date."""
-        return _errors(await self._ask(WRITE, group_id, states))
+        answers = await self._ask(WRITE, group_id, states)
+        return _errors(answers)
 
     async def delete(
         self, group_id: str, partitions: Collection[SharePartitionKey]
     ) -> dict[SharePartitionKey, ErrorCode]:
         """Forget share partitions; one that is not known is no error."""
-        return _errors(await self._ask(DELETE, group_id, dict.fromkeys(partitions)))
+        answers = await self._ask(DELETE, group_id, dict.fromkeys(partitions))
+        return _errors(answers)
 
     async def read_summaries(
         self, group_id: str, leader_epochs: Mapping[SharePartitionKey, int]
@@ -120,7 +123,8 @@ class SharePersister:
         deadline, delay = trio.current_time() + PATIENCE_SECONDS, _FIRST_DELAY_SECONDS
         missing = dict(items)
         while missing:
-            answers.update(await self._ask_once(question, group_id, missing))
+            found = await self._ask_once(question, group_id, missing)
+            answers.update(found)
             missing = {key: item for key, item in missing.items() if self._is_to_be_repeated(key, answers[key])}
             if trio.current_time() + delay > deadline:
                 break
@@ -167,8 +171,8 @@ class SharePersister:
     ) -> None:
         """Ask a coordinator, and put an answer for each item into ``answers``."""
         if broker_id == self._node_id:
-            for key, answer in (await self._coordinators.run_each(items, question.step)).items():
-                answers[key] = answer.code if isinstance(answer, ApiError) else answer
+            for key, own in (await self._coordinators.run_each(items, question.step)).items():
+                answers[key] = own.code if isinstance(own, ApiError) else own
             return
         answers.update(dict.fromkeys(items, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         address = self._address_of(broker_id)
@@ -191,8 +195,8 @@ class SharePersister:
             idle.append(peer)
         else:
             peer.close()
-        told = dict(answers_of(question, group_id, response))
-        answers.update((key, told[key]) for key in items if key in told)
+        told = answers_of(question, group_id, response)
+        answers.update((key, answer) for key, answer in told if key in items)
 
     def _peer(self, broker_id: int, address: tuple[str, int]) -> Peer:
         """A connection to a broker that is nobody's now, or a new one."""

@@ -6,7 +6,18 @@ its facts); the descriptions are kbroker's.
 
 from __future__ import annotations
 
-from kbroker.config.broker import groups, logs, network, node, quorum, replication, streams_groups, topics, transactions
+from kbroker.config.broker import (
+    groups,
+    logs,
+    network,
+    node,
+    quorum,
+    replication,
+    share_groups,
+    streams_groups,
+    topics,
+    transactions,
+)
 from kbroker.config.definition import ConfigDef
 
 BROKER_CONFIGS = ConfigDef(
@@ -19,6 +30,7 @@ BROKER_CONFIGS = ConfigDef(
         *logs.KEYS,
         *replication.KEYS,
         *groups.KEYS,
+        *share_groups.KEYS,
         *streams_groups.KEYS,
         *transactions.KEYS,
     ],

@@ -1,0 +1,233 @@
+"""The properties of a share group (KIP-932), and the settings in force that follow from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf, Range
+from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
+from kbroker.value_types import NamedTuple
+
+_BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE | re.ASCII
+)
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration as Java writes it, such as ``P2DT3H4M5.5S``; ``ValueError`` if it is none."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text!r} is not a duration such as PT1H30M")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
+
+
+class _OffsetReset(NamedTuple):
+    """Validator of ``share.auto.offset.reset`` (Kafka's ``ShareGroupAutoOffsetResetStrategy``)."""
+
+    def __call__(self, name: str, value: Any) -> None:
+        if value in ("earliest", "latest"):
+            return
+        try:
+            if not str(value).startswith(_BY_DURATION):
+                raise ValueError(value)
+            duration_ms(value.removeprefix(_BY_DURATION))
+        except ValueError:
+            raise InvalidConfig(
+                f"Invalid value {value} for configuration {name}: Invalid value `{value}` for configuration {name}. "
+                "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS.>'."
+            ) from None
+
+    def __str__(self) -> str:
+        return "[latest, earliest, by_duration:PnDTnHnMn.nS]"
+
+
+_SESSION_TIMEOUT = "share.session.timeout.ms"
+_HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
+_ASSIGNMENT_INTERVAL = "share.assignment.interval.ms"
+_LOCK_DURATION = "share.record.lock.duration.ms"
+_DELIVERY_LIMIT = "share.delivery.count.limit"
+_RECORD_LOCKS = "share.partition.max.record.locks"
+_RESET = "share.auto.offset.reset"
+_ISOLATION = "share.isolation.level"
+_RENEW = "share.renew.acknowledge.enable"
+
+KEYS = [
+    ConfigKey(
+        _ASSIGNMENT_INTERVAL,
+        INT,
+        "1000",
+        MEDIUM,
+        "Shortest time between two assignments of the group, in milliseconds.",
+        validator=Range(0),
+    ),
+    ConfigKey(
+        _RESET,
+        STRING,
+        "latest",
+        MEDIUM,
+        "Where the group begins to read a partition: `earliest`, `latest`, or `by_duration:` and an ISO 8601 duration "
+        "before now.",
+        validator=_OffsetReset(),
+    ),
+    ConfigKey(
+        _DELIVERY_LIMIT,
+        INT,
+        "5",
+        MEDIUM,
+        "Times that a record is delivered at most.",
+        validator=Range(2, 10),
+    ),
+    ConfigKey(
+        _HEARTBEAT_INTERVAL,
+        INT,
+        "5000",
+        MEDIUM,
+        "How often members of the group are told to send heartbeats, in milliseconds.",
+        validator=Range(1),
+    ),
+    ConfigKey(
+        _ISOLATION,
+        STRING,
+        "read_uncommitted",
+        MEDIUM,
+        "Whether members get records of transactions that are open or aborted (`read_uncommitted`) or not "
+        "(`read_committed`).",
+        validator=OneOf(("read_committed", "read_uncommitted")),
+    ),
+    ConfigKey(
+        _RECORD_LOCKS,
+        INT,
+        "2000",
+        MEDIUM,
+        "Most records of a partition that are in delivery.",
+        validator=Range(100, 10000),
+    ),
+    ConfigKey(
+        _LOCK_DURATION,
+        INT,
+        "30000",
+        MEDIUM,
+        "Milliseconds that a member has to process a record.",
+        validator=Range(1000, 3600000),
+    ),
+    ConfigKey(
+        _RENEW,
+        BOOLEAN,
+        "true",
+        MEDIUM,
+        "Whether a member may renew the time that it has for a record.",
+    ),
+    ConfigKey(
+        _SESSION_TIMEOUT,
+        INT,
+        "45000",
+        MEDIUM,
+        "Silence after which a member is taken out of the group, in milliseconds.",
+        validator=Range(1),
+    ),
+]
+"""Properties that may be set for one group."""
+
+WITHOUT_SYNONYM = frozenset({_RESET, _ISOLATION, _RENEW})
+"""Those of them for which no broker property stands."""
+
+_CONFIGS = ConfigDef("share group", KEYS)
+
+SHARE_GROUP_BOUNDS: Mapping[str, tuple[str, str]] = {
+    name: (f"group.share.min.{rest}", f"group.share.max.{rest}")
+    for name in (
+        _HEARTBEAT_INTERVAL,
+        _SESSION_TIMEOUT,
+        _LOCK_DURATION,
+        _DELIVERY_LIMIT,
+        _RECORD_LOCKS,
+        _ASSIGNMENT_INTERVAL,
+    )
+    for rest in [name.removeprefix("share.")]
+}
+"""Names of the broker properties that bound each one, in the order in which Kafka checks them."""
+
+
+class ShareGroupConfig(NamedTuple):
+    """The settings in force for one share group; times in milliseconds."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    record_lock_duration_ms: int = 30_000
+    delivery_count_limit: int = 5
+    partition_max_record_locks: int = 2_000
+    auto_offset_reset: str = "latest"
+    """Where a partition without a state begins: ``earliest``, ``latest``, or ``by_duration:`` and an ISO 8601 time."""
+    isolation_level: str = "read_uncommitted"
+    renew_acknowledge_enable: bool = True
+
+    @property
+    def reset_duration_ms(self) -> int | None:
+        """How far back from now a partition without a state begins; None unless it is ``by_duration``."""
+        kind, _, duration = self.auto_offset_reset.partition(":")
+        return duration_ms(duration) if kind == "by_duration" else None
+
+
+def validate_share_group(configs: Mapping[str, str], broker: Mapping[str, Any]) -> None:
+    """Judge the ``share.`` properties that are set for a group; :class:`InvalidConfig`.
+
+    ``broker``: the broker's typed properties by name, which bound the group's and stand for those it has not set.
+    Kafka's ``GroupConfig.validate``.
+    """
+    own = {name: _CONFIGS.parse(name, text) for name, text in configs.items() if name in _CONFIGS}
+    values = {name: own.get(name, broker[f"group.{name}"]) for name in SHARE_GROUP_BOUNDS}
+    for name, (low, high) in SHARE_GROUP_BOUNDS.items():
+        if not broker[low] <= values[name] <= broker[high]:
+            raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
+    if values[_SESSION_TIMEOUT] <= values[_HEARTBEAT_INTERVAL]:
+        raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
+
+
+def check_share_group_bounds(broker: Mapping[str, Any]) -> None:
+    """Judge the broker's own ``group.share.*`` against one another (Kafka's ``ShareGroupConfig``)."""
+    for name, (low, high) in SHARE_GROUP_BOUNDS.items():
+        value = broker[f"group.{name}"]
+        if broker[high] < broker[low]:
+            raise InvalidConfig(f"{high} must be greater than or equal to {low}")
+        if value < broker[low]:
+            raise InvalidConfig(f"group.{name} must be greater than or equal to {low}")
+        if value > broker[high]:
+            raise InvalidConfig(f"group.{name} must be less than or equal to {high}")
+    if broker[f"group.{_HEARTBEAT_INTERVAL}"] >= broker[f"group.{_SESSION_TIMEOUT}"]:
+        raise InvalidConfig(f"group.{_HEARTBEAT_INTERVAL} must be less than group.{_SESSION_TIMEOUT}")
+
+
+def effective_share_group(configs: Mapping[str, str], broker: Mapping[str, Any]) -> ShareGroupConfig:
+    """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_share_group`.
+
+    A value that was set under other bounds is moved within today's; one that cannot be read gives way to the broker's.
+    """
+    values: dict[str, Any] = {}
+    for key in KEYS:
+        name = key.name
+        value = _CONFIGS.parse(name, str(key.default)) if name in WITHOUT_SYNONYM else broker[f"group.{name}"]
+        if name in configs:
+            try:
+                value = _CONFIGS.parse(name, configs[name])
+            except InvalidConfig:
+                pass  # stored by another release
+        if name in SHARE_GROUP_BOUNDS:
+            low, high = SHARE_GROUP_BOUNDS[name]
+            value = min(max(value, broker[low]), broker[high])
+        values[name] = value
+    return ShareGroupConfig(
+        session_timeout_ms=values[_SESSION_TIMEOUT],
+        heartbeat_interval_ms=values[_HEARTBEAT_INTERVAL],
+        assignment_interval_ms=values[_ASSIGNMENT_INTERVAL],
+        record_lock_duration_ms=values[_LOCK_DURATION],
+        delivery_count_limit=values[_DELIVERY_LIMIT],
+        partition_max_record_locks=values[_RECORD_LOCKS],
+        auto_offset_reset=values[_RESET],
+        isolation_level=values[_ISOLATION],
+        renew_acknowledge_enable=values[_RENEW],
+    )
