@@ -1,0 +1,274 @@
+"""Share groups (KIP-932) by Kafka's own share consumer and tools, on one node and on three."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from compat_tests.apache_kafka import tool
+from compat_tests.brokers import Broker, KbrokerNodes, broker_under_test
+from compat_tests.share_groups.members import Delivery, MemberError, ShareMembers
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(
+        any(shutil.which(program) is None for program in ("java", "javac", "mvn")), reason="needs a JDK and Maven"
+    ),
+]
+
+OPTIONS = (
+    "unstable.api.versions.enable=true",
+    "group.share.min.record.lock.duration.ms=1000",
+    "group.share.min.heartbeat.interval.ms=300",
+    "group.share.heartbeat.interval.ms=300",
+    "group.share.min.session.timeout.ms=1000",
+    "group.share.session.timeout.ms=6000",
+    "share.coordinator.state.topic.num.partitions=5",
+)
+SECONDS = 60
+_NAMES = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["1-node", "3-nodes"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    yield from broker_under_test(request, *OPTIONS)
+
+
+@pytest.fixture
+def members(broker: Broker) -> Iterator[ShareMembers]:
+    process = ShareMembers(broker.bootstrap)
+    yield process
+    process.end()
+
+
+@pytest.fixture
+def name() -> str:
+    """The name of a topic, and of a group, that no other test has."""
+    return f"share-{next(_NAMES)}"
+
+
+def make(broker: Broker, name: str, *values: str, partitions: int = 1, **configs: str) -> None:
+    """A topic with records, and the configs of the group of the same name, which begins with the first record."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, partitions)])[name].result()
+    settings = {"share.auto.offset.reset": "earliest"} | {
+        f"share.{key.replace('_', '.')}": value for key, value in configs.items()
+    }
+    tool(
+        *("kafka-configs", "--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "groups"),
+        *("--entity-name", name, "--add-config", ",".join(f"{key}={value}" for key, value in settings.items())),
+        check=True,
+    )
+    write(broker, name, *values, partitions=partitions)
+
+
+def write(broker: Broker, topic: str, *values: str, partitions: int = 1) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % partitions)
+    assert producer.flush(SECONDS) == 0
+
+
+def read(members: ShareMembers, member: str, count: int) -> list[Delivery]:
+    """At least so many records, of one poll or of several; what comes is accepted before the next."""
+    found: list[Delivery] = []
+    end = time.monotonic() + SECONDS
+    while len(found) < count:
+        assert time.monotonic() < end, f"{member} has {found}, not {count}"
+        got = members.poll(member, 500)
+        found += got
+        if len(found) < count:
+            accept(members, member, got)
+    return found
+
+
+def accept(members: ShareMembers, member: str, got: list[Delivery]) -> None:
+    if got:
+        members.acknowledge(member, got)
+        assert not any(members.commit(member).values())
+
+
+def test_competing_workers_share_the_records(broker: Broker, members: ShareMembers, name: str) -> None:
+    """Each record goes to one of two workers; together they have all, and a third finds nothing."""
+    values = [f"job {number}" for number in range(60)]
+    make(broker, name, partitions=3)
+    done: dict[str, list[Delivery]] = {"one": [], "two": []}
+    for member in done:
+        members.join(member, name, name, max_poll_records="5", share_acquire_mode="record_limit")
+        members.poll(member, 500)
+    write(broker, name, *values, partitions=3)
+    end = time.monotonic() + SECONDS
+    while sum(map(len, done.values())) < len(values):
+        assert time.monotonic() < end, done
+        for member, got in done.items():
+            new = members.poll(member, 500)
+            accept(members, member, new)
+            got += new
+    assert sorted(each.value for got in done.values() for each in got) == sorted(values)
+    assert all(done.values()), "one worker has done it all"
+    assert {each.delivery_count for got in done.values() for each in got} == {1}
+    members.join("three", name, name)
+    assert members.poll("three", 2000) == []
+
+
+def test_a_bad_record_does_not_block_others(broker: Broker, members: ShareMembers, name: str) -> None:
+    """What is released comes again with its count; what is rejected does not; what is accepted does not either."""
+    make(broker, name, "good", "bad", "busy")
+    members.join("one", name, name)
+    good, bad, busy = read(members, "one", 3)
+    assert [good.value, bad.value, busy.value] == ["good", "bad", "busy"]
+    members.acknowledge("one", [good])
+    members.acknowledge("one", [bad], "REJECT")
+    members.acknowledge("one", [busy], "RELEASE")
+    assert members.commit("one") == {f"{name}-0": ""}
+    (again,) = read(members, "one", 1)
+    assert (again.value, again.delivery_count) == ("busy", 2)
+    accept(members, "one", [again])
+    write(broker, name, "next")
+    assert [each.value for each in read(members, "one", 1)] == ["next"]
+
+
+def test_a_record_is_tried_no_more_often_than_the_limit(broker: Broker, members: ShareMembers, name: str) -> None:
+    make(broker, name, "poison", delivery_count_limit="2")
+    members.join("one", name, name)
+    for attempt in (1, 2):
+        (poison,) = read(members, "one", 1)
+        assert (poison.value, poison.delivery_count) == ("poison", attempt)
+        members.acknowledge("one", [poison], "RELEASE")
+        members.commit("one")
+    write(broker, name, "next")
+    assert [each.value for each in read(members, "one", 1)] == ["next"]
+
+
+def test_the_lock_of_a_worker_that_hangs_ends(broker: Broker, members: ShareMembers, name: str) -> None:
+    """Another worker gets the record then, and the first one's word for it comes too late."""
+    make(broker, name, "slow", record_lock_duration_ms="1000")
+    members.join("one", name, name)
+    (slow,) = read(members, "one", 1)
+    members.join("two", name, name)
+    (again,) = read(members, "two", 1)
+    assert (again.offset, again.delivery_count) == (slow.offset, 2)
+    members.acknowledge("one", [slow])
+    assert members.commit("one") == {f"{name}-0": "InvalidRecordStateException"}
+    accept(members, "two", [again])
+
+
+def test_a_worker_that_needs_longer_renews(broker: Broker, members: ShareMembers, name: str) -> None:
+    """While the lock is renewed nobody else has the record, however long that takes."""
+    make(broker, name, "long", record_lock_duration_ms="1500")
+    members.join("one", name, name)
+    (long,) = read(members, "one", 1)
+    members.join("two", name, name)
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        members.acknowledge("one", [long], "RENEW")
+        assert members.commit("one") == {f"{name}-0": ""}
+        assert members.poll("two", 500) == []
+        members.poll("one", 100)
+    members.acknowledge("one", [long])
+    assert members.commit("one") == {f"{name}-0": ""}
+    assert members.poll("two", 2500) == []
+
+
+def test_records_of_a_worker_that_dies_go_to_others(broker: Broker, members: ShareMembers, name: str) -> None:
+    make(broker, name, *"abc")
+    dying = ShareMembers(broker.bootstrap)
+    try:
+        dying.join("one", name, name)
+        assert len(read(dying, "one", 3)) == 3
+    finally:
+        dying.end()
+    members.join("two", name, name)
+    assert [(each.value, each.delivery_count) for each in read(members, "two", 3)] == [("a", 2), ("b", 2), ("c", 2)]
+
+
+def await_output(arguments: tuple[str, ...], is_wanted: Callable[[str], bool]) -> str:
+    """The output of kafka-share-groups, once it is as wanted."""
+    end = time.monotonic() + SECONDS
+    while True:
+        shown = tool("kafka-share-groups", *arguments, check=True).stdout
+        if is_wanted(shown):
+            return shown
+        assert time.monotonic() < end, shown
+
+
+def test_the_tool_for_share_groups(broker: Broker, members: ShareMembers, name: str) -> None:
+    """Lists, members, offsets, lag; offsets that are reset and deleted; a group that is deleted."""
+    make(broker, name, *"abcde")
+    members.join("one", name, name)
+    accept(members, "one", read(members, "one", 5)[:2])
+    at = ("--bootstrap-server", broker.bootstrap)
+    of_group = (*at, "--group", name)
+    assert name in tool("kafka-share-groups", *at, "--list", check=True).stdout
+    assert "Stable" in tool("kafka-share-groups", *of_group, "--describe", "--state", check=True).stdout
+    assert "one" in tool("kafka-share-groups", *of_group, "--describe", "--members", check=True).stdout
+    row = [name, name, "0"]
+    await_output((*of_group, "--describe"), lambda shown: any(line.split()[:3] == row for line in shown.splitlines()))
+    members.leave("one")
+    await_output((*of_group, "--describe", "--state"), lambda shown: "Empty" in shown)
+    reset = ("--reset-offsets", "--to-earliest", "--topic", name, "--execute")
+    assert name in tool("kafka-share-groups", *of_group, *reset, check=True).stdout
+    members.join("two", name, name)
+    assert [each.value for each in read(members, "two", 5)] == [*"abcde"]
+    members.leave("two")
+    await_output((*of_group, "--describe", "--state"), lambda shown: "Empty" in shown)
+    assert "uccessful" in tool("kafka-share-groups", *of_group, "--delete", check=True).stdout
+    assert name not in tool("kafka-share-groups", *at, "--list", check=True).stdout
+
+
+def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMembers, name: str) -> None:
+    """A record that was accepted does not come again, and each of the others comes, whoever leads or coordinates."""
+    if not isinstance(broker, KbrokerNodes):
+        pytest.skip("needs nodes that can be killed")
+    values = [f"{number}" for number in range(90)]
+    make(broker, name, *values, partitions=3)
+    members.join("one", name, name, max_poll_records="10", share_acquire_mode="record_limit")
+    accepted: set[tuple[int, int]] = set()
+    doubtful: set[tuple[int, int]] = set()
+
+    def work(until: int) -> None:
+        end = time.monotonic() + 2 * SECONDS
+        while len(accepted | doubtful) < until:
+            assert time.monotonic() < end, f"{len(accepted)} accepted, {len(doubtful)} in doubt, of {until}"
+            got = members.poll("one", 500)
+            places = {(each.partition, each.offset) for each in got}
+            assert not places & accepted, "an accepted record comes again"
+            if not got:
+                continue
+            members.acknowledge("one", got)
+            try:
+                outcome = members.commit("one")
+            except MemberError:
+                doubtful.update(places)
+                continue
+            for place in places:
+                if outcome.get(f"{name}-{place[0]}") == "":
+                    accepted.add(place)
+                    doubtful.discard(place)
+                else:
+                    doubtful.add(place)
+
+    work(30)
+    for node in broker.cluster.nodes:
+        node.kill()
+        work(min(len(values), len(accepted | doubtful) + 10))
+        node.start()
+        broker.cluster.await_in_sync()
+    work(len(values))
+    end = time.monotonic() + SECONDS
+    while doubtful - accepted and time.monotonic() < end:
+        # What was in doubt was either kept or comes again.
+        got = members.poll("one", 2000)
+        assert not {(each.partition, each.offset) for each in got} & accepted, "an accepted record comes again"
+        if not got:
+            break
+        accept(members, "one", got)
+        accepted.update((each.partition, each.offset) for each in got)
+    assert accepted | doubtful == {(number % 3, number // 3) for number in range(len(values))}
