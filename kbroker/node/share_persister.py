@@ -86,7 +86,12 @@ class SharePersister:
         self, group_id: str, leader_epochs: Mapping[SharePartitionKey, int]
     ) -> dict[SharePartitionKey, SharePartitionState | ErrorCode]:
         """Read states for leaders with these epochs. Leaders with lower ones are refused from then on."""
-        return await self._ask(READ, group_id, leader_epochs)
+        answers = await self._ask(READ, group_id, leader_epochs)
+        # The response has no leader epoch: from now on it is the reader's.
+        return {
+            key: answer if isinstance(answer, ErrorCode) else answer._replace(leader_epoch=leader_epochs[key])
+            for key, answer in answers.items()
+        }
 
     async def write(
         self, group_id: str, states: Mapping[SharePartitionKey, SharePartitionState]

@@ -118,7 +118,7 @@ READ: StateQuestion[int, SharePartitionState] = StateQuestion(
     ),
     _state,
 )
-"""A part of the question: the leader epoch. The answer's own is not told by another broker."""
+"""A part of the question: the leader epoch. The response has none."""
 
 WRITE: StateQuestion[SharePartitionState, None] = StateQuestion(
     "write share group state",
