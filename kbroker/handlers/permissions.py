@@ -194,6 +194,27 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics of the topology"),
     ),
     "StreamsGroupTopologyDescriptionUpdate": (Permission(Op.READ, _GROUP, _REQUEST),),
+    "DescribeDelegationToken": (
+        Permission(
+            Op.DESCRIBE,
+            ResourceType.DELEGATION_TOKEN,
+            _HIDDEN,
+            "tokens that the client neither owns, nor has asked for, nor may renew",
+            instead=(Instead(Op.DESCRIBE_TOKENS, ResourceType.USER),),
+        ),
+    ),
+    "DescribeClientQuotas": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
+    "GetTelemetrySubscriptions": (),
+    "PushTelemetry": (),
+    "ListConfigResources": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
+    "DescribeTopicPartitions": (
+        Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics that are named"),
+        Permission(Op.DESCRIBE, _TOPIC, _HIDDEN, "all topics"),
+    ),
+}
+"""The APIs that each broker answers itself."""
+
+_SHARE_GROUPS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "ShareGroupHeartbeat": (
         Permission(Op.READ, _GROUP, _REQUEST),
         Permission(Op.DESCRIBE, _TOPIC, _REQUEST, "topics that are subscribed to"),
@@ -215,25 +236,21 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DELETE, _GROUP, _REQUEST),
         Permission(Op.READ, _TOPIC, _ENTRY),
     ),
-    "DescribeDelegationToken": (
-        Permission(
-            Op.DESCRIBE,
-            ResourceType.DELEGATION_TOKEN,
-            _HIDDEN,
-            "tokens that the client neither owns, nor has asked for, nor may renew",
-            instead=(Instead(Op.DESCRIBE_TOKENS, ResourceType.USER),),
-        ),
+    "ShareFetch": (
+        Permission(Op.READ, _GROUP, _REQUEST),
+        Permission(Op.READ, _TOPIC, _ENTRY),
     ),
-    "DescribeClientQuotas": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
-    "GetTelemetrySubscriptions": (),
-    "PushTelemetry": (),
-    "ListConfigResources": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
-    "DescribeTopicPartitions": (
-        Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics that are named"),
-        Permission(Op.DESCRIBE, _TOPIC, _HIDDEN, "all topics"),
+    "ShareAcknowledge": (
+        Permission(Op.READ, _GROUP, _REQUEST),
+        Permission(Op.READ, _TOPIC, _ENTRY),
     ),
+    "InitializeShareGroupState": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
+    "ReadShareGroupState": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
+    "WriteShareGroupState": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
+    "DeleteShareGroupState": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
+    "ReadShareGroupStateSummary": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
 }
-"""The APIs that each broker answers itself."""
+"""Answered by brokers with ``unstable.api.versions.enable``."""
 
 _BY_BROKERS: Final = (Permission(Op.CLUSTER_ACTION, _CLUSTER, _REQUEST),)
 """Of the APIs that nodes alone may use."""
@@ -303,7 +320,7 @@ ON_CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
 }
 """Those of the rows above that differ on a controller's listener."""
 
-PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {**BROKER_PERMISSIONS, **_CONTROLLER}
+PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {**BROKER_PERMISSIONS, **_SHARE_GROUPS, **_CONTROLLER}
 """By the API's name: all that it asks. An API that asks nothing has an empty row."""
 
 

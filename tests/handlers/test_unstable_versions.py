@@ -73,4 +73,6 @@ def test_the_table_of_the_others_is_as_it_was() -> None:
     unstable = registrations(BROKER, unstable=True)
     assert unstable[KEY].versions == unstable[KEY].advertised == (0, 6)
     assert unstable[KEY].handle is registrations(BROKER)[KEY].handle
-    assert {key for key in unstable if unstable[key] is not registrations(BROKER)[key]} == {KEY}
+    stable = registrations(BROKER)
+    assert {key for key in stable if unstable[key] is not stable[key]} == {KEY}
+    assert {key for key in unstable if unstable[key].only_unstable} == set(unstable) - set(stable)
