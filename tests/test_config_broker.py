@@ -94,19 +94,19 @@ def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() ->
         ssl__provider="Conscrypt",
         ssl__protocol="TLSv1.3",
         group__share__max__size="200",
-        group__share__record__lock__duration__ms="20000",
+        share__coordinator__load__buffer__size="20000",
         remote__log__storage__system__enable="false",
         authorizer__class__name="",
         **{"listener.name.plaintext.sasl.login.class": "x", "listener.name.plaintext.max.connections": "7"},
     )
     assert node.absent == {
-        "group.share.record.lock.duration.ms": "kbroker has no share groups",
         "listener.name.plaintext.sasl.login.class": "kbroker loads no Java classes",
+        "share.coordinator.load.buffer.size": "kbroker's coordinators run on the one event loop",
         "ssl.provider": "kbroker's TLS is OpenSSL's, and there is no JVM",
     }
     assert node.unknown == ("listener.name.plaintext.max.connections",)
     assert node.values["ssl.client.auth"] == "required"
-    assert node.values["group.share.record.lock.duration.ms"] == 20_000
+    assert node.values["share.coordinator.load.buffer.size"] == 20_000
 
 
 def test_the_authorizers_own_properties_are_known_if_there_is_one() -> None:

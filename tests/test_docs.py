@@ -15,6 +15,7 @@ from kbroker.config import (
     TOPIC_CONFIG_SYNONYMS,
     TOPIC_CONFIGS,
 )
+from kbroker.config.share_group import SHARE_GROUP_BOUNDS
 from kbroker.config.streams_group import STREAMS_GROUP_BOUNDS
 
 
@@ -51,7 +52,7 @@ def test_a_property_that_nothing_reads_says_so() -> None:
     topics = {name for name in TOPIC_CONFIGS if is_used(name) or not TOPIC_CONFIGS[name].no_effect}
     through_topics = {synonym for name in topics for synonym, _ in TOPIC_CONFIG_SYNONYMS.get(name, ())}
     through_groups = {*GROUP_CONFIG_SYNONYMS.values()}.union(
-        *GROUP_CONFIG_BOUNDS.values(), *STREAMS_GROUP_BOUNDS.values()
+        *GROUP_CONFIG_BOUNDS.values(), *SHARE_GROUP_BOUNDS.values(), *STREAMS_GROUP_BOUNDS.values()
     )
     wrong = [
         name

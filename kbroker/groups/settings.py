@@ -71,4 +71,6 @@ class GroupSettings:
             consumer_migration_policy=config.group_consumer_migration_policy,
             consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
             streams_max_size=config.group_streams_max_size,
+            share_max_size=config.group_share_max_size,
+            share_initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
         )

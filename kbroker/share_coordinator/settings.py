@@ -25,18 +25,13 @@ class ShareCoordinatorSettings:
     @classmethod
     def from_config(cls, config: BrokerConfig) -> ShareCoordinatorSettings:
         """The settings of a node's configuration."""
-        values = config.values
-
-        def value(name: str, default: int) -> int:
-            return int(values.get(f"share.coordinator.{name}", default))
-
         return cls(
-            updates_per_snapshot=value("snapshot.update.records.per.snapshot", cls.updates_per_snapshot),
-            cold_snapshot_interval_ms=value("cold.partition.snapshot.interval.ms", cls.cold_snapshot_interval_ms),
-            prune_interval_ms=value("state.topic.prune.interval.ms", cls.prune_interval_ms),
-            write_timeout_ms=value("write.timeout.ms", cls.write_timeout_ms),
-            topic_partitions=value("state.topic.num.partitions", cls.topic_partitions),
-            topic_replication_factor=value("state.topic.replication.factor", cls.topic_replication_factor),
-            topic_min_isr=value("state.topic.min.isr", cls.topic_min_isr),
-            topic_segment_bytes=value("state.topic.segment.bytes", cls.topic_segment_bytes),
+            updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+            cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
+            prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
+            write_timeout_ms=config.share_coordinator_write_timeout_ms,
+            topic_partitions=config.share_coordinator_state_topic_num_partitions,
+            topic_replication_factor=config.share_coordinator_state_topic_replication_factor,
+            topic_min_isr=config.share_coordinator_state_topic_min_isr,
+            topic_segment_bytes=config.share_coordinator_state_topic_segment_bytes,
         )

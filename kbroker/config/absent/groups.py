@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
-from kbroker.config.definition import ConfigDef, ConfigKey, OneOf, Range
+from kbroker.config.definition import ConfigDef, ConfigKey, Range
 from kbroker.config.group import GROUP_CONFIGS
 from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
-
-_OFFSET_RESET = OneOf(("latest", "earliest", "by_duration:PnDTnHnMn.nS"))
 
 ABSENT_GROUP_CONFIGS = ConfigDef(
     "group",
@@ -22,9 +20,17 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
                 "Make assignments of the group beside the coordinator's thread.",
                 internal=True,
             ),
+            ConfigKey(
+                "share.assignor.offload.enable",
+                BOOLEAN,
+                "true",
+                MEDIUM,
+                "Make assignments beside the coordinator's thread.",
+                internal=True,
+            ),
         ),
         *missing(
-            "kbroker has no share groups",
+            "kbroker has no dead-letter queues",
             ConfigKey(
                 "errors.deadletterqueue.copy.record.enable",
                 BOOLEAN,
@@ -38,85 +44,6 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
                 "",
                 MEDIUM,
                 "Topic that takes what the group cannot process.",
-            ),
-            ConfigKey(
-                "share.assignor.offload.enable",
-                BOOLEAN,
-                "true",
-                MEDIUM,
-                "Make assignments beside the coordinator's thread.",
-                internal=True,
-            ),
-            ConfigKey(
-                "share.assignment.interval.ms",
-                INT,
-                "1000",
-                MEDIUM,
-                "Shortest time between two assignments of the group, in milliseconds.",
-                validator=Range(0),
-            ),
-            ConfigKey(
-                "share.auto.offset.reset",
-                STRING,
-                "latest",
-                MEDIUM,
-                "Where the group begins in a partition: at its end, its beginning, or a duration ago.",
-                validator=_OFFSET_RESET,
-            ),
-            ConfigKey(
-                "share.delivery.count.limit",
-                INT,
-                "5",
-                MEDIUM,
-                "Times that a record is delivered at most.",
-                validator=Range(2),
-            ),
-            ConfigKey(
-                "share.heartbeat.interval.ms",
-                INT,
-                "5000",
-                MEDIUM,
-                "How often members of the group are told to send heartbeats, in milliseconds.",
-                validator=Range(1),
-            ),
-            ConfigKey(
-                "share.isolation.level",
-                STRING,
-                "read_uncommitted",
-                MEDIUM,
-                "Whether records of open and aborted transactions are delivered.",
-                validator=OneOf(("read_committed", "read_uncommitted")),
-            ),
-            ConfigKey(
-                "share.partition.max.record.locks",
-                INT,
-                "2000",
-                MEDIUM,
-                "Most records of a partition that are in delivery.",
-                validator=Range(100),
-            ),
-            ConfigKey(
-                "share.record.lock.duration.ms",
-                INT,
-                "30000",
-                MEDIUM,
-                "Milliseconds that a member has to process a record.",
-                validator=Range(1000),
-            ),
-            ConfigKey(
-                "share.renew.acknowledge.enable",
-                BOOLEAN,
-                "true",
-                MEDIUM,
-                "Let members ask for more time to process a record.",
-            ),
-            ConfigKey(
-                "share.session.timeout.ms",
-                INT,
-                "45000",
-                MEDIUM,
-                "Silence after which a member is taken out of the group, in milliseconds.",
-                validator=Range(1),
             ),
         ),
         *missing(

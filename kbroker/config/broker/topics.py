@@ -35,7 +35,6 @@ KEYS = [
         HIGH,
         "min.insync.replicas of the share state topic.",
         validator=Range(1),
-        no_effect="kbroker has no share groups",
     ),
     ConfigKey(
         "share.coordinator.state.topic.replication.factor",
@@ -44,6 +43,5 @@ KEYS = [
         HIGH,
         "Replication factor of the share state topic.",
         validator=Range(1),
-        no_effect="kbroker has no share groups",
     ),
 ]
