@@ -80,6 +80,27 @@ class BrokerProperties:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_assignment_interval_ms: int
+    group_share_delivery_count_limit: int
+    group_share_heartbeat_interval_ms: int
+    group_share_initialize_retry_interval_ms: int
+    group_share_max_assignment_interval_ms: int
+    group_share_max_delivery_count_limit: int
+    group_share_max_heartbeat_interval_ms: int
+    group_share_max_partition_max_record_locks: int
+    group_share_max_record_lock_duration_ms: int
+    group_share_max_session_timeout_ms: int
+    group_share_max_share_sessions: int
+    group_share_max_size: int
+    group_share_min_assignment_interval_ms: int
+    group_share_min_delivery_count_limit: int
+    group_share_min_heartbeat_interval_ms: int
+    group_share_min_partition_max_record_locks: int
+    group_share_min_record_lock_duration_ms: int
+    group_share_min_session_timeout_ms: int
+    group_share_partition_max_record_locks: int
+    group_share_record_lock_duration_ms: int
+    group_share_session_timeout_ms: int
     group_streams_acceptable_recovery_lag: int
     group_streams_assignment_interval_ms: int
     group_streams_assignors: tuple[str, ...]
@@ -193,6 +214,14 @@ class BrokerProperties:
     replication_quota_window_size_seconds: int
     request_timeout_ms: int
     server_max_startup_time_ms: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_write_timeout_ms: int
     socket_connection_setup_timeout_max_ms: int
     socket_connection_setup_timeout_ms: int
     socket_listen_backlog_size: int

@@ -25,7 +25,7 @@ def duration_ms(text: str) -> int:
     return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
 
 
-class _OffsetReset(NamedTuple):
+class _OffsetReset:
     """Validator of ``share.auto.offset.reset`` (Kafka's ``ShareGroupAutoOffsetResetStrategy``)."""
 
     def __call__(self, name: str, value: Any) -> None:

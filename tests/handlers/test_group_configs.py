@@ -134,7 +134,9 @@ def test_the_brokers_own_values_stand_for_what_a_group_has_not_set(tmp_path: Pat
         ("consumer.session.timeout.ms", "0", E.INVALID_CONFIG, "at least 1"),
         ("consumer.session.timeout.ms", "soon", E.INVALID_CONFIG, "Not a number of type INT"),
         ("session.timeout.ms", "1", E.INVALID_CONFIG, "Unknown group config name: session.timeout.ms"),
-        ("share.session.timeout.ms", "45000", E.INVALID_CONFIG, "this broker has no share groups"),
+        ("share.session.timeout.ms", "44999", E.INVALID_CONFIG, "must be in the range "),
+        ("share.auto.offset.reset", "by_duration:soon", E.INVALID_CONFIG, "must be either"),
+        ("errors.deadletterqueue.topic.name", "dlq.x", E.INVALID_CONFIG, "this broker has no dead-letter queues"),
         ("streams.num.standby.replicas", "3", E.INVALID_CONFIG, "less than or equal to"),
     ],
 )
