@@ -79,7 +79,7 @@ KEYS = [
         "5",
         MEDIUM,
         "Times that a record is delivered at most.",
-        validator=Range(2, 10),
+        validator=Range(2),
     ),
     ConfigKey(
         _HEARTBEAT_INTERVAL,
@@ -104,7 +104,7 @@ KEYS = [
         "2000",
         MEDIUM,
         "Most records of a partition that are in delivery.",
-        validator=Range(100, 10000),
+        validator=Range(100),
     ),
     ConfigKey(
         _LOCK_DURATION,
@@ -112,7 +112,7 @@ KEYS = [
         "30000",
         MEDIUM,
         "Milliseconds that a member has to process a record.",
-        validator=Range(1000, 3600000),
+        validator=Range(1000),
     ),
     ConfigKey(
         _RENEW,

@@ -207,7 +207,8 @@ class Machine(RuleBasedStateMachine):
         for transactional_id, now in current.items():
             assert 0 <= now.producer_epoch <= MAX_EPOCH
             if now.state not in (S.PREPARE_COMMIT, S.PREPARE_ABORT):
-                assert now.producer_epoch < MAX_EPOCH  # so it can still be fenced
+                # It can still be fenced; where a producer was fenced in its last epoch, the next one gets another id.
+                assert now.producer_epoch < MAX_EPOCH or now.state is S.COMPLETE_ABORT
                 assert now.next_producer_id == -1
             assert (now.state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)) <= (not now.partitions)
             before = self.previous.get(transactional_id)
