@@ -142,7 +142,7 @@ def coordinator(bootstrap: str, group: str) -> int:
 
 
 def run_tool(name: str, *arguments: str) -> str:
-    """What one of Kafka's tools prints."""
+    """The output of one of Kafka's tools."""
     return tool(name, *arguments, check=True).stdout
 
 

@@ -119,7 +119,7 @@ def test_competing_workers_share_the_records(broker: Broker, members: ShareMembe
 
 
 def test_a_bad_record_does_not_block_others(broker: Broker, members: ShareMembers, name: str) -> None:
-    """What is released comes again with its count; what is rejected does not; what is accepted does not either."""
+    """A released record comes again with its count; a rejected one does not, and an accepted one does not either."""
     make(broker, name, "good", "bad", "busy")
     members.join("one", name, name)
     good, bad, busy = read(members, "one", 3)

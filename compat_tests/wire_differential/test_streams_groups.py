@@ -188,7 +188,7 @@ class Conversation:
         self._compare(what, *(talk.plain(talk.ask(request, version)) for talk in self.pair))
 
     def compare_records(self, what: str) -> None:
-        """What both have stored of the group, but for hashes over topics' ids, times and tasks."""
+        """The stored records of the group, but for hashes over topics' ids, times and tasks."""
         self._compare(f"records: {what}", *(stored(talk) for talk in self.pair))
 
     def _compare(self, what: str, mine: Any, other: Any) -> None:

@@ -1,4 +1,4 @@
-"""The common part of ShareFetch and ShareAcknowledge: who may ask, and what members say of records that they hold.
+"""The common part of ShareFetch and ShareAcknowledge: permissions, and the members' word for records that they hold.
 
 The rules are those of ``KafkaApis.handleAcknowledgements`` and ``validateAcknowledgementBatches``.
 """

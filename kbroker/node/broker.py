@@ -519,7 +519,7 @@ def _make_rules(config: BrokerConfig, authorizer: StandardAuthorizer | None, env
 
 
 def _make_telemetry(config: BrokerConfig, env: Env) -> Telemetry | None:
-    """What asks clients for metrics; None if nothing would take them."""
+    """The node's part of KIP-714, which asks clients for metrics; None if nothing would take them."""
     if not config.is_broker or "metric.reporters" not in config.raw:
         return None
     from kbroker.config.telemetry import receivers_of

@@ -18,7 +18,7 @@ ALL_METRICS: Final = "*"
 
 
 class ClientAttributes(NamedTuple):
-    """What a subscription may match of a client. Texts; None where the client does not say."""
+    """The attributes of a client that a subscription may match. Texts; None where the client does not say."""
 
     client_instance_id: str
     client_id: str | None

@@ -1,4 +1,4 @@
-"""What is counted, and its text: quantiles, rates, traffic, the exposition."""
+"""Counts and their text: quantiles, rates, traffic, the exposition."""
 
 from __future__ import annotations
 

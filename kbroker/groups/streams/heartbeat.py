@@ -43,8 +43,8 @@ from kbroker.wire.messages.streams_group_heartbeat import (
 logger = logging.getLogger(__name__)
 
 _SOON = frozenset({StreamsStatus.MISSING_INTERNAL_TOPICS, StreamsStatus.ASSIGNMENT_DELAYED})
-"""What these statuses speak of is over in a moment; a missing source topic may be missing for long, and the client
-gives up after two intervals."""
+"""The statuses that are over in a moment. A missing source topic may be missing for long: the client gives up on it after
+two intervals."""
 
 
 @dataclass(slots=True)
