@@ -146,7 +146,10 @@ class Quota(NamedTuple):
 
 
 class ClientMetrics(NamedTuple):
-    """The metrics that a client has pushed at once (KIP-714; Kafka's ``ClientTelemetryPayload`` and ``ClientTelemetryContext``)."""
+    """The metrics that a client has pushed at once (KIP-714).
+
+    Kafka's ``ClientTelemetryPayload`` and ``ClientTelemetryContext``.
+    """
 
     client_instance_id: str
     client_id: str

@@ -43,8 +43,8 @@ from kbroker.wire.messages.streams_group_heartbeat import (
 logger = logging.getLogger(__name__)
 
 _SOON = frozenset({StreamsStatus.MISSING_INTERNAL_TOPICS, StreamsStatus.ASSIGNMENT_DELAYED})
-"""The statuses that are over in a moment. A missing source topic may be missing for long: the client gives up on it after
-two intervals."""
+"""The statuses that are over in a moment. A missing source topic may be missing for long: the client gives up on
+it after two intervals."""
 
 
 @dataclass(slots=True)
