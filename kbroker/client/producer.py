@@ -81,6 +81,8 @@ class _Batch:
     size: int
     data: bytes = b""
     deadline: float = 0.0
+    trouble: ResponseError | None = None
+    """The broker's last reason to have the batch sent again: it tells more than a last try that ran out of time."""
 
 
 @dataclass(slots=True)
@@ -377,12 +379,14 @@ class Producer:
                 stored.first_offset = base_offset
             stored.last_offset = base_offset + count - 1
 
-    def _try_again(self, batches: Sequence[_Batch], error: Any) -> None:
+    def _try_again(self, batches: Sequence[_Batch], error: ClientError) -> None:
         """Put batches back, to be sent as they are, until their time is over."""
         for batch in batches:
             partition = TopicPartition(self._topic, batch.partition)
+            if isinstance(error, ResponseError):
+                batch.trouble = error
             if time.monotonic() >= batch.deadline:
-                raise error
+                raise batch.trouble or error
             if not isinstance(error, ResponseError) or error.code in STALE_METADATA:
                 self._client.forget_leader(partition)
             self._queues[batch.partition].ready.appendleft(batch)

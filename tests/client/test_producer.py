@@ -219,13 +219,29 @@ def test_trouble_that_stays_is_an_error_and_what_is_open_is_counted() -> None:
 
     with (
         FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: always}, partitions=1) as broker,
-        Client(broker.bootstrap, timeout=0.3) as client,
+        Client(broker.bootstrap, timeout=1) as client,
     ):
         producer = Producer(client, "t", [0], on_refused=never)
         producer.send(record(b"x"), 0)
         with pytest.raises(ClientError, match="NOT_LEADER_OR_FOLLOWER"):
             producer.flush()
         assert producer.stored == {}
+
+
+def test_the_reason_for_trying_again_outlives_a_last_try_without_an_answer() -> None:
+    tries = iter(range(1_000))
+
+    def once(request: Any, version: int) -> Any:
+        return produce_answer(6)(request, version) if next(tries) == 0 else None
+
+    with (
+        FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: once}, partitions=1) as broker,
+        Client(broker.bootstrap, timeout=1) as client,
+    ):
+        producer = Producer(client, "t", [0], on_refused=never)
+        producer.send(record(b"x"), 0)
+        with pytest.raises(ClientError, match="NOT_LEADER_OR_FOLLOWER"):
+            producer.flush()
 
 
 def test_a_broker_without_producer_ids_gets_plain_batches() -> None:
