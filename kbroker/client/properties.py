@@ -155,6 +155,12 @@ class ClientProperties:
             raise ClientError(str(error)) from None
         return cls(given, str(path))
 
+    def with_login(self, jaas: str) -> ClientProperties:
+        """The same settings with another login (``sasl.jaas.config``)."""
+        other = ClientProperties({"sasl.jaas.config": jaas}, self.source)
+        other._values = self._values | other._values
+        return other
+
     def __getitem__(self, name: str) -> Any:
         if name in self._values:
             return self._values[name]
