@@ -92,9 +92,7 @@ def describe_streams_group(client: Client, group_id: str) -> GroupDescription:
     )
 
 
-def _describe(
-    client: Client, group_id: str, request: ShareGroupDescribeRequest | StreamsGroupDescribeRequest
-) -> Any:
+def _describe(client: Client, group_id: str, request: ShareGroupDescribeRequest | StreamsGroupDescribeRequest) -> Any:
     def check(response: Any) -> None:
         refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
 

@@ -17,7 +17,7 @@ from kbroker.errors import ErrorCode
 from kbroker.wire.errors import EncodeError, WireError
 
 if TYPE_CHECKING:
-    from kbroker.console.console import Console
+    from kbroker.console.state import Console
 
 T = TypeVar("T")
 

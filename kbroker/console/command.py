@@ -42,7 +42,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help=f"where the page is served (default {DEFAULT_LISTEN}); port 0 takes a free one",
     )
-    parser.add_argument("--writes", action="store_true", help="let the page change things; it only shows them otherwise")
+    parser.add_argument("--writes", action="store_true", help="let the page change things, too")
     parser.add_argument(
         "--sign-in", action="store_true", help="ask for a user of the cluster; needs --command-config with SASL"
     )

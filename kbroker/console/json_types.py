@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final, NoReturn, TypeAlias
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A JSON document."""
 
 

@@ -55,7 +55,7 @@ class Subject:
 
 
 Predicate: TypeAlias = Callable[[Subject], bool]
-_Value: TypeAlias = Json | bytes | Missing
+_Value: TypeAlias = "Json | bytes | Missing"
 _Reader: TypeAlias = Callable[[Subject], _Value]
 
 
@@ -238,7 +238,7 @@ def _member(subject: Subject, path: JsonPath) -> Json | Missing:
     return document if isinstance(document, Missing) else look_up(document, path)
 
 
-def _header(record: Record, name: str) -> bytes | None | Missing:
+def _header(record: Record, name: str) -> bytes | Missing | None:
     for header, content in record.headers:
         if header == name:
             return content

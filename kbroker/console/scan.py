@@ -1,7 +1,7 @@
 """Records of a topic for a page: forward from positions, backward from the end, the latest of each key.
 
-Everything here runs in a worker thread with a client of its own. A look is bounded by what it reads and by time; it says
-how far it came, so that the next one goes on exactly there and nothing is left out.
+Everything here runs in a worker thread with a client of its own. A look is bounded by what it reads and by time; it
+says how far it came, so that the next one goes on exactly there and nothing is left out.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def forward(
                 break
     merged = list(heapq.merge(*matches.values(), key=lambda found: found.record.timestamp))
     shown, left = merged[:limit], merged[limit:]
-    for found in reversed(left):
-        reached[found.partition] = found.record.offset
+    for each in reversed(left):
+        reached[each.partition] = each.record.offset
     finished = all(offset >= ends[partition] for partition, offset in reached.items())
     return Page(shown, reached, finished, budget.scanned, notes)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from dataclasses import replace
 
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve as serve_asgi
+from starlette.applications import Starlette
 
-from kbroker.console.console import Console
+from kbroker.console.application import application
 from kbroker.console.settings import ConsoleSettings
+from kbroker.console.state import Console
 from kbroker.errors import FatalError
 
 
@@ -25,10 +28,10 @@ async def serve(
     """Serve on a socket until cancelled; the task's status is the page's address."""
     try:
         url, hosts = page_address(host, int(listening.getsockname()[1]))
-        application = Console(replace(settings, hosts=settings.hosts | hosts)).application()
+        served = application(Console(replace(settings, hosts=settings.hosts | hosts)))
         config = Config()
-        # Hypercorn opens what it binds itself; a socket that is open already is handed to it by its number.
-        config.bind = [f"fd://{listening.fileno()}"]
+        # Hypercorn opens what it binds itself; a socket that is open already is handed to it by a number of its own.
+        config.bind = [f"fd://{os.dup(listening.fileno())}"]
         config.accesslog = None
         config.errorlog = logging.getLogger("hypercorn.error")
         config.include_server_header = False
@@ -36,14 +39,14 @@ async def serve(
         config.keep_alive_timeout = 30.0
         config.h11_max_incomplete_size = 64 << 10
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_serve_asgi, application, config)
+            nursery.start_soon(_serve_asgi, served, config)
             task_status.started(url)
     finally:
         listening.close()
 
 
-async def _serve_asgi(application: object, config: Config) -> None:
-    await serve_asgi(application, config, shutdown_trigger=trio.sleep_forever)  # type: ignore[arg-type]
+async def _serve_asgi(served: Starlette, config: Config) -> None:
+    await serve_asgi(served, config, shutdown_trigger=trio.sleep_forever)  # type: ignore[arg-type]
 
 
 def page_address(host: str, port: int) -> tuple[str, frozenset[str]]:

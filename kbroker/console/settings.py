@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kbroker.console.masking import MaskRule, Masking
+from kbroker.console.masking import Masking, MaskRule
 
 if TYPE_CHECKING:
     from kbroker.client.properties import ClientProperties

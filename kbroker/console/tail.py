@@ -112,4 +112,3 @@ class Tail:
     def close(self) -> None:
         """Give up what is under way."""
         self._reader.close()
-

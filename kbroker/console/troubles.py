@@ -57,16 +57,16 @@ def cluster_troubles(
                 "More than half of the controllers have to be up and to reach one another.",
             )
         )
-    for broker in brokers:
-        if broker.fenced:
-            found.append(
-                Trouble(
-                    f"fenced-{broker.id}",
-                    ERROR,
-                    f"Broker {broker.id} is fenced: it is registered, and does not serve.",
-                    "It is stopped, it starts, or the controller has not heard of it for its session's time-out.",
-                )
-            )
+    found.extend(
+        Trouble(
+            f"fenced-{broker.id}",
+            ERROR,
+            f"Broker {broker.id} is fenced: it is registered, and does not serve.",
+            "It is stopped, it starts, or the controller has not heard of it for its session's time-out.",
+        )
+        for broker in brokers
+        if broker.fenced
+    )
     for node in quorum:
         is_voter = node.role == "voter"
         late = node.caught_up is not None and now_ms - node.caught_up > _QUORUM_SECONDS * 1000
@@ -87,7 +87,10 @@ def cluster_troubles(
 def topic_troubles(
     topics: Iterable[TopicDescription], alive: Collection[int], min_isr: Mapping[str, int]
 ) -> list[Trouble]:
-    """Troubles of partitions, one for each topic and kind. ``min_isr``: topic -> min.insync.replicas, as far as known."""
+    """Troubles of partitions, one for each topic and kind.
+
+    ``min_isr``: topic -> min.insync.replicas, as far as it is known.
+    """
     found: list[Trouble] = []
     for topic in topics:
         dead = [entry for entry in topic.partitions if entry.leader is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbroker.client import ApiNotServed, Client, ClientError
+from kbroker.client import Client, ClientError
 from kbroker.client.acls import OPERATIONS, AclFilter, describe_acls
 from kbroker.client.quotas import describe_quotas
 from kbroker.client.users import describe_users
@@ -16,6 +16,11 @@ from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, Resour
 from kbroker.security.principal import parse_principal
 
 _MAX_ACLS: Final = 5000
+
+_NOTE: Final = (
+    "Super users may do everything, and where the brokers have allow.everyone.if.no.acl.found=true everybody may do"
+    " what no rule is about: the rules tell neither."
+)
 
 
 async def list_acls(call: Call) -> Json:
@@ -59,15 +64,7 @@ async def check_access(call: Call) -> Json:
     found = await call.ask(lambda client: describe_acls(client, AclFilter()))
     rules = StandardAuthorizer([Acl(*each) for each in found])
     allowed, reason = rules.explain(principal, host, operation, kind, name)
-    without_rules = not any(each.resource_type is kind for each in found)
-    return {
-        "allowed": allowed,
-        "reason": reason,
-        "rules": len(found),
-        "note": "Super users may do everything, and where the brokers have allow.everyone.if.no.acl.found=true everybody"
-        " may do what no rule is about: the rules do not tell either." + (" There is no rule for this type of resource."
-        if without_rules else ""),
-    }
+    return {"allowed": allowed, "reason": reason, "rules": len(found), "note": _NOTE}
 
 
 async def list_users(call: Call) -> Json:
@@ -80,19 +77,18 @@ def _users(client: Client) -> Json:
     quotas: list[Json] = []
     users_problem = quotas_problem = ""
     try:
-        for credential in describe_users(client):
-            users.append(
-                {
-                    "user": credential.user,
-                    "mechanism": credential.mechanism.name.replace("_", "-"),
-                    "iterations": credential.iterations,
-                }
-            )
-    except (ApiNotServed, ClientError) as error:
+        users = [
+            {
+                "user": credential.user,
+                "mechanism": credential.mechanism.name.replace("_", "-"),
+                "iterations": credential.iterations,
+            }
+            for credential in describe_users(client)
+        ]
+    except ClientError as error:
         users_problem = str(error)
     try:
-        for entry in describe_quotas(client, {}):
-            quotas.append({"entity": dict(entry.entity), "values": dict(entry.values)})
-    except (ApiNotServed, ClientError) as error:
+        quotas = [{"entity": dict(entry.entity), "values": dict(entry.values)} for entry in describe_quotas(client, {})]
+    except ClientError as error:
         quotas_problem = str(error)
     return {"users": users, "users_problem": users_problem, "quotas": quotas, "quotas_problem": quotas_problem}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.client import ApiNotServed, Client, ClientError
+from kbroker.client import Client, ClientError
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.nodes import describe_log_dirs
 from kbroker.console.api.topics import config_view
@@ -22,7 +22,7 @@ def _describe(client: Client, broker: int) -> Json:
     configs_problem = directories_problem = ""
     try:
         configs = [config_view(entry) for entry in describe_configs(client, ResourceType.BROKER, str(broker))]
-    except (ApiNotServed, ClientError) as error:
+    except ClientError as error:
         configs_problem = str(error)
     try:
         for each in describe_log_dirs(client, [broker])[broker].results:
@@ -37,7 +37,7 @@ def _describe(client: Client, broker: int) -> Json:
                     "volume": each.total_bytes if each.total_bytes >= 0 else None,
                 }
             )
-    except (ApiNotServed, ClientError) as error:
+    except ClientError as error:
         directories_problem = str(error)
     return {
         "id": broker,

@@ -17,6 +17,7 @@ from kbroker.console.catalogue import Topics
 from kbroker.console.json_types import Json
 from kbroker.console.topic_list import leaderless, under_replicated
 from kbroker.console.troubles import ERROR, QuorumNode, Trouble, cluster_troubles, topic_troubles
+from kbroker.raft_metadata.metadata_version import metadata_version_name
 
 MAX_TROUBLES: Final = 100
 
@@ -31,7 +32,7 @@ class _Told:
     epoch: int | None
     quorum: tuple[QuorumNode, ...]
     quorum_problem: str
-    level: str
+    level: int | None
     min_isr: Mapping[str, int]
 
 
@@ -49,7 +50,7 @@ async def describe_overview(call: Call) -> Json:
         "cluster_id": told.cluster.cluster_id,
         "controller": told.leader,
         "controller_epoch": told.epoch,
-        "metadata_version": told.level,
+        "metadata_version": None if told.level is None else metadata_version_name(told.level),
         "troubles": _troubles(call, troubles, now_ms),
         "troubles_count": len(troubles),
         "topics": sum(not topic.internal for topic in topics.all),
@@ -123,7 +124,8 @@ def _ask(client: Client, short: Iterable[str]) -> _Told:
     leader: int | None = None
     epoch: int | None = None
     quorum: tuple[QuorumNode, ...] = ()
-    problem = level = ""
+    problem = ""
+    level: int | None = None
     try:
         partition = describe_quorum(client).topics[0].partitions[0]
     except ClientError as error:
@@ -144,7 +146,7 @@ def _ask(client: Client, short: Iterable[str]) -> _Told:
         )
     try:
         _, features = describe_features(client)
-        level = next((str(each.finalized) for each in features if each.name == "metadata.version"), "")
+        level = next((each.finalized for each in features if each.name == "metadata.version"), None)
     except ClientError:
         pass
     return _Told(cluster, leader, epoch, quorum, problem, level, _min_isr(client, short))

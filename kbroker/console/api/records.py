@@ -1,4 +1,4 @@
-"""Records: a page of them, one in full, the latest of each key, a file of them, the live tail; produced with ``--writes``."""
+"""Records: a page of them, one in full, a file of them, the live tail; produced with ``--writes``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from starlette.responses import Response, StreamingResponse
 
 from kbroker.cli.record_format import json_formatter
 from kbroker.client import Client, ClientError
-from kbroker.client.producer import Producer, Refused as RefusedRecord
+from kbroker.client.producer import Producer
+from kbroker.client.producer import Refused as RefusedRecord
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
 from kbroker.console.json_types import Json

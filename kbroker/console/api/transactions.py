@@ -78,19 +78,19 @@ def _held(client: Client, name: str) -> Json:
         end, last = ends[partition], stable[partition]
         if isinstance(end, ResponseError) or isinstance(last, ResponseError) or last.offset >= end.offset:
             continue
-        for producer in describe_producers(client, partition):
-            if producer.start_offset is not None:
-                rows.append(
-                    {
-                        "partition": partition.partition,
-                        "stable": last.offset,
-                        "end": end.offset,
-                        "producer": producer.producer_id,
-                        "epoch": producer.producer_epoch,
-                        "start": producer.start_offset,
-                        "last": producer.last_timestamp,
-                    }
-                )
+        rows.extend(
+            {
+                "partition": partition.partition,
+                "stable": last.offset,
+                "end": end.offset,
+                "producer": producer.producer_id,
+                "epoch": producer.producer_epoch,
+                "start": producer.start_offset,
+                "last": producer.last_timestamp,
+            }
+            for producer in describe_producers(client, partition)
+            if producer.start_offset is not None
+        )
     return {"rows": rows, "now": time.time_ns() // 1_000_000}
 
 

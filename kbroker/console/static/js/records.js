@@ -25,8 +25,8 @@ export async function showRecords(body, topic, scope, params) {
   );
   const at = h("input", { type: "text", inputmode: "numeric", pattern: "[0-9]*", placeholder: "0" });
   at.value = params.at ?? "";
-  const time = h("input", { type: "datetime-local", step: "0.001" });
-  const until = h("input", { type: "datetime-local", step: "0.001" });
+  const time = h("input", { type: "datetime-local", step: "1" });
+  const until = h("input", { type: "datetime-local", step: "1" });
   const partitions = h("input", { type: "text", placeholder: "all", size: 6, pattern: "[0-9,\\s\\-]*" });
   partitions.value = params.partitions ?? "";
   const filter = h("input", { type: "search", class: "wide", placeholder: "text, or $.customer.id = 42", spellcheck: "false" });
@@ -82,7 +82,7 @@ export async function showRecords(body, topic, scope, params) {
       else list.show(told.rows);
       more.hidden = told.finished || perKey.input.checked;
       fill(more, told.rows.length || !filter.value ? "More" : "Look further");
-      fill(status, describe(told, list.count), told.notes.map((text) => h("div", { class: "note" }, text)));
+      fill(status, describe(told, list.count, filter.value), told.notes.map((text) => h("div", { class: "note" }, text)));
       spark.disabled = false;
     } catch (error) {
       if (error.name === "AbortError" || mine.signal.aborted) return;
@@ -179,9 +179,9 @@ function filterLabel(filter, help) {
   return h("div", { class: "label-row" }, h("label", { for: filter.id }, "Filter"), help);
 }
 
-function describe(told, count) {
+function describe(told, count, filtered) {
   const scanned = `${plural(told.scanned, "record")} read in ${number(told.milliseconds)} ms`;
-  const what = count ? `${plural(count, "record")} shown` : "No record fits";
+  const what = count ? `${plural(count, "record")} shown` : filtered ? "No record fits" : "No record is there";
   const left = told.finished ? "" : " – there are more";
   return `${what} (${scanned})${left}.${told.masked ? " Parts of them are masked." : ""}`;
 }

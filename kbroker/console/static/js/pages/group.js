@@ -161,7 +161,7 @@ function reset(told, again) {
     "earliest",
   );
   const value = h("input", { type: "number" });
-  const time = h("input", { type: "datetime-local", step: "0.001" });
+  const time = h("input", { type: "datetime-local", step: "1" });
   const valueField = field("Number", value, "Negative goes back");
   const timeField = field("Time", time);
   const preview = h("div", { class: "preview", role: "status" });
