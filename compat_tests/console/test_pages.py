@@ -100,7 +100,7 @@ def test_records_are_read_from_an_offset_a_time_and_one_partition(open_page: Ope
 
 
 def test_a_filter_finds_the_records_that_fit(open_page: OpenPage, world: World) -> None:
-    page = open_page(f"#/topic?name={world.orders}")
+    page = open_page(f"#/topic?name={world.orders}", expect=(400,))
     page.get_by_label("Filter", exact=True).fill('$.state = paid and $.customer.id = 7 or value ~ "onerror"')
     page.keyboard.press("Enter")
     expect(page.locator(".status")).to_contain_text("903 records read")
@@ -118,7 +118,9 @@ def test_a_record_is_shown_as_json_text_and_bytes(open_page: OpenPage, world: Wo
     page.locator("tr[data-record]", has_text="t-").first.or_(page.locator("tr[data-record]").nth(3)).first.click()
     value = page.locator("tr.detail").get_by_label("Value", exact=True)
     expect(value).to_contain_text('"customer": {\n')
-    page.locator("tr.detail").get_by_role("group", name="How the value is shown").get_by_role("button", name="Hex").click()
+    page.locator("tr.detail").get_by_role("group", name="How the value is shown").get_by_role(
+        "button", name="Hex"
+    ).click()
     expect(value).to_contain_text("000000  7b 22 69 64")
     page.locator("tr[data-record]", has_text="bytes").first.click()
     expect(page.locator("tr.detail").first).to_contain_text("000010  10 11 12 13")
@@ -227,7 +229,7 @@ def test_a_topic_is_created_filled_changed_and_deleted(
     open_page: OpenPage, world: World, console: RunningConsole
 ) -> None:
     name = f"made-{world.run}"
-    page = open_page("#/topics")
+    page = open_page("#/topics", expect=(409,))
     page.get_by_role("button", name="New topic").click()
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Partitions", exact=True).fill("2")
@@ -277,7 +279,7 @@ def test_an_open_transaction_is_seen_and_aborted(open_page: OpenPage, world: Wor
     page.get_by_role("dialog").get_by_role("textbox").fill(world.transaction)
     page.get_by_role("dialog").get_by_role("button", name="Abort", exact=True).click()
     expect(page.locator(".toast")).to_contain_text("is aborted")
-    expect(page.get_by_role("table", name="Transactions")).to_contain_text("CompleteAbort")
+    expect(page.get_by_role("table", name="Transactions")).to_contain_text(re.compile("Empty|CompleteAbort"))
 
 
 def test_access_is_told_where_there_are_no_rules(open_page: OpenPage) -> None:

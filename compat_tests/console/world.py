@@ -33,7 +33,9 @@ class World:
         self._transactional: Any = None
         with Client(bootstrap) as client:
             names = (self.orders, self.masked, self.live, self.empty)
-            for result in create_topics(client, [NewTopic(name, 3, 1, {"retention.ms": "86400000"}) for name in names]).values():
+            for result in create_topics(
+                client, [NewTopic(name, 3, 1, {"retention.ms": "86400000"}) for name in names]
+            ).values():
                 assert not isinstance(result, Exception), result
             self._fill(client)
             refused = commit_offsets(
@@ -88,9 +90,7 @@ class World:
         """A transaction that has written a record, and is left open."""
         import confluent_kafka
 
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": self.bootstrap, "transactional.id": self.transaction}
-        )
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, "transactional.id": self.transaction})
         producer.init_transactions(20)
         producer.begin_transaction()
         producer.produce(self.empty, b"not yet committed", partition=0)

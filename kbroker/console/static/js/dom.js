@@ -28,6 +28,31 @@ export function fill(element, ...children) {
   return element;
 }
 
+const focusable = "a[href], button, input, select, textarea, summary, [tabindex]";
+const nameOf = (element) => `${element.tagName} ${element.getAttribute("aria-label") ?? element.textContent}`;
+
+/** As `fill`, of something that is shown anew now and then: focus and places of scrolling stay where they were.
+ * While the reader has text of it selected, or a detail open, nothing is changed; returns whether it was. */
+export function refill(element, ...children) {
+  const selection = getSelection();
+  if (selection && !selection.isCollapsed && element.contains(selection.anchorNode)) return false;
+  if (element.querySelector("details[open]")) return false;
+  const places = [...element.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const name = active && nameOf(active);
+  const before = active ? [...element.querySelectorAll(focusable)].filter((each) => nameOf(each) === name) : [];
+  const index = before.indexOf(active);
+  fill(element, ...children);
+  [...element.querySelectorAll(".scroll")].forEach((box, at) => {
+    if (places[at]) [box.scrollLeft, box.scrollTop] = places[at];
+  });
+  if (active) {
+    const after = [...element.querySelectorAll(focusable)].filter((each) => nameOf(each) === name);
+    (after[index] ?? after[0])?.focus({ preventScroll: true });
+  }
+  return true;
+}
+
 let lastId = 0;
 /** An id that nothing else has. */
 export const freshId = (prefix) => `${prefix}-${++lastId}`;

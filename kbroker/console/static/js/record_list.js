@@ -159,7 +159,7 @@ function drawRecord(inner, record) {
       ? h(
           "div",
           null,
-          h("h3", null, "Headers"),
+          h("h2", { class: "minor" }, "Headers"),
           h(
             "dl",
             { class: "headers mono" },
@@ -174,7 +174,7 @@ function drawRecord(inner, record) {
 
 /** A key or value in full: as JSON, text or bytes, whichever is chosen. */
 function whole(title, shown) {
-  if (shown.kind === "null" || shown.kind === "masked") return h("div", null, h("h3", null, title), part(shown));
+  if (shown.kind === "null" || shown.kind === "masked") return h("div", null, h("h2", { class: "minor" }, title), part(shown));
   const views = {};
   if (shown.pretty !== undefined) views.JSON = () => shown.pretty;
   if (shown.kind !== "binary") views.Text = () => shown.text + (shown.cut ? "\n… cut here" : "");
@@ -200,7 +200,7 @@ function whole(title, shown) {
   );
   text.id = freshId("part");
   choose(Object.keys(views)[0]);
-  return h("div", null, h("div", { class: "part-head" }, h("h3", null, title), buttons, copy), text);
+  return h("div", null, h("div", { class: "part-head" }, h("h2", { class: "minor" }, title), buttons, copy), text);
 }
 
 /** Sixteen bytes a line: where, in hexadecimal, and as text. */

@@ -2,7 +2,7 @@
 
 import { get, post, session } from "../api.js";
 import { confirmByName, openDialog } from "../dialog.js";
-import { badge, field, fill, h, link, select, table, toast } from "../dom.js";
+import { badge, field, fill, h, link, refill, select, table, toast } from "../dom.js";
 import { duration, moment, number, plural, withZone } from "../format.js";
 import { go, href } from "../router.js";
 import { STATE_KINDS } from "./groups.js";
@@ -10,11 +10,8 @@ import { STATE_KINDS } from "./groups.js";
 export async function show(main, params, scope) {
   const body = h("div", { class: "stack grow" });
   const head = h("div", { class: "page-head" });
-  let first = true;
   const load = async () => {
     const told = await get("group", { group: params.group }, scope.signal);
-    if (!first && (head.contains(document.activeElement) || body.contains(document.activeElement))) return;
-    first = false;
     drawHead(head, told, load);
     draw(body, told);
   };
@@ -30,7 +27,7 @@ export async function show(main, params, scope) {
 
 function drawHead(head, told, again) {
   const resettable = ["Classic", "Consumer", ""].includes(told.type);
-  fill(
+  refill(
     head,
     h("h1", { class: "mono" }, told.group),
     badge(told.state, STATE_KINDS[told.state] ?? "warn"),
@@ -75,7 +72,7 @@ function draw(body, told) {
   const oldest = waiting.length ? Math.min(...waiting) : null;
   const idle = told.partitions.filter((each) => each.lag > 0 && !each.member).length;
   const share = told.type === "Share";
-  fill(
+  refill(
     body,
     h(
       "dl",

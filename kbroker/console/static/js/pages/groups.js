@@ -1,7 +1,7 @@
 // Groups of every type.
 
 import { get } from "../api.js";
-import { badge, fill, h, link, problem, table } from "../dom.js";
+import { badge, fill, h, link, problem, refill, table } from "../dom.js";
 import { number, plural } from "../format.js";
 import { href, note } from "../router.js";
 
@@ -19,8 +19,7 @@ export async function show(main, params, scope) {
       const told = await get("groups", { filter: filter.value }, scope.signal);
       const all = told.total === told.all ? plural(told.all, "group") : `${number(told.total)} of ${number(told.all)}`;
       fill(count, all, told.total > told.rows.length ? `, ${number(told.rows.length)} shown: filter by name` : "");
-      if (body.contains(document.activeElement)) return;
-      fill(
+      refill(
         body,
         table(
           "Groups",

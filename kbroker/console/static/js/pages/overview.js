@@ -1,7 +1,7 @@
 // The overview: is the cluster well, and if not, what is wrong, since when, and what helps.
 
 import { get } from "../api.js";
-import { badge, fill, h, link, problem, table } from "../dom.js";
+import { badge, fill, h, link, problem, refill, table } from "../dom.js";
 import { bytes, clock, duration, moment, number, plural } from "../format.js";
 import { href } from "../router.js";
 
@@ -25,7 +25,7 @@ export async function show(main, params, scope) {
       // What has not changed is not drawn again: the reader's place and selection stay.
       if (text !== drawn) drawHealth(health, told);
       drawn = text;
-      if (!rest.contains(document.activeElement)) drawRest(rest, told);
+      drawRest(rest, told);
     } catch (error) {
       if (error.name === "AbortError") return;
       drawn = "";
@@ -83,7 +83,7 @@ const tile = (name, value, note) =>
 function drawRest(rest, told) {
   const controller =
     told.controller === null ? "not told" : told.controller < 0 ? "none" : `node ${told.controller}`;
-  fill(
+  refill(
     rest,
     h(
       "dl",

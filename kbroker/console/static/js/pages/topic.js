@@ -3,7 +3,7 @@
 import { get, post, session } from "../api.js";
 import { configTable } from "../configs.js";
 import { confirmByName, openForm } from "../dialog.js";
-import { badge, field, fill, h, link, problem, table, toast } from "../dom.js";
+import { badge, field, fill, h, link, problem, refill, table, toast } from "../dom.js";
 import { bytes, moment, number, plural } from "../format.js";
 import { go, href } from "../router.js";
 import { showRecords } from "../records.js";
@@ -102,7 +102,7 @@ function addPartitions(topic) {
 function partitions(body, topic, scope) {
   const before = new Map();
   const draw = (told, seconds) =>
-    fill(
+    refill(
       body,
       told.no_sizes ? h("p", { class: "quiet" }, `Sizes cannot be seen: ${told.no_sizes}`) : null,
       h(
@@ -119,7 +119,7 @@ function partitions(body, topic, scope) {
             { title: "Records / s", number: true, cell: (p) => rate(before.get(p.partition), p.end, seconds) },
             { title: "Size", number: true, cell: (p) => bytes(p.size) },
             {
-              title: "",
+              title: "Look",
               cell: (p) =>
                 link("Records", href("topic", { name: topic.name, partitions: p.partition }), {
                   "aria-label": `Records of partition ${p.partition}`,
@@ -138,7 +138,7 @@ function partitions(body, topic, scope) {
     try {
       const told = await get("topic", { name: topic.name }, scope.signal);
       const now = performance.now();
-      if (!body.contains(document.activeElement)) draw(told, (now - last) / 1000);
+      draw(told, (now - last) / 1000);
       remember(told);
       last = now;
     } catch {
@@ -253,7 +253,7 @@ async function held(topic, scope) {
         { title: "Begins at", number: true, cell: (r) => number(r.start) },
         { title: "Last write", cell: (r) => moment(r.last) },
         {
-          title: "",
+          title: "Change",
           cell: (r) =>
             session.writes
               ? h("button", { type: "button", class: "danger", onclick: () => abortHeld(topic.name, r) }, "Abort")

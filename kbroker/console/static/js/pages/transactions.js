@@ -2,7 +2,7 @@
 
 import { get, post, session } from "../api.js";
 import { confirmByName } from "../dialog.js";
-import { badge, fill, h, link, problem, table, tick, toast } from "../dom.js";
+import { badge, fill, h, link, problem, refill, table, tick, toast } from "../dom.js";
 import { duration, moment, number, plural } from "../format.js";
 import { href } from "../router.js";
 
@@ -18,8 +18,7 @@ export async function show(main, params, scope) {
     try {
       const told = await get("transactions", { filter: filter.value, open: open.input.checked }, scope.signal);
       fill(count, told.total === told.all ? plural(told.all, "transactional id") : `${number(told.total)} of ${number(told.all)}`);
-      if (body.contains(document.activeElement)) return;
-      fill(body, drawTable(told, load));
+      refill(body, drawTable(told, load));
     } catch (error) {
       if (error.name !== "AbortError") fill(body, problem(error, load));
     }
@@ -95,7 +94,6 @@ function abort(row, again) {
     "Abort",
     async (typed) => {
       toast((await post("transaction/abort", { id: row.id, confirm: typed })).done);
-      document.activeElement?.blur();
       again();
     },
   );
