@@ -31,6 +31,8 @@ FLAGS = [
     "--disable-sync",
 ]
 
+NO_PLAYWRIGHT = "playwright is not installed: pip install 'kbroker[browser]'"
+
 SCREENSHOTS = Path(__file__).parents[2] / "out" / "screenshots"
 
 
@@ -101,9 +103,7 @@ def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("there is no chromium on this machine")
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install 'kbroker[browser]'"
-    )
+    api = pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
     with tempfile.TemporaryDirectory() as profile, api.sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=chromium, args=FLAGS, downloads_path=profile)
         yield made

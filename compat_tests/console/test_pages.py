@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.console.conftest import OpenPage, RunningConsole, eventually
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, eventually
 from compat_tests.console.world import HOSTILE, World
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'kbroker[browser]'")
+pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Page, expect
 
 
@@ -85,7 +85,7 @@ def test_records_are_read_from_an_offset_a_time_and_one_partition(open_page: Ope
     expect(page.locator("tr[data-record]").first).to_have_attribute("data-record", "1:10")
     page.get_by_label("From", exact=True).select_option("time")
     at = page.evaluate(
-        """ms => { const t = new Date(ms - new Date().getTimezoneOffset() * 60000); return t.toISOString().slice(0, 19) }""",
+        "ms => new Date(ms - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 19)",
         world.now - 3_600_000 + 600_000,
     )
     page.get_by_label("At time").fill(at)

@@ -19,6 +19,7 @@ const PAGES = {
 
 const main = document.getElementById("main");
 let scope = new Scope();
+let isFirst = true;
 
 function drawSide(current) {
   const own = PAGES[current]?.under ?? current;
@@ -152,7 +153,8 @@ async function show() {
     if (error.name === "AbortError" || mine.over) return;
     fill(main, h("h1", null, page?.title ?? "Console"), problem(error, show));
   }
-  if (!mine.over) focusHeading();
+  if (!mine.over && !isFirst) focusHeading();
+  isFirst = false;
 }
 
 /** After another page is shown the focus is at its heading, for the keyboard and for who hears the page. */

@@ -10,7 +10,7 @@ const BEYOND = 12;
  * `order`: {sort, descending}, changed by the heads of columns that can be sorted by.
  */
 export class PagedTable {
-  constructor({ label, columns, load, order, rowHeight = 34, empty = "There is nothing here.", onTotal }) {
+  constructor({ label, columns, load, order, rowHeight = 34, empty = () => "There is nothing here.", onTotal }) {
     this.columns = columns;
     this.load = load;
     this.order = order ?? {};
@@ -114,7 +114,7 @@ export class PagedTable {
     const height = this.element.clientHeight || 600;
     const first = Math.max(Math.floor(this.element.scrollTop / this.rowHeight) - BEYOND, 0);
     const last = Math.min(first + Math.ceil(height / this.rowHeight) + 2 * BEYOND, this.total);
-    this.#tell(this.total ? "" : this.empty);
+    this.#tell(this.total ? "" : this.empty());
     this.table.hidden = !this.total;
     for (let page = Math.floor(first / PAGE); page * PAGE < last; page += 1) this.#want(page);
     const key = `${first}:${last}:${this.generation}:${[...this.pages.keys()].join()}`;

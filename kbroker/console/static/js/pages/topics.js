@@ -31,8 +31,13 @@ export async function show(main, params, scope) {
     fill(count, `${fits}, as of ${clock(answer.at)}`);
   };
   const order = { sort: params.sort ?? "name", descending: params.descending === "true" };
-  const draw = async () => {
+  const draw = async ({ keep = false } = {}) => {
     note("topics", { ...state, view: state.view === "tree" ? "tree" : "", ...(shown?.order ?? {}) });
+    if (keep && shown) {
+      // The same table with other rows: what the reader has in hand stays.
+      await shown.reload().catch((error) => error.name === "AbortError" || fill(body, problem(error, draw)));
+      return;
+    }
     shown?.end?.();
     fill(
       views,
@@ -64,15 +69,15 @@ export async function show(main, params, scope) {
   filter.addEventListener("input", () => {
     state.filter = filter.value;
     clearTimeout(timer);
-    timer = setTimeout(draw, 150);
+    timer = setTimeout(() => draw({ keep: true }), 150);
   });
   internal.input.addEventListener("change", () => {
     state.internal = internal.input.checked;
-    draw();
+    draw({ keep: true });
   });
   troubled.input.addEventListener("change", () => {
     state.troubled = troubled.input.checked;
-    draw();
+    draw({ keep: true });
   });
   scope.onEnd(() => {
     clearTimeout(timer);
@@ -101,7 +106,7 @@ function list(state, scope, order, onTotal) {
     label: "Topics",
     order,
     onTotal,
-    empty: state.filter || state.troubled ? "No topic fits." : "There are no topics yet.",
+    empty: () => (state.filter || state.troubled ? "No topic fits." : "There are no topics yet."),
     columns: [
       { title: "Topic", sort: "name", class: "name", cell: (t) => link(t.name, href("topic", { name: t.name })) },
       { title: "State", cell: (t) => badge(...STATES[t.state]) },
