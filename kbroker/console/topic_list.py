@@ -10,7 +10,7 @@ from kbroker.client.topics import TopicDescription
 
 SORTS: Final = ("name", "partitions", "replicas", "size")
 
-_SEGMENT: Final = re.compile(r"[^._-]*[._-]*")
+_SEGMENT: Final = re.compile(r"[^._-]*[._-]?")
 
 
 def under_replicated(topic: TopicDescription) -> int:
