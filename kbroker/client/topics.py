@@ -232,15 +232,14 @@ def list_ranges(
     return ranges
 
 
-def partition_sizes(client: Client) -> dict[TopicPartition, dict[int, int]]:
-    """Partition -> broker -> bytes on its disk; what has no data yet is not in it.
+def partition_sizes(client: Client, nodes: Iterable[int] | None = None) -> dict[TopicPartition, dict[int, int]]:
+    """Partition -> broker -> bytes on its disk, of all brokers or of some; what has no data yet is not in it.
 
     :class:`ResponseError` if the client may not look into log directories, which needs DESCRIBE on the cluster.
     """
     sizes: dict[TopicPartition, dict[int, int]] = {}
-    for node_id, response in client.ask_nodes(
-        {node_id: DescribeLogDirsRequest(topics=None) for node_id in client.all_nodes()}
-    ).items():
+    wanted = client.all_nodes() if nodes is None else nodes
+    for node_id, response in client.ask_nodes(dict.fromkeys(wanted, DescribeLogDirsRequest(topics=None))).items():
         if response.error_code:  # from version 3 on; before, there is nothing in the answer
             raise ResponseError(response.error_code, "sizes")
         for directory in response.results:

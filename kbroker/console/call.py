@@ -34,6 +34,7 @@ _NOT_FOUND: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
     }
 )
 

@@ -9,9 +9,10 @@ from typing import Final
 
 import trio
 
-from kbroker.client import ApiNotServed, Client, ResponseError
-from kbroker.client.topics import TopicDescription, list_topics, partition_sizes
+from kbroker.client import Client
+from kbroker.client.topics import TopicDescription, list_topics
 from kbroker.console.asking import Cluster
+from kbroker.console.sizes import ask_sizes
 from kbroker.types import TopicPartition
 
 _LEAST_SECONDS: Final = 2.0
@@ -21,38 +22,39 @@ _TIMES_AS_LONG: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics by name, and when that was. ``sizes``: topic -> bytes of one copy; None if they may not be seen."""
+    """The topics by name, and when that was.
+
+    ``sizes``: topic -> bytes of one copy; None if they may not be seen, for the reason in ``no_sizes``.
+    ``silent``: brokers that do not answer, with what was tried.
+    """
 
     all: Sequence[TopicDescription]
     sizes: Mapping[str, int] | None
     no_sizes: str
     at_ms: int
     sizes_of_brokers: Mapping[int, int]
-    """Broker -> bytes of the replicas on its disks."""
+    silent: Mapping[int, str]
 
 
 def ask_topics(client: Client) -> Topics:
     """All topics with their sizes. A topic's size is that of one copy: of each partition the leader's."""
     topics = list_topics(client)
-    sizes: dict[str, int] | None = None
-    of_brokers: dict[int, int] = {}
-    problem = ""
-    try:
-        found = partition_sizes(client)
-    except (ApiNotServed, ResponseError) as error:
-        problem = str(error)
-    else:
-        sizes = {}
-        for topic in topics:
-            sizes[topic.name] = sum(
-                found.get(TopicPartition(topic.name, entry.partition), {}).get(entry.leader, 0)
-                for entry in topic.partitions
-                if entry.leader is not None
-            )
-        for on_brokers in found.values():
-            for broker, size in on_brokers.items():
-                of_brokers[broker] = of_brokers.get(broker, 0) + size
-    return Topics(topics, sizes, problem, time.time_ns() // 1_000_000, of_brokers)
+    found = ask_sizes(client)
+    sizes = {
+        topic.name: sum(
+            found.of_leader(TopicPartition(topic.name, entry.partition), entry.leader) or 0
+            for entry in topic.partitions
+        )
+        for topic in topics
+    }
+    return Topics(
+        topics,
+        None if found.of is None else sizes,
+        found.problem,
+        time.time_ns() // 1_000_000,
+        found.of_brokers(),
+        found.silent,
+    )
 
 
 class TopicCatalogue:

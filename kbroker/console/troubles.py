@@ -44,9 +44,16 @@ class QuorumNode(NamedTuple):
 
 
 def cluster_troubles(
-    brokers: Sequence[ClusterBroker], leader: int | None, quorum: Sequence[QuorumNode], now_ms: int
+    brokers: Sequence[ClusterBroker],
+    leader: int | None,
+    quorum: Sequence[QuorumNode],
+    now_ms: int,
+    silent: Mapping[int, str] | None = None,
 ) -> list[Trouble]:
-    """Troubles of brokers and controllers. ``leader`` is -1 without an active controller, None if it is not told."""
+    """Troubles of brokers and controllers. ``leader`` is -1 without an active controller, None if it is not told.
+
+    ``silent``: brokers that are listed and do not answer, with what was tried.
+    """
     found: list[Trouble] = []
     if leader == -1:
         found.append(
@@ -66,6 +73,17 @@ def cluster_troubles(
         )
         for broker in brokers
         if broker.fenced
+    )
+    fenced = {broker.id for broker in brokers if broker.fenced}
+    found.extend(
+        Trouble(
+            f"silent-{broker}",
+            ERROR,
+            f"Broker {broker} does not answer this console.",
+            f"{problem}.",
+        )
+        for broker, problem in (silent or {}).items()
+        if broker not in fenced
     )
     for node in quorum:
         is_voter = node.role == "voter"

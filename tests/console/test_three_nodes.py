@@ -15,7 +15,7 @@ def test_a_lost_node_is_told_in_words_and_its_return() -> None:
         told = console.get("overview", fresh=1).json
         assert told["troubles"] == []
         assert [broker["replicas"] for broker in told["brokers"]] == [3, 3, 3]
-        lost = next(node for node in cluster.nodes if node is not cluster.controller())
+        lost = next(node for node in cluster.nodes if node is not cluster.controller)
         lost.kill()
 
         def is_missed() -> bool:

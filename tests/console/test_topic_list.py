@@ -68,7 +68,9 @@ def test_the_tree_has_each_topic_once(names: list[str]) -> None:
 
 
 def test_a_hundred_thousand_topics_are_filtered_and_cut() -> None:
-    topics = [topic(f"team-{number % 100}.service-{number % 1000}.topic-{number}") for number in range(100_000)]
-    topics.sort(key=lambda each: each.name)
-    assert len(choose(topics, text="team-7. 77")) > 0
-    assert len(branches(topics, "")) == 1 or len(branches(topics, "")) == 100
+    one = topic("one")
+    names = sorted(f"team-{number % 100:02}.service-{number % 1000}.topic-{number}" for number in range(100_000))
+    topics = [TopicDescription(name, ZERO_UUID, False, one.partitions) for name in names]
+    assert len(choose(topics, text="team-07. topic-77707", sort="size", sizes={})) == 1
+    assert [each.prefix for each in branches(topics, "")] == ["team-"]
+    assert len(branches(topics, "team-")) == 100

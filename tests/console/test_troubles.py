@@ -42,6 +42,14 @@ def test_brokers_and_controllers() -> None:
     assert never.key == "voter-4"
 
 
+def test_brokers_that_do_not_answer_are_told_once() -> None:
+    brokers = [ClusterBroker(1, "a", 1, None, True), ClusterBroker(2, "b", 1, None, False)]
+    silent = {1: "cannot connect to a:1: Connection refused", 2: "cannot connect to b:1: Connection refused"}
+    fenced, no_answer = cluster_troubles(brokers, 2, [], NOW, silent)
+    assert (fenced.key, no_answer.key) == ("fenced-1", "silent-2")
+    assert no_answer.advice == "cannot connect to b:1: Connection refused."
+
+
 def test_partitions_are_told_once_by_what_is_worst() -> None:
     everything = topic((None, ()), (1, (1,)), (1, (1, 2)), (1, (1, 2, 3)))
     dead, refused, short = topic_troubles([everything], {1, 2}, {"orders": 2})

@@ -43,7 +43,7 @@ async def describe_overview(call: Call) -> Json:
     told = await call.ask(lambda client: _ask(client, short[:_MAX_ASKED]))
     now_ms = time.time_ns() // 1_000_000
     alive = {broker.id for broker in told.cluster.brokers if not broker.fenced}
-    troubles = cluster_troubles(told.cluster.brokers, told.leader, told.quorum, now_ms)
+    troubles = cluster_troubles(told.cluster.brokers, told.leader, told.quorum, now_ms, topics.silent)
     troubles += topic_troubles(topics.all, alive, told.min_isr)
     return {
         "now": now_ms,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kbroker.client import ApiNotServed, Client, ResponseError
+from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.configs import (
     ConfigChange,
     ConfigEntry,
@@ -25,16 +25,17 @@ from kbroker.client.topics import (
     describe_topics,
     is_valid_name,
     list_ranges,
-    partition_sizes,
 )
 from kbroker.console.api.overview import partition_state
 from kbroker.console.call import Call, Refused
 from kbroker.console.json_types import Json
+from kbroker.console.sizes import Sizes, ask_sizes, patience
 from kbroker.console.topic_list import SORTS, branches, choose
 from kbroker.types import TopicPartition, uuid_to_str
 
 MAX_PAGE: Final = 500
 _MAX_GROUPS: Final = 200
+_COUNT_SECONDS: Final = 3.0
 
 
 async def list_page(call: Call) -> Json:
@@ -82,7 +83,11 @@ def _counts(client: Client, topics: list[TopicDescription]) -> dict[str, int | N
         for entry in topic.partitions
         if entry.leader is not None
     ]
-    found = list_ranges(client, wanted)
+    try:
+        with patience(client, _COUNT_SECONDS):
+            found = list_ranges(client, wanted)
+    except ClientError:
+        return {}  # a leader is down: the list is shown without them
     counts: dict[str, int | None] = {}
     for topic in topics:
         total: int | None = 0
@@ -121,18 +126,14 @@ def _describe(client: Client, name: str) -> Json:
     topic = find_topic(client, name)
     led = [TopicPartition(name, entry.partition) for entry in topic.partitions if entry.leader is not None]
     ranges = list_ranges(client, led)
-    try:
-        sizes: Mapping[TopicPartition, Mapping[int, int]] | None = partition_sizes(client)
-        no_sizes = ""
-    except (ApiNotServed, ResponseError) as error:
-        sizes, no_sizes = None, str(error)
+    sizes = ask_sizes(client)
     return {
         "name": topic.name,
         "id": uuid_to_str(topic.topic_id) if any(topic.topic_id) else None,
         "internal": topic.internal,
         "replicas": topic.replication_factor,
         "state": partition_state(topic),
-        "no_sizes": no_sizes,
+        "no_sizes": sizes.problem,
         "partitions": [_partition(name, entry, ranges, sizes) for entry in topic.partitions],
     }
 
@@ -153,14 +154,11 @@ def _partition(
     name: str,
     entry: PartitionDescription,
     ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
-    sizes: Mapping[TopicPartition, Mapping[int, int]] | None,
+    sizes: Sizes,
 ) -> Json:
     partition = TopicPartition(name, entry.partition)
     limits = ranges.get(partition)
     start, end = limits if isinstance(limits, tuple) else (None, None)
-    size = None
-    if sizes is not None and entry.leader is not None:
-        size = sizes.get(partition, {}).get(entry.leader, 0)
     return {
         "partition": entry.partition,
         "leader": entry.leader,
@@ -169,7 +167,7 @@ def _partition(
         "offline": list(entry.offline),
         "start": start,
         "end": end,
-        "size": size,
+        "size": sizes.of_leader(partition, entry.leader),
     }
 
 
