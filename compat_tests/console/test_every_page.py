@@ -25,7 +25,7 @@ def places(world: World) -> dict[str, tuple[str, str]]:
         "topic-groups": (f"#/topic?name={world.orders}&tab=groups", f"text={world.group}"),
         "groups": (f"#/groups?filter={world.group}", "table[aria-label=Groups]"),
         "group": (f"#/group?group={world.group}", "table[aria-label=Partitions]"),
-        "transactions": ("#/transactions", "main .card *"),
+        "transactions": ("#/transactions", "h1:text('Transactions') >> xpath=../.. >> .card *"),
         "access": ("#/access", "text=Quotas"),
         "broker": ("#/overview", "table[aria-label=Brokers]"),
     }

@@ -84,7 +84,7 @@ def _describe(client: Client, group_id: str) -> Json:
     owners = {partition: member for member in group.members for partition in member.assignment}
     partitions: list[Json]
     if group.type == SHARE:
-        partitions = _share_partitions(client, group_id, owners)
+        partitions = _share_partitions(client, group)
     else:
         partitions = _partitions(client, group_id, owners if group.type != STREAMS else {})
     return {
@@ -175,29 +175,39 @@ def _waiting_since(
     return found
 
 
-def _share_partitions(client: Client, group_id: str, owners: Mapping[TopicPartition, GroupMember]) -> list[Json]:
+def _share_partitions(client: Client, group: GroupDescription) -> list[Json]:
+    """Where a share group stands; a partition may have several members, and none of its records may be done yet."""
     try:
-        offsets = share_offsets(client, group_id)
+        offsets = share_offsets(client, group.group_id)
     except ApiNotServed:
         offsets = {}
-    ranges = list_ranges(client, sorted(offsets))
+    members: dict[TopicPartition, list[GroupMember]] = {}
+    for member in group.members:
+        for partition in member.assignment:
+            members.setdefault(partition, []).append(member)
+    wanted = sorted({*offsets, *members})
+    ranges = list_ranges(client, wanted)
     rows: list[Json] = []
-    for partition, share in sorted(offsets.items()):
+    for partition in wanted:
+        share = offsets.get(partition)
         limits = ranges.get(partition)
         start, end = limits if isinstance(limits, tuple) else (None, None)
-        members = [member.member_id for member in {owners[partition]}] if partition in owners else []
+        lag = None if share is None else share.lag
+        if lag is None and share is not None and end is not None:
+            lag = max(end - share.start, 0)
+        own = members.get(partition, [])
         rows.append(
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
-                "offset": share.start,
+                "offset": None if share is None else share.start,
                 "start": start,
                 "end": end,
-                "lag": share.lag if share.lag is not None or end is None else max(end - share.start, 0),
+                "lag": lag,
                 "waiting_since": None,
                 "metadata": "",
-                "member": members[0] if members else None,
-                "client": None,
+                "member": own[0].member_id if own else None,
+                "client": ", ".join(member.client_id for member in own) or None,
                 "problem": str(limits) if isinstance(limits, ResponseError) else "",
             }
         )

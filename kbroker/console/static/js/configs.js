@@ -4,9 +4,9 @@ import { badge, fill, h, tick } from "./dom.js";
 
 const SOURCES = {
   DYNAMIC_TOPIC_CONFIG: ["set on the topic", "good"],
-  DYNAMIC_BROKER_CONFIG: ["set on the broker, while it ran", "warn"],
-  DYNAMIC_DEFAULT_BROKER_CONFIG: ["set for all brokers, while they ran", "warn"],
-  STATIC_BROKER_CONFIG: ["in the broker's file", "warn"],
+  DYNAMIC_BROKER_CONFIG: ["set on the broker, while it ran", "info"],
+  DYNAMIC_DEFAULT_BROKER_CONFIG: ["set for all brokers, while they ran", "info"],
+  STATIC_BROKER_CONFIG: ["in the broker's file", "info"],
   DEFAULT_CONFIG: ["default", "quiet"],
   DYNAMIC_GROUP_CONFIG: ["set on the group", "good"],
 };
