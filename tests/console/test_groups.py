@@ -18,7 +18,7 @@ from kbroker.wire.messages import streams_group_heartbeat as streams
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kbroker.wire.record_batch import Record
-from tests.console.console_process import ConsoleProcess
+from tests.console.console_process import ConsoleProcess, eventually
 
 BEGIN = time.time_ns() // 1_000_000 - 300_000
 
@@ -70,6 +70,15 @@ def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
     request = ShareGroupHeartbeatRequest(group_id="sharers", member_id="s-1", member_epoch=0)
     request.subscribed_topic_names = ["work"]
     join(client, "sharers", request)
+
+    def is_assigned() -> bool:
+        """A member is told its partitions once their states are there, by a later heartbeat."""
+        [member] = console.get("group", group="sharers").json["members"]
+        again = ShareGroupHeartbeatRequest(group_id="sharers", member_id="s-1", member_epoch=member["epoch"])
+        join(client, "sharers", again)
+        return len(member["assignment"]) == 2
+
+    eventually(is_assigned, "the member has partitions")
     told = console.get("group", group="sharers").json
     assert (told["type"], told["state"]) == ("Share", "Stable")
     assert told["members"][0]["assignment"] == ["work-0", "work-1"]
