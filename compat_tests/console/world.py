@@ -67,7 +67,7 @@ class World:
             Record(0, self.now, b"order-1", None),
         ]
         self._produce(client, self.orders, orders)
-        card = {"card": "4111-1111-1111-1111", "amount": 12.5}
+        card = {"card": "number-4111-1111", "amount": 12.5}
         payment = Record(0, self.now, b"p-1", json.dumps(card).encode(), (("secret", b"hidden-header"),))
         self._produce(client, self.masked, [payment])
 

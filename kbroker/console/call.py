@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import trio
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -128,6 +129,10 @@ class Call:
     async def ask(self, question: Callable[[Client], T]) -> T:
         """Ask the cluster as the session's user."""
         return await self.view.cluster.ask(question)
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Do what takes long with many topics in a thread: the other requests go on meanwhile."""
+        return await trio.to_thread.run_sync(work, limiter=self.console.limiter)
 
     async def write(self, action: str, target: str, details: Json, question: Callable[[Client], T]) -> T:
         """Change something: only where writes are allowed, and never without a line in the audit log."""

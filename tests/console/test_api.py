@@ -27,8 +27,8 @@ def topics(broker: RunningBroker) -> Iterator[None]:
         for name in ("orders", "secret-cards"):
             producer = Producer(client, name, client.partitions_of(name), on_refused=print)
             for number in range(10):
-                value = json.dumps({"n": number, "card": "4111"}).encode()
-                producer.send(Record(0, now + number, b"k%d" % number, value, (("h", b"4111"),)), number)
+                value = json.dumps({"n": number, "card": "no-4111"}).encode()
+                producer.send(Record(0, now + number, b"k%d" % number, value, (("h", b"no-4111"),)), number)
             producer.send(Record(0, now + 10, b"\xff", None), 10)
             producer.flush()
     yield
@@ -70,12 +70,12 @@ def test_masked_parts_are_in_no_answer(console: ConsoleProcess) -> None:
         console.get("record", topic="secret-cards", partition=0, offset=3),
         console.get("records/export", topic="secret-cards", format="csv"),
         console.get("records/export", topic="secret-cards", format="json"),
-        console.get("records", topic="secret-cards", filter="4111"),
+        console.get("records", topic="secret-cards", filter="no-4111"),
     ]
     for answer in answers:
         assert answer.status == 200
-        assert b"4111" not in answer.body
-        assert b"34313131" not in answer.body
+        assert b"no-4111" not in answer.body
+        assert b"no-4111".hex().encode() not in answer.body
     assert answers[-1].json["rows"] == []
 
 

@@ -39,8 +39,11 @@ class _Told:
 async def describe_overview(call: Call) -> Json:
     """Everything that the overview shows."""
     topics = await call.view.catalogue.get(fresh=call.flag("fresh"))
-    short = [topic.name for topic in topics.all if under_replicated(topic) or leaderless(topic)]
-    told = await call.ask(lambda client: _ask(client, short[:_MAX_ASKED]))
+    told = await call.ask(lambda client: _ask(client, topics))
+    return await call.compute(lambda: _answer(call, topics, told))
+
+
+def _answer(call: Call, topics: Topics, told: _Told) -> Json:
     now_ms = time.time_ns() // 1_000_000
     alive = {broker.id for broker in told.cluster.brokers if not broker.fenced}
     troubles = cluster_troubles(told.cluster.brokers, told.leader, told.quorum, now_ms, topics.silent)
@@ -119,7 +122,8 @@ def _counts(node: NodeState | None) -> dict[str, Json]:
     return {"leads": known.leads, "replicas": known.replicas, "out_of_sync": known.out_of_sync}
 
 
-def _ask(client: Client, short: Iterable[str]) -> _Told:
+def _ask(client: Client, topics: Topics) -> _Told:
+    short = [topic.name for topic in topics.all if under_replicated(topic) or leaderless(topic)]
     cluster = describe_cluster(client)
     leader: int | None = None
     epoch: int | None = None
@@ -149,7 +153,7 @@ def _ask(client: Client, short: Iterable[str]) -> _Told:
         level = next((each.finalized for each in features if each.name == "metadata.version"), None)
     except ClientError:
         pass
-    return _Told(cluster, leader, epoch, quorum, problem, level, _min_isr(client, short))
+    return _Told(cluster, leader, epoch, quorum, problem, level, _min_isr(client, short[:_MAX_ASKED]))
 
 
 def _min_isr(client: Client, topics: Iterable[str]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from kbroker.client import Client, ClientError, ResponseError
@@ -41,7 +42,8 @@ _COUNT_SECONDS: Final = 3.0
 async def list_page(call: Call) -> Json:
     """A part of the list of topics: ``offset`` and ``limit`` into what the filter leaves, in order."""
     topics = await call.view.catalogue.get(fresh=call.flag("fresh"))
-    chosen = choose(
+    wanted = partial(
+        choose,
         topics.all,
         text=call.text("filter", ""),
         internal=call.flag("internal"),
@@ -50,6 +52,7 @@ async def list_page(call: Call) -> Json:
         descending=call.flag("descending"),
         sizes=topics.sizes,
     )
+    chosen = await call.compute(wanted)
     offset = call.number("offset", 0)
     part = chosen[offset : offset + call.number("limit", 100, lowest=1, highest=MAX_PAGE)]
     counts = await call.ask(lambda client: _counts(client, part)) if call.flag("counts") else {}
@@ -101,8 +104,9 @@ def _counts(client: Client, topics: list[TopicDescription]) -> dict[str, int | N
 async def list_branches(call: Call) -> Json:
     """The level of the tree of names below ``prefix``."""
     topics = await call.view.catalogue.get(fresh=call.flag("fresh"))
-    chosen = choose(topics.all, text=call.text("filter", ""), internal=call.flag("internal"))
-    found = branches(chosen, call.text("prefix", ""), sizes=topics.sizes)
+    wanted = partial(choose, topics.all, text=call.text("filter", ""), internal=call.flag("internal"))
+    prefix = call.text("prefix", "")
+    found = await call.compute(lambda: branches(wanted(), prefix, sizes=topics.sizes))
     rows: list[Json] = [
         {
             "prefix": each.prefix,

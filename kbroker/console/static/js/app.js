@@ -55,7 +55,7 @@ function drawSide(current) {
 
 // --- Theme ---------------------------------------------------------------------------------------------------------
 
-const themeText = () => ({ light: "Light", dark: "Dark" })[document.documentElement.dataset.theme] ?? "Auto";
+const themeText = () => `Theme: ${document.documentElement.dataset.theme ?? "auto"}`;
 
 function nextTheme() {
   const root = document.documentElement;
@@ -68,9 +68,7 @@ function nextTheme() {
   } catch {
     // Then it lasts as long as this page.
   }
-  const button = document.getElementById("theme");
-  button.textContent = themeText();
-  button.setAttribute("aria-label", `Theme: ${themeText()}`);
+  document.getElementById("theme").textContent = themeText();
 }
 
 // --- Keys ----------------------------------------------------------------------------------------------------------
