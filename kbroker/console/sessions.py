@@ -56,6 +56,10 @@ class Sessions:
         session.used = self._clock()
         return session
 
+    def lives(self, session: Session) -> bool:
+        """Whether nobody has ended a session."""
+        return session.id in self._sessions
+
     def begin(self, view: View | None, user: str | None = None) -> Session:
         """A new session; the one that was not used for longest makes room when there are too many."""
         for session in [each for each in self._sessions.values() if self._clock() - each.used > IDLE_SECONDS]:

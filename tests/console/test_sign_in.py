@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,19 @@ def test_each_user_is_the_clusters_own(console: ConsoleProcess) -> None:
         ("alice", "create-topic", "failed"),
     ]
     assert "secret" not in "".join(console.log)
+
+
+def test_a_live_tail_ends_with_its_session(console: ConsoleProcess) -> None:
+    console.enter()
+    console.post("sign-in", {"user": "admin", "password": "admin-secret"})
+    console.post("topic/create", {"name": "followed"})
+    connection = http.client.HTTPConnection(console.host, timeout=20)
+    connection.request("GET", "/api/records/tail?topic=followed", headers={"Cookie": console.cookie})
+    response = connection.getresponse()
+    assert response.readline() == b"retry: 1000\n"
+    console.post("sign-out", {})
+    assert response.read() is not None, "the answer comes to its end"
+    connection.close()
 
 
 def test_a_wrong_password_is_refused_and_audited(console: ConsoleProcess) -> None:

@@ -228,7 +228,8 @@ async def _followed(call: Call, client: Client, tail: Tail, masking: Masking) ->
     told_at = 0.0
     try:
         yield "retry: 1000\n\n"
-        while True:
+        # Who has signed out sees no more, in whatever window the tail is.
+        while call.console.sessions.lives(call.session):
             try:
                 step = await trio.to_thread.run_sync(tail.step, limiter=call.console.tails)
             except ClientError as error:

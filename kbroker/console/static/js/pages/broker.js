@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { configTable } from "../configs.js";
-import { fill, h, table } from "../dom.js";
+import { badge, fill, h, table } from "../dom.js";
 import { bytes, number } from "../format.js";
 
 export async function show(main, params, scope) {
@@ -20,7 +20,7 @@ export async function show(main, params, scope) {
         : table(
             "Log directories",
             [
-              { title: "Directory", class: "mono", cell: (d) => d.path },
+              { title: "Directory", class: "mono", cell: (d) => [d.path, d.error ? [" ", badge("failed", "bad")] : null] },
               { title: "Replicas", number: true, cell: (d) => number(d.partitions) },
               { title: "Size", number: true, cell: (d) => bytes(d.size) },
               { title: "Free", number: true, cell: (d) => bytes(d.free) },
