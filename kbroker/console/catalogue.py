@@ -34,6 +34,8 @@ class Topics:
     at_ms: int
     sizes_of_brokers: Mapping[int, int]
     silent: Mapping[int, str]
+    failed_dirs: Sequence[tuple[int, str]]
+    """Log directories that have failed, with their brokers."""
 
 
 def ask_topics(client: Client) -> Topics:
@@ -54,6 +56,7 @@ def ask_topics(client: Client) -> Topics:
         time.time_ns() // 1_000_000,
         found.of_brokers(),
         found.silent,
+        found.failed,
     )
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
-from kbroker.client.topics import partition_sizes
+from kbroker.client.topics import add_sizes
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 
 _PATIENCE: Final = 1.5
 """Seconds that one broker is waited for: a page must not wait for one that is down."""
@@ -23,6 +24,9 @@ class Sizes:
     problem: str = ""
     silent: dict[int, str] = field(default_factory=dict)
     """Brokers that are listed and do not answer, with what was tried."""
+
+    failed: list[tuple[int, str]] = field(default_factory=list)
+    """Log directories that have failed, with their brokers."""
 
     def of_leader(self, partition: TopicPartition, leader: int | None) -> int | None:
         """Bytes on the leader's disk; 0 for a partition without a directory, None if that is not to be known."""
@@ -41,19 +45,19 @@ class Sizes:
 
 def ask_sizes(client: Client) -> Sizes:
     """Ask each broker for itself: one that is down harms only its own."""
-    sizes = Sizes()
+    found: dict[TopicPartition, dict[int, int]] = {}
+    sizes = Sizes(found)
     for broker in client.all_nodes():
         try:
             with patience(client, _PATIENCE):
-                found = partition_sizes(client, [broker])
+                response = client.ask_node(broker, DescribeLogDirsRequest(topics=None))
+            add_sizes(found, broker, response)
         except (ApiNotServed, ResponseError) as error:
             return Sizes(None, str(error), sizes.silent)
         except ClientError as error:
             sizes.silent[broker] = str(error)
             continue
-        if sizes.of is not None:
-            for partition, on_brokers in found.items():
-                sizes.of.setdefault(partition, {}).update(on_brokers)
+        sizes.failed += [(broker, each.log_dir) for each in response.results if each.error_code]
     return sizes
 
 

@@ -102,6 +102,20 @@ def cluster_troubles(
     return found
 
 
+def disk_troubles(failed: Iterable[tuple[int, str]]) -> list[Trouble]:
+    """Troubles of log directories that have failed: (broker, directory)."""
+    return [
+        Trouble(
+            f"disk-{broker}-{directory}",
+            ERROR,
+            f"Broker {broker}: the log directory {directory} has failed, and the replicas in it are offline.",
+            "The broker's log says why. Once the disk is mended, the broker has to be started again.",
+            f"#/broker?id={broker}",
+        )
+        for broker, directory in failed
+    ]
+
+
 def topic_troubles(
     topics: Iterable[TopicDescription], alive: Collection[int], min_isr: Mapping[str, int]
 ) -> list[Trouble]:

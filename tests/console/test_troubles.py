@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from kbroker.client.nodes import ClusterBroker
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.console.troubles import ERROR, WARNING, QuorumNode, TroubleHistory, cluster_troubles, topic_troubles
+from kbroker.console.troubles import (
+    ERROR,
+    WARNING,
+    QuorumNode,
+    TroubleHistory,
+    cluster_troubles,
+    disk_troubles,
+    topic_troubles,
+)
 from kbroker.types import ZERO_UUID
 
 NOW = 1_700_000_000_000
@@ -48,6 +56,12 @@ def test_brokers_that_do_not_answer_are_told_once() -> None:
     fenced, no_answer = cluster_troubles(brokers, 2, [], NOW, silent)
     assert (fenced.key, no_answer.key) == ("fenced-1", "silent-2")
     assert no_answer.advice == "cannot connect to b:1: Connection refused."
+
+
+def test_failed_directories() -> None:
+    [found] = disk_troubles([(2, "/data/b")])
+    assert found.text == "Broker 2: the log directory /data/b has failed, and the replicas in it are offline."
+    assert (found.key, found.link) == ("disk-2-/data/b", "#/broker?id=2")
 
 
 def test_partitions_are_told_once_by_what_is_worst() -> None:

@@ -16,7 +16,7 @@ from kbroker.console.call import Call
 from kbroker.console.catalogue import Topics
 from kbroker.console.json_types import Json
 from kbroker.console.topic_list import leaderless, under_replicated
-from kbroker.console.troubles import ERROR, QuorumNode, Trouble, cluster_troubles, topic_troubles
+from kbroker.console.troubles import ERROR, QuorumNode, Trouble, cluster_troubles, disk_troubles, topic_troubles
 from kbroker.raft_metadata.metadata_version import metadata_version_name
 
 MAX_TROUBLES: Final = 100
@@ -47,6 +47,7 @@ def _answer(call: Call, topics: Topics, told: _Told) -> Json:
     now_ms = time.time_ns() // 1_000_000
     alive = {broker.id for broker in told.cluster.brokers if not broker.fenced}
     troubles = cluster_troubles(told.cluster.brokers, told.leader, told.quorum, now_ms, topics.silent)
+    troubles += disk_troubles(topics.failed_dirs)
     troubles += topic_troubles(topics.all, alive, told.min_isr)
     return {
         "now": now_ms,
