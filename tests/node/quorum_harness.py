@@ -144,6 +144,10 @@ class Quorum:
         """The node's directory is to be formatted anew, as one that is no voter yet."""
         self._joining.add(node_id)
 
+    def find_voters_by_bootstrap_servers(self) -> None:
+        """Nodes that start from now on have ``controller.quorum.bootstrap.servers`` in place of fixed voters."""
+        self._dynamic = True
+
     async def stop(self, *node_ids: int) -> None:
         """Stop nodes as SIGTERM does."""
         for node_id in node_ids:
