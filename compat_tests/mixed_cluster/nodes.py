@@ -76,6 +76,9 @@ class Node(Protocol):
     def log(self) -> str:
         """The node's log since its start."""
 
+    def fix_voters(self, voters: str) -> None:
+        """Have it formatted and started with these ``controller.quorum.voters``, one of which it is."""
+
 
 def bootstrap(node: Node) -> str:
     """host:port of a node's client listener."""
@@ -111,6 +114,12 @@ def _properties(node: Node, join: Node | None, votes: bool) -> dict[str, str]:
         "log.dirs": str(node.directory / "data"),
         **({"controller.quorum.auto.join.enable": "true"} if votes else {}),
     }
+
+
+def _with_fixed_voters(properties: Mapping[str, str], voters: str) -> dict[str, str]:
+    dynamic = ("controller.quorum.bootstrap.servers", "controller.quorum.auto.join.enable")
+    kept = {name: value for name, value in properties.items() if name not in dynamic}
+    return {**kept, "controller.quorum.voters": voters}
 
 
 class JvmNode:
@@ -162,6 +171,12 @@ class JvmNode:
 
     def log(self) -> str:
         return (self.directory / "server.log").read_text(errors="replace")
+
+    def fix_voters(self, voters: str) -> None:
+        # An empty value leaves out a property that the node has by itself.
+        dropped = {"controller.quorum.bootstrap.servers": ""}
+        self._node.properties = {**_with_fixed_voters(self._node.properties, voters), **dropped}
+        self._node.format_options = ()
 
 
 class KbrokerNode:
@@ -242,6 +257,10 @@ class KbrokerNode:
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
+
+    def fix_voters(self, voters: str) -> None:
+        self._properties = _with_fixed_voters(self._properties, voters)
+        self._format_options = ()
 
 
 def remove(node: Node) -> None:

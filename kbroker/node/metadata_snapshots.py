@@ -54,8 +54,11 @@ class MetadataSnapshots:
         while True:
             if not self._wanted:
                 await self._alarm.sleep_until(self._last_at + self._max_interval)
-            if self._wanted or (self._env.now() >= self._last_at + self._max_interval and self._images.image.offset >= 0):
+            is_due = self._env.now() >= self._last_at + self._max_interval
+            if self._wanted or (is_due and self._images.image.offset >= 0):
                 await self.write()
+            elif is_due:
+                self._last_at = self._env.now()  # there is nothing yet
 
     async def write(self) -> OffsetAndEpoch:
         """Write the latest image as a snapshot, and delete the log before it; the snapshot's id.
