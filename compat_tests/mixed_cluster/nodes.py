@@ -190,12 +190,14 @@ class KbrokerNode:
         *,
         votes: bool = False,
         properties: Mapping[str, str] = NO_PROPERTIES,
+        release: str = "",
     ) -> None:
+        """``release`` is the one whose features a new cluster begins with; the latest by default."""
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
         self._properties = {**_properties(self, join, votes), **properties}
-        self._format_options = _format_options(join, votes)
+        self._format_options = (*_format_options(join, votes), *(("-r", release) if release else ()))
         self._log = directory / "kbroker.log"
         self._config = directory / "server.properties"
         self._process: subprocess.Popen[str] | None = None

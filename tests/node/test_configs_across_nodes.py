@@ -26,6 +26,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 
 RATE = "leader.replication.throttled.rate"
 _BROKER = 4
+_BROKER_LOGGER = 8
 
 
 async def change(client: Client, *brokers: str, value: str = "1000") -> list[tuple[int, str | None]]:
@@ -177,10 +178,10 @@ def test_every_controller_has_its_own_loggers(tmp_path: Path) -> None:
                 client = await cluster.controller_client(node_id)
 
                 async def alter(name: str, operation: int, value: str | None, node_id: int, client: Client) -> int:
-                    resource = AlterConfigsResource(
+                    resource = ChangedResource(
                         resource_type=_BROKER_LOGGER,
                         resource_name=str(node_id),
-                        configs=[AlterableConfig(name=name, config_operation=operation, value=value)],
+                        configs=[Change(name=name, config_operation=operation, value=value)],
                     )
                     answer = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
                     return int(answer.responses[0].error_code)
