@@ -1,5 +1,5 @@
-"""A directory at kraft.version 0, formatted by one broker with fixed voters: the other opens it and raises the level, and
-the first goes on with voters that can change."""
+"""A directory at kraft.version 0, which one broker has formatted with fixed voters: the other opens it and raises the
+level, and the first goes on with voters that can change."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_a_directory_of_fixed_voters(nodes: tuple[Place, Node, Node]) -> None:
     second.start()
     assert level(place) is None
     upgrade = UpdateFeaturesRequest(
-        feature_updates=[FeatureUpdateKey(feature="kraft.version", max_version_level=1, upgrade_type=1)], timeout_ms=5000
+        feature_updates=[FeatureUpdateKey(feature="kraft.version", max_version_level=1, upgrade_type=1)],
+        timeout_ms=5000,
     )
     assert ask(place, upgrade, 2).error_code == 0
     assert level(place) == "1-1"

@@ -1,9 +1,8 @@
-"""Fixed voters of both kinds, which become voters that can be added and removed: kraft.version rises from 0 to 1 under a
-leader of either kind."""
+"""Fixed voters of both kinds, which become voters that can be added and removed: kraft.version rises from 0 to 1 under
+a leader of either kind."""
 
 from __future__ import annotations
 
-import base64
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from compat_tests.mixed_cluster import view
 from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove, wait_for
+from kbroker.types import Uuid, uuid_from_str
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -19,20 +19,20 @@ from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeatur
 JVM = 1
 
 
-def quorum(node: Node) -> tuple[int, dict[int, bytes]]:
+def quorum(node: Node) -> tuple[int, dict[int, Uuid]]:
     """The active controller, and the voters with their directories, as the node says."""
     request = DescribeQuorumRequest(
         topics=[TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
     )
     [partition] = view.ask(node, request).topics[0].partitions
-    return partition.leader_id, {each.replica_id: bytes(each.replica_directory_id) for each in partition.current_voters}
+    return partition.leader_id, {each.replica_id: Uuid(each.replica_directory_id) for each in partition.current_voters}
 
 
-def directory(node: Node) -> bytes:
+def directory(node: Node) -> Uuid:
     """The directory of a node's metadata log, by its file."""
     text = (node.directory / "data" / "meta.properties").read_text()
     [line] = [line for line in text.splitlines() if line.startswith("directory.id=")]
-    return base64.urlsafe_b64decode(line.removeprefix("directory.id=").replace("\\", "") + "==")
+    return uuid_from_str(line.removeprefix("directory.id=").replace("\\", ""))
 
 
 def lead(nodes: list[Node], kind: str) -> int:
@@ -71,9 +71,7 @@ def test_voters_become_changeable(startable: None, tmp_path: Path, kind: str) ->
         # One of the other kind goes, and comes back.
         other = nodes[1] if kind == "jvm" else first
         key = voters[other.node_id]
-        removal = RemoveRaftVoterRequest(
-            cluster_id=first.cluster_id, voter_id=other.node_id, voter_directory_id=key
-        )
+        removal = RemoveRaftVoterRequest(cluster_id=first.cluster_id, voter_id=other.node_id, voter_directory_id=key)
         assert view.ask(nodes[2], removal).error_code == 0
         left = {node_id: key for node_id, key in voters.items() if node_id != other.node_id}
         wait_for(lambda: all(quorum(node)[1] == left for node in nodes), "the voter to be removed")

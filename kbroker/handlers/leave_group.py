@@ -18,6 +18,7 @@ from kbroker.wire.messages.leave_group import (
     MemberResponse,
 )
 
+
 @handler(LeaveGroupRequest)
 async def handle(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupResponse:
     """Remove the members; each has its own error from version 3 on."""

@@ -1,4 +1,4 @@
-"""The reasons that members of classic groups give for joining and leaving (KIP-800): they are for people, in the log."""
+"""Reasons that members of classic groups give for joining and leaving (KIP-800), in the log for people to read."""
 
 from __future__ import annotations
 

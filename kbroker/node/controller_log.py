@@ -74,11 +74,6 @@ class ControllerLog:
         """Whether this node is the active controller."""
         return self._active
 
-    @property
-    def end_offset(self) -> int:
-        """The offset that the next record gets."""
-        return self._log.end_offset
-
     def check_active(self) -> None:
         """``ApiError`` NOT_CONTROLLER unless this node is the active controller."""
         if not self._active or not self._core.is_leader or self._quorum.failure is not None:

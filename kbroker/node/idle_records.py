@@ -1,4 +1,4 @@
-"""No-op records of an active controller that has nothing else to write (KIP-835).
+"""No-op records of the active controller, which it writes though nothing happens (KIP-835).
 
 By them every node that follows the metadata log hears of the controller at least so often, and a controller that is cut
 off from the other voters notices that nothing of it is committed.
@@ -19,7 +19,7 @@ from kbroker.wire.records.metadata import NoOpRecord
 
 
 class IdleRecords:
-    """Writes a record whenever the log has not grown for an interval, while this node is the active controller.
+    """Writes a record every interval while this node is the active controller, as Kafka's ``writeNoOpRecord`` task.
 
     ``run`` it beside the quorum. A controller whose log nobody else follows has nobody to tell, and sleeps.
     """
@@ -49,9 +49,8 @@ class IdleRecords:
                 await self._alarm.sleep_until(math.inf)
                 continue
             await self._images.wait_for(lambda image: self._is_followed() or not log.is_active)
-            end = log.end_offset
             await self._alarm.sleep_until(self._env.now() + self._interval)
-            if log.is_active and log.end_offset == end:
+            if log.is_active:
                 try:
                     await log.submit(lambda view: ControllerResult(None, [NoOpRecord()]))
                 except ApiError:

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class MetadataSnapshots:
-    """Writes a snapshot whenever the log has grown by so many bytes, and after so long. ``run`` it beside the quorum."""
+    """Writes a snapshot when the log has grown by so many bytes, and after so long. ``run`` it beside the quorum."""
 
     def __init__(
         self,

@@ -69,7 +69,10 @@ def test_the_only_voter(tmp_path: Path) -> None:
             assert (answer.error_code, answer.error_message) == (0, None)
             assert await level_of(client) == 1
             assert (await client.ask(raised(), 2)).error_code == 0  # as often as one likes
-            for how, why in ((UPGRADE, "without setting the upgrade type"), (SAFE_DOWNGRADE, "Can't downgrade the ver")):
+            for how, why in (
+                (UPGRADE, "without setting the upgrade type"),
+                (SAFE_DOWNGRADE, "Can't downgrade the ver"),
+            ):
                 answer = await client.ask(raised(0, how), 2)
                 assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION and why in answer.error_message, answer
             answer = await client.ask(raised(2), 2)

@@ -184,8 +184,8 @@ KEYS = [
         INT,
         "500",
         LOW,
-        "How often an idle active controller that other nodes follow writes a no-op record, in milliseconds; 0 for "
-        "never.",
+        "How often an active controller that other nodes follow writes a record without content, in milliseconds; 0 "
+        "for never.",
         validator=Range(0),
     ),
     ConfigKey(
