@@ -20,13 +20,14 @@ FACTS: dict[str, Any] = json.loads((Path(__file__).parent.parent / "facts" / "ap
 
 
 class Difference(NamedTuple):
-    """Something that Apache Kafka's answer has and kbroker's lacks."""
+    """Something that Apache Kafka's answer has, and kbroker's lacks or has otherwise."""
 
     listener: str
     part: str
     """apis, supported or finalized."""
     name: str
     why: str
+    ours: str | None = None
 
 
 PREVIEW = "share groups are a preview, served with unstable.api.versions.enable"
@@ -54,6 +55,13 @@ DIFFERENCES: tuple[Difference, ...] = (
         for listener in ("broker", "controller", "broker, unstable", "controller, unstable")
         for part in ("supported", "finalized")
     ),
+    Difference(
+        "controller, unstable",
+        "supported",
+        "metadata.version",
+        "34 is 4.5-IV0, which is unfinished; Apache Kafka's controllers list it by a property that is for APIs alone",
+        "7-33",
+    ),
 )
 """All differences, each with its reason."""
 
@@ -62,8 +70,11 @@ def expected(listener: str, version: int) -> dict[str, Any]:
     """Apache Kafka's answer, without what kbroker is known to lack."""
     answer: dict[str, Any] = json.loads(json.dumps(FACTS[listener][str(version)]))
     for difference in DIFFERENCES:
-        if difference.listener == listener:
-            answer.get(difference.part, {}).pop(difference.name, None)
+        part = answer.get(difference.part, {})
+        if difference.listener == listener and difference.name in part:
+            del part[difference.name]
+            if difference.ours is not None:
+                part[difference.name] = difference.ours
     return answer
 
 
@@ -71,8 +82,9 @@ def test_the_facts_are_those_of_the_release() -> None:
     assert FACTS["kafka"] == "4.4.0"
     for listener, keys in (("broker", 77), ("controller", 42)):
         assert len(FACTS[listener]["0"]["apis"]) == keys
-    for listener, part, name, _ in DIFFERENCES:
-        assert name in FACTS[listener]["4"][part], f"{name} is no difference"
+    for each in DIFFERENCES:
+        theirs = FACTS[each.listener]["5"][each.part]
+        assert theirs[each.name] != each.ours, f"{each.name} is no difference"
 
 
 @pytest.mark.parametrize("unstable", [False, True], ids=["", "unstable"])
