@@ -95,6 +95,8 @@ class Quorum:
                 "controller.quorum.fetch.timeout.ms": "600",
                 "broker.heartbeat.interval.ms": "100",
                 "broker.session.timeout.ms": "1000",
+                # A log in which nothing happens by itself; `test_idle_records` has it otherwise.
+                "metadata.max.idle.interval.ms": "0",
                 **quorum,
                 **({"broker.rack": self._racks[node_id]} if node_id in self._racks else {}),
                 **self._properties,
