@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from compat_tests.apache_kafka import tool
 from compat_tests.api_versions import told_by
 from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
 from compat_tests.wire_differential.dialogue import Dialogue
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
-from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 
 @pytest.fixture(params=["kbroker-first", "apache-first"])
@@ -58,11 +58,11 @@ def test_a_directory_of_fixed_voters(nodes: tuple[Place, Node, Node]) -> None:
     first.stop()
     second.start()
     assert level(place) is None
-    upgrade = UpdateFeaturesRequest(
-        feature_updates=[FeatureUpdateKey(feature="kraft.version", max_version_level=1, upgrade_type=1)],
-        timeout_ms=5000,
+    tool(
+        "kafka-features",
+        *("--bootstrap-server", place.bootstrap, "upgrade", "--feature", "kraft.version=1"),
+        check=True,
     )
-    assert ask(place, upgrade, 2).error_code == 0
     assert level(place) == "1-1"
     known = voter(place)
     assert known[0] == 1 and any(known[1])
