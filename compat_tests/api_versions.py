@@ -91,17 +91,31 @@ def told_by(bootstrap: str) -> dict[str, Any]:
     return answers
 
 
+def folded(answers: dict[str, Any]) -> dict[str, Any]:
+    """The answers to all versions in short: the APIs, which are those of all, and the features by version."""
+    apis = answers["0"]["apis"]
+    assert all(answer["apis"] == apis for answer in answers.values())
+    features = {version: {part: answers[version][part] for part in ("supported", "finalized")} for version in "345"}
+    assert features["4"] == features["5"]
+    return {"apis": apis, "features": {"3": features["3"], "4": features["4"]}}
+
+
+def unfolded(facts: dict[str, Any], version: int) -> dict[str, Any]:
+    """The answer to a version."""
+    return {"apis": facts["apis"], **(facts["features"][str(min(version, 4))] if version >= 3 else {})}
+
+
 def main() -> None:
     """Write the facts."""
     from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafka
 
     facts: dict[str, Any] = {"kafka": SERVER_VERSION}
     with ApacheKafka() as node:
-        facts["broker"] = told_by(node.bootstrap)
-        facts["controller"] = told_by(f"127.0.0.1:{node.controller_port}")
+        facts["broker"] = folded(told_by(node.bootstrap))
+        facts["controller"] = folded(told_by(f"127.0.0.1:{node.controller_port}"))
     with ApacheKafka(properties={"unstable.api.versions.enable": "true"}) as node:
-        facts["broker, unstable"] = told_by(node.bootstrap)
-        facts["controller, unstable"] = told_by(f"127.0.0.1:{node.controller_port}")
+        facts["broker, unstable"] = folded(told_by(node.bootstrap))
+        facts["controller, unstable"] = folded(told_by(f"127.0.0.1:{node.controller_port}"))
     print(json.dumps(facts, indent=1))
 
 
