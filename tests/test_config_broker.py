@@ -97,14 +97,19 @@ def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() ->
         share__coordinator__load__buffer__size="20000",
         remote__log__storage__system__enable="false",
         authorizer__class__name="",
-        **{"listener.name.plaintext.sasl.login.class": "x", "listener.name.plaintext.max.connections": "7"},
+        **{
+            "listener.name.plaintext.sasl.login.class": "x",
+            "listener.name.plaintext.max.connections": "7",
+            "listener.name.plaintext.num.network.threads": "7",
+        },
     )
     assert node.absent == {
         "listener.name.plaintext.sasl.login.class": "kbroker loads no Java classes",
         "share.coordinator.load.buffer.size": "kbroker's coordinators run on the one event loop",
         "ssl.provider": "kbroker's TLS is OpenSSL's, and there is no JVM",
     }
-    assert node.unknown == ("listener.name.plaintext.max.connections",)
+    assert node.unknown == ("listener.name.plaintext.num.network.threads",)
+    assert node.values["listener.name.plaintext.max.connections"] == 7
     assert node.values["ssl.client.auth"] == "required"
     assert node.values["share.coordinator.load.buffer.size"] == 20_000
 

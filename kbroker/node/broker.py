@@ -35,7 +35,7 @@ from kbroker.node.security import NodeSecurity
 from kbroker.node.start_limit import StartLimit
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
 from kbroker.node.token_expiry import TokenExpiry
-from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.replication.fetch_session import FetchSessionCache
 from kbroker.types import Uuid
@@ -233,7 +233,10 @@ class Broker:
         )
 
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the quotas of clients; a cluster without any does not import what counts them."""
+        """Follow the limits to connections, and the quotas of clients; a cluster without any quota does not import
+        what counts them."""
+        if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
+            self._listeners.limit(self._dynamic_config)
         if self._quota_loader is None:
             clients = None if self._rules is None else self._rules.quotas(self.config)
             limited = image.principals.client_quotas or self._dynamic_config.limits_connection_rate

@@ -20,7 +20,7 @@ SECURITY_CONFIGS = ConfigDef(
 )
 """Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's."""
 
-OF_LISTENERS = frozenset({"max.connection.creation.rate"})
+OF_LISTENERS = frozenset({"max.connection.creation.rate", "max.connections"})
 """Other properties that a listener may have of its own."""
 
 _LISTENER = re.compile(r"listener\.name\.[^.]+\.")
