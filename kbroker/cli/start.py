@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbroker.cli.parser import UsageError
-from kbroker.config import BrokerConfig, Listener, read_properties_file
+from kbroker.config import BrokerConfig, Listener, read_properties_file, with_provided
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
     for option, value in (("--port", arguments.port), ("--data-dir", arguments.data_dir)):
         if value is not None:
             raise UsageError(f"{option} is for the development node; with --config use -o NAME=VALUE")
-    return BrokerConfig.from_properties(read_properties_file(arguments.config) | overrides)
+    return BrokerConfig.from_properties(with_provided(read_properties_file(arguments.config) | overrides))
 
 
 Beside = Callable[..., Awaitable[object]]

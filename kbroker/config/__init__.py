@@ -23,6 +23,7 @@ from kbroker.config.group import (
 )
 from kbroker.config.listeners import Listener, QuorumVoter
 from kbroker.config.properties import parse_properties, read_properties_file
+from kbroker.config.provided import with_provided
 from kbroker.config.topic import TOPIC_CONFIGS
 from kbroker.config.topic_values import (
     TOPIC_CONFIG_SYNONYMS,
@@ -56,4 +57,5 @@ __all__ = [
     "validate_group_configs",
     "validate_topic_config",
     "validate_topic_configs",
+    "with_provided",
 ]
